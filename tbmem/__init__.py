@@ -1,0 +1,78 @@
+"""Memory that explains itself: drop one callback into a PyTorch training loop and learn whether memory leaks.
+
+Public names are loaded when they are first used: importing tbmem loads neither torch nor a framework.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tbmem.config import Config, load_config
+    from tbmem.errors import (
+        ConfigError,
+        FileFormatError,
+        MissingDependencyError,
+        RunFolderError,
+        TbmemError,
+        UsageError,
+    )
+    from tbmem.model.address_book import AddressBook
+    from tbmem.model.finding import Finding
+    from tbmem.model.sample import MemorySample
+    from tbmem.model.summary import RunSummary
+    from tbmem.runtime.callback import MemoryCallback
+    from tbmem.runtime.monitor import MemoryMonitor
+    from tbmem.runtime.profiler import MemoryProfiler
+    from tbmem.runtime.record import record
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AddressBook": "tbmem.model.address_book",
+    "Config": "tbmem.config",
+    "ConfigError": "tbmem.errors",
+    "FileFormatError": "tbmem.errors",
+    "Finding": "tbmem.model.finding",
+    "MemoryCallback": "tbmem.runtime.callback",
+    "MemoryMonitor": "tbmem.runtime.monitor",
+    "MemoryProfiler": "tbmem.runtime.profiler",
+    "MemorySample": "tbmem.model.sample",
+    "MissingDependencyError": "tbmem.errors",
+    "RunFolderError": "tbmem.errors",
+    "RunSummary": "tbmem.model.summary",
+    "TbmemError": "tbmem.errors",
+    "UsageError": "tbmem.errors",
+    "load_config": "tbmem.config",
+    "record": "tbmem.runtime.record",
+}
+
+__all__ = [
+    "AddressBook",
+    "Config",
+    "ConfigError",
+    "FileFormatError",
+    "Finding",
+    "MemoryCallback",
+    "MemoryMonitor",
+    "MemoryProfiler",
+    "MemorySample",
+    "MissingDependencyError",
+    "RunFolderError",
+    "RunSummary",
+    "TbmemError",
+    "UsageError",
+    "load_config",
+    "record",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tbmem' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

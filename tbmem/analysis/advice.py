@@ -1,0 +1,27 @@
+"""The kind of a finding goes in, what a user can do about it comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tbmem.model.finding import FindingKind
+
+ADVICE: Mapping[FindingKind, str] = {
+    FindingKind.LEAK: (
+        "something keeps memory of earlier steps: store loss.item() or loss.detach() instead of loss, clear lists"
+        " and caches that hold tensors; if the workload itself grows, use smaller batches or checkpoint activations"
+    ),
+    FindingKind.SPIKE: (
+        "look at what was special about that step (a longer batch, a validation pass, a checkpoint); with FSDP check"
+        " that nothing is gathered whole; activation checkpointing lowers the peak"
+    ),
+    FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; else look there",
+    FindingKind.NEAR_CAPACITY: (
+        "make room before it fails: activation checkpointing, a smaller batch with more gradient accumulation,"
+        " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"
+    ),
+    FindingKind.OOM: (
+        "open the snapshot that was written, or run again with configs/oom.yaml to have the allocator's history in it"
+    ),
+}
+"""Advice by kind; a kind without an entry needs none."""

@@ -1,0 +1,99 @@
+"""`tbmem demo`: a small training runs under the callback; its verdict, files and the line for TensorBoard come out."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tbmem.cli.arguments import AsJson, ConfigFile, Overrides
+from tbmem.config import load_config
+from tbmem.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from tbmem.config import Config
+    from tbmem.model.summary import RunSummary
+
+
+class Injected(str, Enum):
+    """Faults that can be had."""
+
+    LEAK = "leak"
+    SPIKE = "spike"
+
+
+def command(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    logdir: Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")] = None,
+    inject: Annotated[Injected | None, typer.Option(help="Put a fault in, to see its warning.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 60,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; by default the accelerator.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a small language model for a minute and see what tbmem shows."""
+    layers = list(overrides or ())
+    if logdir is not None:
+        layers.append(f"run.logdir={json.dumps(logdir)}")
+    settings = load_config(config, layers)
+    summary = _train(settings, steps, inject, _device(device))
+    if as_json:
+        from tbmem.present.summary import summary_view
+
+        typer.echo(json.dumps(summary_view(summary) if summary is not None else None, indent=2))
+
+
+def _train(
+    settings: Config, steps: int, inject: Injected | None, device: torch.device | None
+) -> RunSummary | None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tbmem.demo.training import Fault, run_demo
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("training", total=steps, loss=float("nan"))
+
+        def show(number: int, loss: float) -> None:
+            progress.update(task, completed=number, loss=loss)
+
+        return run_demo(
+            settings,
+            steps=steps,
+            fault=Fault(inject.value) if inject is not None else Fault.NONE,
+            device=device,
+            console=_console_for_lines(console),
+            on_step=show,
+        )
+
+
+def _console_for_lines(console: Console) -> Console | None:
+    """Lines share the bar's terminal; where there is none they are plain."""
+    return console if console.is_terminal else None
+
+
+def _device(name: str | None) -> torch.device | None:
+    if name is None:
+        return None
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--device {name}: cannot be used here: {reason}") from error
+    return device

@@ -1,0 +1,26 @@
+"""A config file, overrides and the environment go in, one checked and frozen Config comes out."""
+
+from tbmem.config.load import ConfigSource, LoadedConfig, load_config, load_with_origins
+from tbmem.config.schema import (
+    Config,
+    MonitorConfig,
+    OutputConfig,
+    PatternsConfig,
+    ProfilingConfig,
+    RunConfig,
+    SnapshotConfig,
+)
+
+__all__ = [
+    "Config",
+    "ConfigSource",
+    "LoadedConfig",
+    "MonitorConfig",
+    "OutputConfig",
+    "PatternsConfig",
+    "ProfilingConfig",
+    "RunConfig",
+    "SnapshotConfig",
+    "load_config",
+    "load_with_origins",
+]

@@ -1,0 +1,238 @@
+"""A YAML file or mapping, a dotlist and TBMEM_* variables go in, a Config with each value's origin comes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from tbmem.config.schema import Config, MonitorConfig, ProfilingConfig
+from tbmem.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "TBMEM_"
+"""``TBMEM_PROFILING_ACTIVE=5`` sets ``profiling.active``; ``TBMEM_ENABLED=0`` sets ``enabled``."""
+
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | None
+"""A YAML file, a mapping of sections, a ready Config, or nothing (the defaults)."""
+
+
+Section = TypeVar("Section", MonitorConfig, ProfilingConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedConfig:
+    """A configuration and where each of its values came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+    """Full key to origin: ``'default'``, a file's path, an override as typed, or a variable's name."""
+
+    def values(self) -> dict[str, Any]:
+        """Every value by its full key, in the schema's order."""
+        return _flatten(OmegaConf.to_container(OmegaConf.structured(self.config)))
+
+
+def load_config(
+    source: ConfigSource = None,
+    overrides: Iterable[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    **sections: Any,
+) -> Config:
+    """The checked configuration that all layers give; see ``load_with_origins`` for arguments and errors."""
+    return load_with_origins(source, overrides, environment=environment, **sections).config
+
+
+def load_with_origins(
+    source: ConfigSource = None,
+    overrides: Iterable[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    **sections: Any,
+) -> LoadedConfig:
+    """Merge all layers of a configuration and check the result.
+
+    Later layers win: defaults, ``source``, environment, ``overrides``, ``sections``.
+
+    Args:
+        source: A YAML file, a mapping of sections (an OmegaConf node too), a Config, or ``None``.
+        overrides: A dotlist, ``["profiling.active=5", "run.logdir=/scratch"]``.
+        environment: Variables to read ``TBMEM_<SECTION>_<KEY>`` from; ``os.environ`` by default.
+        **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
+
+    Returns:
+        The configuration with the origin of each value.
+
+    Raises:
+        ConfigError: A file is missing or is no YAML mapping, a key is unknown, or a value does not fit;
+            the message is one line that names the file and the full key.
+    """
+    variables = os.environ if environment is None else environment
+    layers = [
+        _layer_of_source(source),
+        *_layers_of_environment(variables),
+        *_layers_of_dotlist(overrides),
+        ("argument", _layer_of_mapping("argument", sections)),
+    ]
+    merged = OmegaConf.structured(Config)
+    origins = dict.fromkeys(_flatten(OmegaConf.to_container(merged)), "default")
+    for origin, layer in layers:
+        merged = _merge(merged, layer, origin)
+        origins.update(dict.fromkeys(_flatten(OmegaConf.to_container(layer)), origin))
+    return LoadedConfig(config=_to_config(merged, origins), origins=origins)
+
+
+def override_section(name: str, section: Section, overrides: Mapping[str, Any]) -> Section:
+    """A section with some of its fields replaced.
+
+    Args:
+        name: What the section is called, ``'profiling'``.
+        section: The section as it is.
+        overrides: Values by field.
+
+    Raises:
+        ConfigError: A field is unknown, or its value does not fit.
+    """
+    if not overrides:
+        return section
+    config = load_config({name: _plain(section)}, environment={}, **{name: dict(overrides)})
+    replaced: Section = getattr(config, name)
+    return replaced
+
+
+def _layer_of_source(source: ConfigSource) -> tuple[str, DictConfig]:
+    if source is None:
+        return "default", OmegaConf.create({})
+    if isinstance(source, Config):
+        return "argument", OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(source)))
+    if isinstance(source, (Mapping, DictConfig)):
+        return "argument", _layer_of_mapping("argument", source)
+    if isinstance(source, (str, os.PathLike)):
+        return _layer_of_file(Path(source))
+    raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}")
+
+
+def _layer_of_file(path: Path) -> tuple[str, DictConfig]:
+    try:
+        loaded = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file; run 'tbmem config' to print one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot read this config file: {_one_line(error)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from error
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path}: a config file must hold sections such as 'profiling:', not a list or text")
+    return str(path), loaded
+
+
+def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> DictConfig:
+    try:
+        plain = {k: _plain(v) for k, v in values.items()}
+        return OmegaConf.create(plain)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{origin}: {_first_line(error)}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A section given as its own dataclass, as the mapping that OmegaConf can merge."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return OmegaConf.to_container(OmegaConf.structured(value))
+    return value
+
+
+def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, DictConfig]]:
+    for text in overrides:
+        key, equals, _ = text.partition("=")
+        if not equals or not key.strip() or ".." in key:
+            raise ConfigError(f"{text!r}: an override is written key=value, such as profiling.active=5")
+        try:
+            yield f"override {text}", OmegaConf.from_dotlist([text])
+        except (OmegaConfBaseException, yaml.YAMLError) as error:
+            raise ConfigError(f"{text!r}: {_one_line(error)}") from error
+
+
+def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, DictConfig]]:
+    keys = {_variable(key): key for key in _schema_keys()}
+    sections = tuple(_variable(field.name) + "_" for field in fields(Config))
+    for name in sorted(variables):
+        if name in keys:
+            yield name, OmegaConf.from_dotlist([f"{keys[name]}={variables[name]}"])
+        elif name.startswith(sections):
+            hint = _did_you_mean(name, keys)
+            raise ConfigError(f"{name}: no such setting{hint}; unset it or run 'tbmem config' for all keys")
+
+
+def _variable(key: str) -> str:
+    return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+
+
+def _schema_keys() -> list[str]:
+    return list(_flatten(OmegaConf.to_container(OmegaConf.structured(Config))))
+
+
+def _merge(base: Any, layer: DictConfig, origin: str) -> Any:
+    try:
+        _reject_scalar_sections(layer, origin)
+        return OmegaConf.merge(base, layer)
+    except ConfigKeyError as error:
+        key = str(error.full_key or error.key)
+        hint = _did_you_mean(key, _schema_keys() + [field.name for field in fields(Config)])
+        raise ConfigError(f"{origin}: {key}: unknown key{hint}") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{origin}: {error.full_key or 'config'}: {_first_line(error)}") from error
+
+
+def _reject_scalar_sections(layer: DictConfig, origin: str) -> None:
+    """Say it plainly where a whole section was given one value; OmegaConf's own message has no key."""
+    for section in fields(Config):
+        if section.name == "enabled" or section.name not in layer:
+            continue
+        if not isinstance(layer._get_node(section.name), DictConfig) or layer[section.name] is None:
+            got = layer[section.name]
+            rule = f"is a section and needs keys below it (got {got!r})"
+            raise ConfigError(f"{origin}: {section.name}: {rule}")
+
+
+def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
+    try:
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key = str(error.full_key or "config")
+        raise ConfigError(f"{origins.get(key, 'config')}: {key}: {_first_line(error)}") from error
+    except ConfigError as error:
+        key = str(error).split(" ", 1)[0].rstrip(":")
+        origin = origins.get(key, "default")
+        raise ConfigError(str(error) if origin == "default" else f"{origin}: {error}") from error
+    assert isinstance(config, Config)
+    return config
+
+
+def _flatten(values: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in (values or {}).items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

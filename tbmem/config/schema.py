@@ -1,0 +1,241 @@
+"""The sections of a configuration: values go in, frozen dataclasses whose rules hold come out.
+
+Every field carries its meaning and unit below it. A rule that joins several values is checked in
+``__post_init__``, and its message starts with the full key, so that it can be found in a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tbmem.errors import ConfigError
+from tbmem.units import parse_bytes
+
+
+def _require(holds: bool, key: str, rule: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"{key} {rule} (got {value!r})")
+
+
+def _at_least(section: str, values: object, lowest: dict[str, float]) -> None:
+    for name, low in lowest.items():
+        value = getattr(values, name)
+        _require(value >= low, f"{section}.{name}", f"must be at least {low:g}", value)
+
+
+def _bytes_of(key: str, value: int | str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """Where a run's files go, and which ranks write some."""
+
+    logdir: str = "runs"
+    """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
+    name: str | None = None
+    """Name of this run's folder. ``null`` makes one from the start time (or the job's id)."""
+    ranks: int | str = 0
+    """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
+
+    def __post_init__(self) -> None:
+        _require(bool(self.logdir), "run.logdir", "must name a folder", self.logdir)
+        named = self.name is None or self.name.strip(". ") != ""
+        _require(named, "run.name", "must name a folder, or be null", self.name)
+        _parse_ranks("run.ranks", self.ranks)
+
+    def includes(self, rank: int) -> bool:
+        """Whether ``rank`` is watched."""
+        ranks = _parse_ranks("run.ranks", self.ranks)
+        return ranks is None or rank in ranks
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one rank may write, so that each needs a sub-folder."""
+        ranks = _parse_ranks("run.ranks", self.ranks)
+        return ranks is None or len(ranks) > 1
+
+
+def _parse_ranks(key: str, value: int | str) -> frozenset[int] | None:
+    """The set of ranks that ``value`` means; ``None`` for all of them."""
+    if value == "all":
+        return None
+    try:
+        ranks = frozenset(int(part) for part in str(value).split(","))
+    except ValueError:
+        ranks = frozenset({-1})
+    _require(min(ranks) >= 0, key, "must be a rank, ranks such as '0,8', or 'all'", value)
+    return ranks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MonitorConfig:
+    """The live monitor: counters at every step."""
+
+    enabled: bool = True
+    """Whether counters are read at all."""
+    log_every_n_steps: int = 10
+    """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log."""
+    devices: str = "auto"
+    """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``."""
+    peaks: str = "step"
+    """``step``: the allocator's peak counter (on the CPU the kernel's) is reset after each step, so every
+    step has its own peak. ``run``: nothing is ever reset, peaks are those since the process began."""
+    scalars: bool = True
+    """Whether scalars are written for TensorBoard's own dashboards."""
+    log: bool = True
+    """Whether ``plugins/tbmem/monitor.jsonl`` is written."""
+    workers: bool = True
+    """Whether the memory of child processes (DataLoader workers) is read, once a second, by a thread."""
+
+    def __post_init__(self) -> None:
+        _at_least("monitor", self, {"log_every_n_steps": 1})
+        _require(self.peaks in ("step", "run"), "monitor.peaks", "must be step or run", self.peaks)
+        _require(bool(self.devices.strip()), "monitor.devices", "must be auto or device names", self.devices)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatternsConfig:
+    """When memory is called leaking, spiking or close to the end."""
+
+    enabled: bool = True
+    """Whether the counters are judged at all."""
+    warmup_steps: int = 1
+    """First steps that are not judged: allocator, optimizer state and caches are still being set up."""
+    patience: int = 24
+    """Steps over which the floor of the memory must have risen before it is called a leak."""
+    min_growth: int | str = "2 MiB"
+    """Smallest growth over those steps that counts, in bytes or as ``"2 MiB"``."""
+    min_growth_percent: float = 0.02
+    """The same in per cent of the level; the larger of the two counts."""
+    spike_percent: float = 5.0
+    """Smallest height of a spike above the usual level, in per cent of that level."""
+    min_spike: int | str = "32 MiB"
+    """The same in bytes; the larger of the two counts."""
+    capacity_percent: tuple[float, ...] = (87.5, 93.75, 97.5)
+    """Shares of the device at which memory is tight, needs action, and is about to run out
+    (70, 75 and 78 GB of an 80 GB device)."""
+
+    def __post_init__(self) -> None:
+        lowest = {"warmup_steps": 0, "patience": 6, "min_growth_percent": 0, "spike_percent": 0}
+        _at_least("patterns", self, lowest)
+        _bytes_of("patterns.min_growth", self.min_growth)
+        _bytes_of("patterns.min_spike", self.min_spike)
+        levels = list(self.capacity_percent)
+        ascending = len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0
+        rule = "must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]"
+        _require(ascending and levels[-1] <= 100, "patterns.capacity_percent", rule, levels)
+
+    @property
+    def min_growth_bytes(self) -> int:
+        """``min_growth`` in bytes."""
+        return parse_bytes(self.min_growth)
+
+    @property
+    def min_spike_bytes(self) -> int:
+        """``min_spike`` in bytes."""
+        return parse_bytes(self.min_spike)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfilingConfig:
+    """The windows of ``torch.profiler``: wait, warm up, record, and again."""
+
+    enabled: bool = True
+    """Whether any window is recorded."""
+    skip_first: int = 0
+    """Steps at the very start that belong to no cycle."""
+    wait: int = 1
+    """Steps at the start of each cycle in which nothing is on."""
+    warmup: int = 2
+    """Steps in which the profiler runs and throws its records away."""
+    active: int = 3
+    """Steps that are recorded, one trace file for all of them."""
+    repeat: int = 2
+    """How many cycles; 0 goes on until the run ends."""
+    record_shapes: bool = True
+    """Whether operators are recorded with the shapes of their inputs."""
+    with_stack: bool = True
+    """Whether operators and allocations are recorded with their Python stack."""
+    address_book: bool = True
+    """Whether the addresses of parameters, gradients, optimizer state and saved tensors go beside each
+    trace, so that every allocation gets its exact category."""
+
+    def __post_init__(self) -> None:
+        lowest = {"skip_first": 0, "wait": 0, "warmup": 0, "repeat": 0}
+        _at_least("profiling", self, lowest)
+        rule = "must be at least 1; to record nothing set profiling.enabled=false"
+        _require(self.active >= 1, "profiling.active", rule, self.active)
+
+    @property
+    def cycle(self) -> int:
+        """Steps of one cycle."""
+        return self.wait + self.warmup + self.active
+
+    @property
+    def steps_needed(self) -> int:
+        """Steps that a run must have for every window to be complete (one cycle if they repeat for ever)."""
+        return self.skip_first + self.cycle * max(self.repeat, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotConfig:
+    """Memory history of the device's allocator (CUDA, XPU); on other devices the trace serves instead."""
+
+    enabled: bool = True
+    """Whether snapshots are written."""
+    history: str = "windows"
+    """``windows``: recorded in the profiler's active steps. ``run``: from first step to last, in a ring
+    buffer, so that an out-of-memory error finds it full."""
+    max_entries: int = 100_000
+    """Allocator events that the ring buffer keeps; older ones are lost."""
+    on_oom: bool = True
+    """Whether a snapshot is written when the loop ends with an out-of-memory error."""
+
+    def __post_init__(self) -> None:
+        _at_least("snapshot", self, {"max_entries": 1})
+        allowed = ("windows", "run")
+        _require(self.history in allowed, "snapshot.history", "must be windows or run", self.history)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputConfig:
+    """What the console shows."""
+
+    console: bool = True
+    """Whether memory lines and findings are logged (logger ``tbmem``)."""
+    ranks: int | str = 0
+    """Ranks that speak on the console: a number, several as ``"0,8"``, or ``all``."""
+    summary: bool = True
+    """Whether the end of the run is summed up."""
+
+    def __post_init__(self) -> None:
+        _parse_ranks("output.ranks", self.ranks)
+
+    def includes(self, rank: int) -> bool:
+        """Whether ``rank`` speaks on the console."""
+        ranks = _parse_ranks("output.ranks", self.ranks)
+        return self.console and (ranks is None or rank in ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """The whole configuration of a run."""
+
+    enabled: bool = True
+    """The one switch: ``false`` costs nothing and writes nothing."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Where files go."""
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    """Counters at every step."""
+    patterns: PatternsConfig = field(default_factory=PatternsConfig)
+    """Verdicts."""
+    profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
+    """Windows of torch.profiler."""
+    snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
+    """Allocator history."""
+    output: OutputConfig = field(default_factory=OutputConfig)
+    """Console."""

@@ -1,0 +1,153 @@
+"""Storages that a running training knows by name go in; an AddressBook, to be joined with allocation events, comes out.
+
+An allocation event has an address but no meaning; a parameter has a name and, at a given moment, an address.
+Each row says: at this time, the storage at this address of this device was this parameter (gradient, optimizer
+state, buffer, tensor saved for backward). An allocation gets the category of the rows that fall into its lifetime.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.errors import FileFormatError
+from tbmem.model.category import Category
+
+SCHEMA_VERSION = 1
+_COLUMNS: Mapping[str, type[np.generic]] = {
+    "time_ns": np.int64,
+    "device": np.int16,
+    "address": np.uint64,
+    "bytes": np.int64,
+    "category": np.int8,
+    "name": np.int32,
+}
+
+
+class StorageNote(NamedTuple):
+    """One storage as seen at one moment."""
+
+    time_ns: int
+    """Unix time in nanoseconds, the clock of torch.profiler's traces."""
+    device: str
+    address: int
+    """First byte of the storage; 0 never occurs."""
+    bytes: int
+    category: Category
+    name: str
+    """Name in the model (``'blocks.0.mlp.weight'``, ``'blocks.0.mlp.weight.exp_avg'``), or of the module that
+    saved the tensor; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressBook:
+    """Columns of storage notes, in order of time.
+
+    ``device`` and ``name`` index the tables ``devices`` and ``names``.
+    """
+
+    time_ns: NDArray[np.int64]
+    device: NDArray[np.int16]
+    address: NDArray[np.uint64]
+    bytes: NDArray[np.int64]
+    category: NDArray[np.int8]
+    name: NDArray[np.int32]
+    devices: tuple[str, ...]
+    names: tuple[str, ...]
+    about: Mapping[str, Any]
+    """Which run, rank and window this is: plain JSON values."""
+
+    @classmethod
+    def from_notes(cls, notes: Iterable[StorageNote], about: Mapping[str, Any] | None = None) -> AddressBook:
+        """Collect notes into columns.
+
+        Args:
+            notes: Notes in order of time.
+            about: What else to keep: run, rank, window, steps.
+        """
+        devices: dict[str, int] = {}
+        names: dict[str, int] = {}
+        rows = [
+            (
+                note.time_ns,
+                devices.setdefault(note.device, len(devices)),
+                note.address,
+                note.bytes,
+                int(note.category),
+                names.setdefault(note.name, len(names)),
+            )
+            for note in notes
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+        arrays = {
+            key: np.array(column, dtype=dtype)
+            for (key, dtype), column in zip(_COLUMNS.items(), columns, strict=True)
+        }
+        return cls(**arrays, devices=tuple(devices), names=tuple(names), about=dict(about or {}))
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def notes(self) -> list[StorageNote]:
+        """The rows again, one record each."""
+        return [
+            StorageNote(
+                int(self.time_ns[row]),
+                self.devices[self.device[row]],
+                int(self.address[row]),
+                int(self.bytes[row]),
+                Category(int(self.category[row])),
+                self.names[self.name[row]],
+            )
+            for row in range(len(self))
+        ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the book as ``.npz`` (arrays and a JSON header, no pickles).
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        header = {
+            "schema": SCHEMA_VERSION,
+            "kind": "address_book",
+            "devices": self.devices,
+            "names": self.names,
+            "about": dict(self.about),
+        }
+        columns = {key: getattr(self, key) for key in _COLUMNS}
+        with open(path, "wb") as file:
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **columns)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AddressBook:
+        """Read what ``save`` wrote.
+
+        Raises:
+            FileFormatError: The file is damaged, is something else, or has a newer schema.
+            OSError: The file cannot be read.
+        """
+        place = Path(path)
+        try:
+            with np.load(place, allow_pickle=False) as stored:
+                header = json.loads(str(stored["header"]))
+                columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise FileFormatError(f"{place}: not an address book of tbmem: {error}") from error
+        if header.get("kind") != "address_book" or header.get("schema", 0) > SCHEMA_VERSION:
+            found = f"{header.get('kind')} of schema {header.get('schema')}"
+            raise FileFormatError(f"{place}: holds {found}, this tbmem reads address_book up to {SCHEMA_VERSION}")
+        return cls(
+            **columns,
+            devices=tuple(header["devices"]),
+            names=tuple(header["names"]),
+            about=header["about"],
+        )

@@ -1,0 +1,88 @@
+"""A conclusion about a run: kind, place, numbers and advice go in, a frozen Finding comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Evidence = Mapping[str, Any]
+"""Numbers with their unit in the key (``bytes_per_step``), source lines, holders; plain JSON values."""
+
+
+class FindingKind(str, Enum):
+    """What was found."""
+
+    LEAK = "leak"
+    GROWTH = "growth"
+    SPIKE = "spike"
+    LEVEL_SHIFT = "level_shift"
+    STABLE = "stable"
+    NEAR_CAPACITY = "near_capacity"
+    OOM = "oom"
+    SHORT_RUN = "short_run"
+    WARMUP = "warmup"
+
+
+class Severity(str, Enum):
+    """How urgent a finding is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One conclusion, ready to be printed, logged and drawn."""
+
+    kind: FindingKind
+    severity: Severity
+    device: str
+    """Device that it is about, ``'cuda:0'`` or ``'cpu'``."""
+    rank: int = 0
+    first_step: int
+    """First step of the stretch that the finding speaks of."""
+    last_step: int
+    """Last step of that stretch."""
+    message: str
+    """One sentence with the numbers."""
+    evidence: Evidence = field(default_factory=dict)
+    """The numbers behind the sentence, and how a named cause is known."""
+    advice: str = ""
+    """What to do about it; empty where there is nothing to do."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain JSON values."""
+        return {
+            "kind": self.kind.value,
+            "severity": self.severity.value,
+            "device": self.device,
+            "rank": self.rank,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "message": self.message,
+            "evidence": dict(self.evidence),
+            "advice": self.advice,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Finding:
+        """The finding that ``to_dict`` gave; unknown keys are ignored.
+
+        Raises:
+            KeyError: A required key is missing.
+            ValueError: The kind or the severity is not one that this version knows.
+        """
+        return cls(
+            kind=FindingKind(data["kind"]),
+            severity=Severity(data["severity"]),
+            device=data["device"],
+            rank=data.get("rank", 0),
+            first_step=data["first_step"],
+            last_step=data["last_step"],
+            message=data["message"],
+            evidence=data.get("evidence", {}),
+            advice=data.get("advice", ""),
+        )

@@ -1,0 +1,45 @@
+"""A run folder's layout: host, rank and time go in, the names of files come out, and back."""
+
+from __future__ import annotations
+
+import re
+
+PLUGIN_FOLDER = "plugins/tbmem"
+"""TensorBoard's convention for the files of a plugin, relative to the run folder."""
+MONITOR_LOG = f"{PLUGIN_FOLDER}/monitor.jsonl"
+"""Live log: header, samples, findings, windows."""
+TRACE_SUFFIX = ".pt.trace.json.gz"
+"""What torch-tb-profiler looks for."""
+SNAPSHOT_SUFFIX = ".snapshot.pickle"
+"""Memory snapshot, pickle protocol 4."""
+ADDRESS_BOOK_SUFFIX = ".addresses.npz"
+"""Address book, beside the trace or snapshot of the same stem."""
+PARTIAL_SUFFIX = ".partial"
+"""End of the name that a file has until it is complete: no viewer takes it for the file itself."""
+
+
+def worker_name(host: str, rank: int) -> str:
+    """Name of one process of a run: ``'node7_rank3'``."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', host) or 'host'}_rank{rank}"
+
+
+def trace_name(worker: str, time_ns: int) -> str:
+    """``<worker>.<ns>.pt.trace.json.gz``; the number orders the windows of a worker."""
+    return f"{worker}.{time_ns}{TRACE_SUFFIX}"
+
+
+def snapshot_name(worker: str, label: str | int) -> str:
+    """``<worker>.<label>.snapshot.pickle``; the label is the window's number or the user's word."""
+    return f"{worker}.{re.sub(r'[^A-Za-z0-9_-]+', '-', str(label)) or 'snapshot'}{SNAPSHOT_SUFFIX}"
+
+
+def address_book_name(stem: str) -> str:
+    """Name of the address book that belongs to the trace or snapshot ``stem``."""
+    for suffix in (TRACE_SUFFIX, SNAPSHOT_SUFFIX):
+        stem = stem.removesuffix(suffix)
+    return stem + ADDRESS_BOOK_SUFFIX
+
+
+def rank_folder(rank: int) -> str:
+    """Sub-folder of a rank, where several ranks write: ``'rank3'``."""
+    return f"rank{rank}"

@@ -1,0 +1,62 @@
+"""The step series: one device's counters at the end of one step go in, a frozen MemorySample comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySample:
+    """What one device and its host held when a training step ended.
+
+    All sizes are bytes; a counter that the device does not have is ``None``, never 0 or -1.
+    """
+
+    step: int
+    """Number of the step that has just ended; the first step of a run is 1."""
+    time: float
+    """Unix time of the reading, in seconds."""
+    device: str
+    """``'cuda:0'``, ``'xpu:1'``, ``'mps'`` or ``'cpu'``."""
+    rank: int = 0
+    """Global rank of the process."""
+    allocated: int | None = None
+    """Held by tensors (accelerator) or handed out by malloc (CPU)."""
+    reserved: int | None = None
+    """Held by the caching allocator (accelerator) or by malloc (CPU), cache included."""
+    peak_allocated: int | None = None
+    """Largest ``allocated`` since the previous sample."""
+    peak_reserved: int | None = None
+    """Largest ``reserved`` since the previous sample."""
+    active: int | None = None
+    """In blocks that are allocated or wait for another stream before they are free."""
+    inactive_split: int | None = None
+    """In free pieces of segments that are partly in use: the part that fragments."""
+    live_blocks: int | None = None
+    """How many allocations are alive."""
+    alloc_retries: int | None = None
+    """How often the allocator had to release its cache and try again, since the process began."""
+    ooms: int | None = None
+    """How often an allocation failed, since the process began."""
+    device_used: int | None = None
+    """Used on the device by all processes together; read at most once every logging interval."""
+    device_total: int | None = None
+    """Capacity of the device; for the CPU the smaller of the machine's memory and the cgroup's limit."""
+    host_rss: int | None = None
+    """Resident memory of this process."""
+    host_peak_rss: int | None = None
+    """Largest resident memory of this process since the previous sample, where the kernel tells."""
+    host_available: int | None = None
+    """What the host can still give: the smaller of the machine's and the cgroup's figure."""
+    workers_rss: int | None = None
+    """Resident memory of all child processes (DataLoader workers), at most one second old."""
+    profiled: bool = False
+    """The step ran under a profiler window, whose own memory is in the host's figures."""
+
+    @property
+    def peak(self) -> int | None:
+        """The step's highest level: the device's own peak, else the host's resident peak, else the level."""
+        for value in (self.peak_allocated, self.host_peak_rss, self.allocated):
+            if value is not None:
+                return value
+        return None

@@ -1,0 +1,119 @@
+"""Samples, findings and windows go in, lines for the console come out; the handler that prints them too."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.sample import MemorySample
+from tbmem.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LOGGER_NAME = "tbmem"
+SEPARATOR = " · "
+_LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.CRITICAL: logging.WARNING,
+}
+
+
+def device_label(device: str) -> str:
+    """``'cuda:0'`` as ``'GPU 0'``, ``'cpu'`` as ``'CPU'``."""
+    kind, _, index = device.partition(":")
+    name = {"cuda": "GPU", "mps": "GPU"}.get(kind, kind.upper())
+    return f"{name} {index}" if index else name
+
+
+def memory_line(sample: MemorySample) -> str:
+    """One step's memory, for example
+    ``GPU 0 memory · allocated 45.12 GiB · reserved 47.00 GiB · peak 46.80 GiB (58 % of 80)``.
+    """
+    parts = [f"{device_label(sample.device)} memory"]
+    if sample.allocated is not None:
+        parts.append(f"allocated {format_bytes(sample.allocated)}")
+    if sample.reserved is not None:
+        parts.append(f"reserved {format_bytes(sample.reserved)}")
+    peak = sample.peak
+    if peak is not None:
+        word = "peak" if sample.peak_allocated is not None else "resident peak"
+        parts.append(f"{word} {format_bytes(peak)}{_share(peak, sample.device_total)}")
+    return SEPARATOR.join(parts)
+
+
+def _share(peak: int, total: int | None) -> str:
+    """``' (58 % of 80)'``: the capacity in GiB, its unit left out where the peak is in GiB as well."""
+    if not total:
+        return ""
+    unit = "" if peak >= GIB else " GiB"
+    return f" ({100 * peak / total:.0f} % of {total / GIB:.3g}{unit})"
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as one block: kind, place, sentence, advice."""
+    kind = finding.kind.value.replace("_", " ").upper()
+    rank = f" rank {finding.rank}" if finding.rank else ""
+    text = f"{kind}  {device_label(finding.device)}{rank} {finding.message}"
+    if finding.kind is FindingKind.LEAK and finding.evidence.get("holder") is None:
+        text += f"{SEPARATOR}which line holds it is not known"
+    return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text
+
+
+def finding_level(finding: Finding) -> int:
+    """Level at which a finding is logged."""
+    return _LEVELS[finding.severity]
+
+
+def get_logger() -> logging.Logger:
+    """The logger that everything on the console goes through."""
+    return logging.getLogger(LOGGER_NAME)
+
+
+@contextmanager
+def console_handler(console: Console | None = None) -> Iterator[None]:
+    """Show tbmem's lines for a while, unless the program has set up logging itself.
+
+    Args:
+        console: A rich console to print on, for a program that draws a progress bar there; by default
+            standard error, with colours on a terminal and plain lines elsewhere.
+    """
+    logger = get_logger()
+    own = None if logger.hasHandlers() and console is None else make_handler(console)
+    level, propagate = logger.level, logger.propagate
+    if level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    if own is not None:
+        logger.addHandler(own)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        if own is not None:
+            logger.removeHandler(own)
+            own.close()
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def make_handler(console: Console | None = None) -> logging.Handler:
+    """A handler for a terminal (rich) or for anything else (plain lines)."""
+    if console is None and not sys.stderr.isatty():
+        handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s tbmem %(message)s", datefmt="%H:%M:%S"))
+        return handler
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    return RichHandler(
+        console=console or Console(stderr=True),
+        show_path=False,
+        show_level=False,
+        log_time_format="%H:%M:%S",
+        omit_repeated_times=False,
+    )

@@ -1,0 +1,109 @@
+"""A RunSummary goes in; the lines that end a run, and the same as plain JSON, come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tbmem.model.finding import Finding
+from tbmem.model.summary import Peak, ProfilerCost, RunSummary
+from tbmem.present.console import SEPARATOR, device_label
+from tbmem.units import format_bytes, format_duration
+
+
+def summary_view(summary: RunSummary) -> dict[str, Any]:
+    """The summary as plain JSON values: ``verdicts`` and ``peak`` by device, ``traces``, ``findings``, ..."""
+    return {
+        "verdicts": {verdict.device: verdict.kind.value for verdict in summary.verdicts},
+        "peak": {peak.device: _peak_view(peak) for peak in summary.peaks},
+        "traces": list(summary.traces),
+        "snapshots": list(summary.snapshots),
+        "address_books": list(summary.address_books),
+        "monitor_log": summary.monitor_log,
+        "findings": [finding.to_dict() for finding in summary.findings],
+        "steps": summary.steps,
+        "seconds": round(summary.seconds, 3),
+        "rank": summary.rank,
+        "logdir": summary.logdir,
+        "run": summary.folder,
+        "profiler": _cost_view(summary.profiler) if summary.profiler else None,
+        "problems": list(summary.problems),
+        "exception": summary.exception,
+    }
+
+
+def summary_lines(summary: RunSummary) -> list[str]:
+    """The summary for the console, most important first."""
+    lines = [_heading(summary)]
+    lines += [_verdict_line(verdict) for verdict in summary.verdicts]
+    lines += [_peak_line(peak) for peak in summary.peaks]
+    if summary.profiler is not None:
+        lines.append(_cost_line(summary.profiler))
+    lines += [f"problem: {problem}" for problem in summary.problems]
+    written = [*summary.traces, *summary.snapshots, *summary.address_books]
+    if summary.monitor_log is not None:
+        written.append(summary.monitor_log)
+    if written:
+        lines.append(f"wrote {_written(summary)} to {summary.folder}")
+        lines.append(f"look:  tensorboard --logdir {summary.logdir}")
+    return lines
+
+
+def _heading(summary: RunSummary) -> str:
+    ended = f", ended by {summary.exception}" if summary.exception else ""
+    steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
+    rank = f" on rank {summary.rank}" if summary.rank else ""
+    return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}"
+
+
+def _verdict_line(verdict: Finding) -> str:
+    kind = verdict.kind.value.replace("_", " ").upper()
+    return SEPARATOR.join(filter(None, (f"verdict {device_label(verdict.device)}: {kind}", verdict.message)))
+
+
+def _peak_line(peak: Peak) -> str:
+    share = f" ({100 * peak.bytes / peak.total:.0f} % of {format_bytes(peak.total)})" if peak.total else ""
+    word = "resident peak" if peak.counter.startswith("host") else "peak"
+    return f"{word} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+
+
+def _cost_line(cost: ProfilerCost) -> str:
+    parts = [f"profiler: {cost.recorded_steps} steps recorded in {cost.windows} windows"]
+    if cost.slowdown is not None:
+        parts.append(f"a recorded step took {cost.slowdown:.1f} times a plain one")
+    parts.append(f"{format_duration(cost.writing_seconds)} to write {format_bytes(cost.trace_bytes)}")
+    if cost.host_bytes is not None:
+        parts.append(f"up to {format_bytes(cost.host_bytes)} of host memory")
+    return SEPARATOR.join(parts)
+
+
+def _written(summary: RunSummary) -> str:
+    counts = {
+        "trace": len(summary.traces),
+        "snapshot": len(summary.snapshots),
+        "address book": len(summary.address_books),
+    }
+    parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
+    return ", ".join([*parts, *(["the live log and scalars"] if summary.monitor_log else [])])
+
+
+def _peak_view(peak: Peak) -> dict[str, Any]:
+    return {
+        "bytes": peak.bytes,
+        "text": format_bytes(peak.bytes),
+        "step": peak.step,
+        "counter": peak.counter,
+        "total": peak.total,
+    }
+
+
+def _cost_view(cost: ProfilerCost) -> dict[str, Any]:
+    return {
+        "windows": cost.windows,
+        "recorded_steps": cost.recorded_steps,
+        "recorded_step_seconds": cost.recorded_step_seconds,
+        "plain_step_seconds": cost.plain_step_seconds,
+        "slowdown": cost.slowdown,
+        "writing_seconds": cost.writing_seconds,
+        "host_bytes": cost.host_bytes,
+        "trace_bytes": cost.trace_bytes,
+    }

@@ -1,0 +1,82 @@
+"""A device's allocator goes in; its memory history, while switched on, comes out as a snapshot file."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tbmem.runtime.files import complete_or_nothing
+
+PICKLE_PROTOCOL = 4
+"""The newest that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
+
+
+class MemoryHistory:
+    """Memory history of one kind of device.
+
+    The allocator has one history per process: who finds it on leaves it to its owner, and writes from it.
+
+    Args:
+        memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
+        max_entries: Events that the ring buffer keeps.
+    """
+
+    _owner: MemoryHistory | None = None
+
+    def __init__(self, memory: Any, max_entries: int) -> None:
+        self._memory = memory
+        self._max_entries = max_entries
+
+    @classmethod
+    def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
+        """The history of the accelerator in use, or ``None`` where no device keeps one."""
+        for module in (torch.cuda, torch.xpu):
+            if module.is_available() and hasattr(module.memory, "_record_memory_history"):
+                return cls(module.memory, max_entries)
+        return None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this object is the one that records."""
+        return MemoryHistory._owner is self
+
+    def start(self) -> bool:
+        """Record from now on, with Python stacks (C++ stacks take a hundred times longer to write).
+
+        Returns:
+            Whether this call switched recording on; false if it was on already.
+        """
+        if MemoryHistory._owner is not None:
+            return False
+        self._memory._record_memory_history(
+            enabled="all", context="all", stacks="python", max_entries=self._max_entries
+        )
+        MemoryHistory._owner = self
+        return True
+
+    def stop(self) -> None:
+        """Record no longer; nothing happens if somebody else switched it on."""
+        if MemoryHistory._owner is self:
+            MemoryHistory._owner = None
+            self._memory._record_memory_history(enabled=None)
+
+    def write(self, path: Path) -> bool:
+        """Write the allocator's state and what history there is.
+
+        Args:
+            path: File to write, pickle protocol 4.
+
+        Returns:
+            Whether the history is whole; false if the ring buffer overflowed, so that its beginning is lost.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        snapshot = self._memory._snapshot()
+        with complete_or_nothing(path) as partial, open(partial, "wb") as file:
+            pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
+        capacity = self._owner._max_entries if self._owner is not None else self._max_entries
+        return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))

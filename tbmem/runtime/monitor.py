@@ -1,0 +1,289 @@
+"""Steps go in; samples, findings, console lines, a live log and scalars come out: MemoryMonitor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tbmem.analysis.patterns import Detector, Limits
+from tbmem.config.load import override_section
+from tbmem.config.schema import MonitorConfig, PatternsConfig
+from tbmem.errors import UsageError
+from tbmem.model.finding import Finding
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
+from tbmem.model.sample import MemorySample
+from tbmem.model.summary import Peak
+from tbmem.present.console import finding_level, finding_line, get_logger, memory_line
+from tbmem.runtime.background import Background, Sink
+from tbmem.runtime.guard import Guard
+from tbmem.runtime.ranks import Rank
+from tbmem.runtime.run_folder import RunFolder
+from tbmem.runtime.sinks import LogSink, ScalarSink
+from tbmem.sources.counters import Counters
+from tbmem.sources.host import HostMemory
+
+PART = "monitor"
+"""Name of this part in the log and in the summary's problems."""
+_ROW_SECONDS = 1.0
+"""A row is closed after this time even if its steps are not complete, so that slow steps are seen at once."""
+_KEPT_FINDINGS = 1000
+
+
+class _Watched:
+    """What the monitor keeps for one device."""
+
+    def __init__(self, limits: Limits | None) -> None:
+        self.detector = Detector(limits) if limits is not None else None
+        self.row = RowBuilder()
+        self.peak: Peak | None = None
+        self.last: MemorySample | None = None
+
+    def note_peak(self, sample: MemorySample) -> None:
+        reached = sample.peak
+        if reached is None or (self.peak is not None and reached <= self.peak.bytes):
+            return
+        self.peak = Peak(
+            device=sample.device,
+            bytes=reached,
+            step=sample.step,
+            counter=_peak_counter(sample),
+            total=sample.device_total,
+        )
+
+
+def _peak_counter(sample: MemorySample) -> str:
+    for name in ("peak_allocated", "host_peak_rss"):
+        if getattr(sample, name) is not None:
+            return name
+    return "allocated"
+
+
+class MemoryMonitor:
+    """Watches memory at every step, at next to no cost.
+
+    Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
+    It never waits for a device, a disk or another rank, and an error in it never reaches the training.
+
+    Args:
+        config: What to read and how often to log.
+        patterns: When memory is called leaking, spiking or near the end.
+        folder: Run folder for the live log and the scalars; ``None`` writes nothing.
+        rank: This process's rank.
+        console: Whether lines are logged.
+        guard: Where errors go; its own by default.
+        counters: Where samples come from; a test gives its own.
+        about: What else the log's header shall hold.
+        **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
+
+    Raises:
+        ConfigError: An override is unknown or does not fit.
+    """
+
+    def __init__(
+        self,
+        config: MonitorConfig | None = None,
+        patterns: PatternsConfig | None = None,
+        folder: str | os.PathLike[str] | RunFolder | None = None,
+        *,
+        rank: Rank | None = None,
+        console: bool = True,
+        guard: Guard | None = None,
+        counters: Counters | None = None,
+        about: dict[str, Any] | None = None,
+        **overrides: Any,
+    ) -> None:
+        self.config = override_section("monitor", config or MonitorConfig(), overrides)
+        self.findings: list[Finding] = []
+        patterns = patterns or PatternsConfig()
+        self._limits = limits_of(patterns) if patterns.enabled else None
+        self._folder = folder
+        self._rank = rank or Rank()
+        self._console = console
+        self._guard = guard or Guard()
+        self._counters = counters
+        self._about = about or {}
+        self._devices: dict[str, _Watched] = {}
+        self._background: Background | None = None
+        self._step = 0
+        self._row_began = 0.0
+        self._pid: int | None = None
+        self._ended = False
+
+    def __enter__(self) -> MemoryMonitor:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """The first training step begins.
+
+        Raises:
+            UsageError: It was started before.
+            RunFolderError: The folder cannot be written.
+            ConfigError: ``monitor.devices`` names a device that is not there.
+        """
+        if self._pid is not None:
+            raise UsageError("this MemoryMonitor was started before: make a new one for each run")
+        self._pid = os.getpid()
+        if self._folder is not None and not isinstance(self._folder, RunFolder):
+            self._folder = RunFolder(self._folder, self._rank.rank)
+        reset = self.config.peaks == "step"
+        if self._counters is None:
+            host = HostMemory(reset_peaks=reset, workers=self.config.workers)
+            self._counters = Counters(self.config.devices, host, rank=self._rank.rank, reset_peaks=reset)
+        self._background = Background(self._open_sinks(), [self._counters.refresh], self._guard)
+        self._background.put(self._header())
+        self._background.start()
+        self._row_began = time.monotonic()
+
+    def step(self, *, profiled: bool = False) -> Sequence[Finding]:
+        """A training step has ended.
+
+        Args:
+            profiled: It ran under a profiler, whose own memory is in the host's figures.
+
+        Returns:
+            What has just become clear, usually nothing.
+        """
+        if self._pid != os.getpid() or self._ended:
+            return ()
+        self._step += 1
+        return self._guard.run(PART, self._sample, profiled) or ()
+
+    def discard_peaks(self) -> None:
+        """Forget the peaks since the last step: they were tbmem's own doing."""
+        if self._pid == os.getpid() and not self._ended and self._counters is not None:
+            self._guard.run(PART, self._counters.discard_peaks)
+
+    def log(self, record: LogRecord) -> None:
+        """Leave a record for the live log."""
+        if self._background is not None:
+            self._background.put(record)
+
+    def stop(self) -> None:
+        """The run has ended: judge what was open, write what is left, let go of everything."""
+        if self._pid != os.getpid() or self._ended:
+            return
+        self._ended = True
+        self._guard.run(PART, self._finish)
+        if self._background is not None:
+            self._background.put({"type": "end", "time": time.time(), "steps": self._step})
+            self._background.stop()
+        if self._counters is not None:
+            self._guard.run(PART, self._counters.close)
+
+    def verdicts(self) -> list[Finding]:
+        """The state of each device in one finding."""
+        detectors = [watched.detector for watched in self._devices.values()]
+        return [detector.verdict() for detector in detectors if detector is not None]
+
+    def peaks(self) -> list[Peak]:
+        """The highest level of each device so far."""
+        return [watched.peak for watched in self._devices.values() if watched.peak is not None]
+
+    @property
+    def log_path(self) -> Path | None:
+        """The live log, if one is written."""
+        if not isinstance(self._folder, RunFolder) or not self.config.log:
+            return None
+        return self._folder.monitor_log
+
+    def report(self, finding: Finding) -> None:
+        """Keep a finding, log it, and show it."""
+        if len(self.findings) < _KEPT_FINDINGS:
+            self.findings.append(finding)
+        self.log(finding)
+        if self._console:
+            get_logger().log(finding_level(finding), "%s", finding_line(finding))
+
+    def _sample(self, profiled: bool) -> list[Finding]:
+        assert self._counters is not None
+        step = self._step
+        due = step % self.config.log_every_n_steps == 0
+        found: list[Finding] = []
+        for sample in self._counters.sample(step, thorough=due, profiled=profiled):
+            watched = self._devices.get(sample.device)
+            if watched is None:
+                watched = self._devices[sample.device] = _Watched(self._limits)
+            watched.last = sample
+            watched.note_peak(sample)
+            watched.row.add(sample)
+            if watched.detector is not None:
+                found.extend(watched.detector.update(sample))
+        if due or time.monotonic() - self._row_began >= _ROW_SECONDS:
+            self._close_rows(show=due and self._console)
+        for finding in found:
+            self.report(finding)
+        return found
+
+    def _close_rows(self, *, show: bool) -> None:
+        self._row_began = time.monotonic()
+        for watched in self._devices.values():
+            row = watched.row.build()
+            if row is None:
+                continue
+            self.log(row)
+            if show:
+                get_logger().info("step %d · %s", self._step, memory_line(row.sample))
+
+    def _finish(self) -> None:
+        for watched in self._devices.values():
+            if watched.detector is not None:
+                for finding in watched.detector.close():
+                    self.report(finding)
+        self._close_rows(show=False)
+
+    def _open_sinks(self) -> list[Sink]:
+        folder = self._folder
+        if not isinstance(folder, RunFolder):
+            return []
+        sinks: list[Sink | None] = []
+        if self.config.log:
+            sinks.append(self._guard.run(LogSink.name, LogSink, folder.monitor_log))
+        if self.config.scalars:
+            sinks.append(self._guard.run(ScalarSink.name, ScalarSink, folder.path))
+        return [sink for sink in sinks if sink is not None]
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "type": "header",
+            "schema": SCHEMA_VERSION,
+            "started": time.time(),
+            "rank": self._rank.rank,
+            "world_size": self._rank.world_size,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "monitor": asdict(self.config),
+            **self._about,
+        }
+
+
+def limits_of(patterns: PatternsConfig) -> Limits:
+    """The detector's limits as the configuration gives them."""
+    return Limits(
+        warmup_steps=patterns.warmup_steps,
+        patience=patterns.patience,
+        min_growth_bytes=patterns.min_growth_bytes,
+        min_growth_percent=patterns.min_growth_percent,
+        spike_percent=patterns.spike_percent,
+        min_spike_bytes=patterns.min_spike_bytes,
+        capacity_percent=tuple(patterns.capacity_percent),
+    )

@@ -1,0 +1,405 @@
+"""Steps go in, a trace (and an address book, and a snapshot) per window of the schedule comes out: MemoryProfiler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tbmem.config.load import override_section
+from tbmem.config.schema import ProfilingConfig, SnapshotConfig
+from tbmem.errors import UsageError
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import WindowRecord
+from tbmem.model.summary import ProfilerCost
+from tbmem.present.console import get_logger
+from tbmem.runtime.addresses import AddressRecorder
+from tbmem.runtime.guard import Guard
+from tbmem.runtime.history import MemoryHistory
+from tbmem.runtime.run_folder import RunFolder
+from tbmem.runtime.schedule import ScheduleState, schedule_at
+from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
+from tbmem.units import format_bytes
+
+PART = "profiler"
+"""Name of this part in the log and in the summary's problems."""
+_PLAIN_STEPS = 256
+"""Steps outside windows whose length is remembered, to compare recorded ones with."""
+
+
+@dataclass(slots=True)
+class ProfilerFiles:
+    """What a profiler has written so far."""
+
+    traces: list[Path] = field(default_factory=list)
+    snapshots: list[Path] = field(default_factory=list)
+    address_books: list[Path] = field(default_factory=list)
+
+    def add(self, files: WindowFiles) -> None:
+        """Take a window's files in."""
+        for path, place in (
+            (files.trace, self.traces),
+            (files.snapshot, self.snapshots),
+            (files.address_book, self.address_books),
+        ):
+            if path is not None:
+                place.append(path)
+
+
+class MemoryProfiler:
+    """Records memory in windows: wait, warm up, record, and again.
+
+    Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
+    An error while it runs switches it off and is logged; it never reaches the training.
+
+    Args:
+        config: Lengths of the windows and what to record.
+        folder: Run folder for the files, a path or a RunFolder.
+        snapshot: Memory history to record over the same windows; off by default.
+        guard: Where errors go; its own by default.
+        on_window: Called with each window that was written.
+        console: Whether the schedule's states are logged as they come.
+        clock: Seconds; a test gives its own.
+        **overrides: Fields of ``config`` by name, such as ``active=5``.
+
+    Raises:
+        ConfigError: An override is unknown or does not fit.
+        RunFolderError: The folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        config: ProfilingConfig | None = None,
+        folder: str | os.PathLike[str] | RunFolder = "runs/profiler",
+        *,
+        snapshot: SnapshotConfig | None = None,
+        guard: Guard | None = None,
+        on_window: Callable[[WindowRecord], None] | None = None,
+        console: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+        **overrides: Any,
+    ) -> None:
+        self.config = override_section("profiling", config or ProfilingConfig(), overrides)
+        self.files = ProfilerFiles()
+        self._folder = folder
+        self._snapshot = snapshot or SnapshotConfig(enabled=False)
+        self._guard = guard or Guard()
+        self._on_window = on_window or (lambda record: None)
+        self._level = logging.INFO if console else logging.DEBUG
+        self._clock = clock
+        self._addresses = AddressRecorder()
+        self._history: MemoryHistory | None = None
+        self._window: Window | None = None
+        self._step = 0
+        self._pid: int | None = None
+        self._ended = False
+        self._plain_steps: deque[float] = deque(maxlen=_PLAIN_STEPS)
+        self._windows: list[Window] = []
+        self._step_began = 0.0
+
+    def __enter__(self) -> MemoryProfiler:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop(error)
+
+    @property
+    def state(self) -> ScheduleState:
+        """What the profiler does in the step that is running."""
+        return schedule_at(self._step, self.config).state if self._is_running else ScheduleState.STOPPED
+
+    @property
+    def is_interfering(self) -> bool:
+        """Whether a window is open, so that the host's memory is not the training's alone."""
+        return self._window is not None
+
+    def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
+        """Give the address book names; without it optimizers are found by themselves, parameters have numbers.
+
+        Args:
+            model: Whose parameters, buffers and modules are named as in ``named_parameters()``.
+            *optimizers: Whose state is noted.
+        """
+        self._addresses.watch(model, *optimizers)
+
+    def start(self) -> None:
+        """The first training step begins.
+
+        Raises:
+            UsageError: It was started before.
+            RunFolderError: The folder cannot be written.
+        """
+        if self._pid is not None:
+            raise UsageError("this MemoryProfiler was started before: make a new one for each run")
+        if not isinstance(self._folder, RunFolder):
+            self._folder = RunFolder(self._folder)
+        self._pid = os.getpid()
+        self._step = 1
+        self._guard.run(PART, self._open)
+
+    def step(self) -> bool:
+        """A training step has ended, the next one begins.
+
+        Returns:
+            Whether the profiler did something of its own between the two, which leaves its mark on the
+            host's memory and on the clock.
+        """
+        if not self._is_running:
+            return False
+        busy = self._guard.run(PART, self._between_steps)
+        if not self._guard.is_on(PART):
+            self._abandon()
+        return bool(busy)
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """The run has ended; a window that is open is written as far as it got.
+
+        Args:
+            error: The exception that ended it, if one did.
+        """
+        if not self._is_running:
+            return
+        self._ended = True
+        self._guard.run(PART, self._close, error)
+        self._abandon()
+
+    def snapshot(self, name: str) -> Path | None:
+        """Write the allocator's state now, with the history if one is being recorded.
+
+        Args:
+            name: Goes into the file's name.
+
+        Returns:
+            The file, or ``None`` where the device keeps no such state.
+        """
+        if not self._is_running:
+            return None
+        return self._guard.run("snapshot", self._write_snapshot, name)
+
+    def short_run(self) -> Finding | None:
+        """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
+        config, steps = self.config, max(self._step - 1, 0)
+        complete = sum(window.steps[-1:] == [_last_step(window.number, config)] for window in self._windows)
+        if not config.enabled or not self._guard.is_on(PART) or complete >= max(config.repeat, 1):
+            return None
+        return _short_run_finding(config, steps, complete, len(self.files.traces))
+
+    def cost(self) -> ProfilerCost | None:
+        """What profiling took from the run; ``None`` if no window was recorded."""
+        recorded = [seconds for window in self._windows for seconds in window.cost.steps]
+        if not recorded:
+            return None
+        costs = [window.cost for window in self._windows]
+        return ProfilerCost(
+            windows=len(self._windows),
+            recorded_steps=len(recorded),
+            recorded_step_seconds=statistics.median(recorded),
+            plain_step_seconds=statistics.median(self._plain_steps) if self._plain_steps else None,
+            writing_seconds=sum(cost.writing for cost in costs),
+            host_bytes=max(max(cost.host_after - cost.host_before, 0) for cost in costs),
+            trace_bytes=sum(cost.bytes_written for cost in costs),
+        )
+
+    @property
+    def _is_running(self) -> bool:
+        """Started, not stopped, and not in a forked child, whose profiler is not ours to touch."""
+        return self._pid == os.getpid() and not self._ended
+
+    def _open(self) -> None:
+        if self._snapshot.enabled:
+            self._history = MemoryHistory.of_this_process(self._snapshot.max_entries)
+        if self._history is not None and self._snapshot.history == "run":
+            self._history.start()
+        if self.config.enabled and self.config.address_book:
+            self._addresses.open()
+        self._enter_step()
+
+    def _between_steps(self) -> bool:
+        busy = self._leave_step()
+        self._step += 1
+        return self._enter_step() or busy
+
+    def _leave_step(self) -> bool:
+        point = schedule_at(self._step, self.config)
+        if self._window is None:
+            if point.state is not ScheduleState.ACTIVE:
+                self._plain_steps.append(self._clock() - self._step_began)
+            return False
+        self._window.end_step()
+        if point.state is ScheduleState.ACTIVE and point.last:
+            self._finish_window(complete=True)
+            return True
+        return False
+
+    def _enter_step(self) -> bool:
+        """Do what the schedule says for the step that begins."""
+        point = schedule_at(self._step, self.config)
+        busy = False
+        if point.first:
+            busy = self._enter_state(point.state, point.window)
+        if self._window is not None and self._window.is_recording:
+            self._window.begin_step(self._step)
+        self._step_began = self._clock()
+        return busy
+
+    def _enter_state(self, state: ScheduleState, window: int) -> bool:
+        get_logger().debug("profiler: step %d: %s", self._step, state.value)
+        if state is ScheduleState.WARMUP:
+            return self._prepare_window(window)
+        if state is ScheduleState.ACTIVE:
+            if self.config.warmup == 0:
+                self._prepare_window(window)
+            return self._begin_window()
+        return False
+
+    def _prepare_window(self, number: int) -> bool:
+        if profiler_is_busy():
+            get_logger().warning(
+                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
+            )
+            return False
+        config = self.config
+        assert isinstance(self._folder, RunFolder)
+        self._window = Window(
+            config,
+            self._folder,
+            number=number,
+            addresses=self._addresses if config.address_book else None,
+            history=self._history,
+            clock=self._clock,
+        )
+        self._window.prepare()
+        if config.warmup:
+            last = self._step + config.warmup - 1
+            get_logger().log(self._level, "profiler · %s warm-up", _steps(self._step, last))
+        return True
+
+    def _begin_window(self) -> bool:
+        window = self._window
+        if window is None:
+            return False
+        last = self._step + self.config.active - 1
+        of = f" of {self.config.repeat}" if self.config.repeat else ""
+        get_logger().log(self._level, "profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of)
+        window.begin()
+        return True
+
+    def _finish_window(self, *, complete: bool) -> None:
+        window, self._window = self._window, None
+        assert window is not None
+        files = window.finish(complete=complete)
+        self._windows.append(window)
+        self.files.add(files)
+        self._report(window, files)
+        self._on_window(
+            WindowRecord(
+                number=window.number,
+                first_step=window.steps[0],
+                last_step=window.steps[-1],
+                complete=complete,
+                files=tuple(path.name for path in files.all()),
+            )
+        )
+
+    def _report(self, window: Window, files: WindowFiles) -> None:
+        name = files.trace.name if files.trace is not None else "no trace"
+        get_logger().log(
+            self._level,
+            "profiler · window %d written: %s (%s, %.1f s)",
+            window.number,
+            name,
+            format_bytes(window.cost.bytes_written),
+            window.cost.writing,
+        )
+        if not files.history_is_whole:
+            get_logger().warning(
+                "snapshot: the history of window %d is not whole: more than snapshot.max_entries=%d events,"
+                " the first ones are lost; raise it or lower profiling.active",
+                window.number,
+                self._snapshot.max_entries,
+            )
+
+    def _write_snapshot(self, label: str | int) -> Path | None:
+        history = self._history or MemoryHistory.of_this_process(self._snapshot.max_entries)
+        assert isinstance(self._folder, RunFolder)
+        if history is None:
+            get_logger().info(
+                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a"
+                " profiler window, whose trace holds the same allocations",
+                label,
+            )
+            return None
+        path = self._folder.snapshot(label)
+        history.write(path)
+        self.files.snapshots.append(path)
+        get_logger().info("snapshot written: %s", path.name)
+        return path
+
+    def _close(self, error: BaseException | None) -> None:
+        if isinstance(error, torch.OutOfMemoryError) and self._snapshot.on_oom and self._history is not None:
+            self._write_snapshot("oom")
+        window = self._window
+        if window is None or not window.is_recording:
+            return
+        if error is None:
+            window.forget_step()
+        if window.steps:
+            self._finish_window(complete=False)
+
+    def _abandon(self) -> None:
+        """Switch everything off, whatever state it is in."""
+        window, self._window = self._window, None
+        if window is not None:
+            self._guard.run("profiler (switching off)", window.discard)
+        if self._history is not None:
+            self._guard.run("snapshot (switching off)", self._history.stop)
+        self._guard.run("address book (switching off)", self._addresses.close)
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"steps {first}-{last}"
+
+
+def _last_step(window: int, config: ProfilingConfig) -> int:
+    return config.skip_first + window * config.cycle
+
+
+def _short_run_finding(config: ProfilingConfig, steps: int, complete: int, traces: int) -> Finding:
+    """Say which step was reached, how many were needed, and what to change."""
+    setting = ", ".join(
+        f"profiling.{key}={getattr(config, key)}" for key in ("skip_first", "wait", "warmup", "active", "repeat")
+    )
+    wanted = max(config.repeat, 1)
+    message = (
+        f"the run ended after {steps} of the {config.steps_needed} steps that the profiler's schedule needs:"
+        f" {complete} of {wanted} windows complete, {traces} trace{'' if traces == 1 else 's'} written ({setting})"
+    )
+    advice = (
+        f"train for at least {config.steps_needed} steps, or lower profiling.skip_first, profiling.wait,"
+        " profiling.warmup, profiling.active or profiling.repeat"
+    )
+    return Finding(
+        kind=FindingKind.SHORT_RUN,
+        severity=Severity.WARNING,
+        device="",
+        first_step=1,
+        last_step=steps,
+        message=message,
+        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": complete},
+        advice=advice,
+    )

@@ -1,0 +1,69 @@
+"""torch's own log lines about profiling go in; nothing of them reaches the user's console."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+
+_ERRORS_ONLY = 2
+"""c10's severity of errors: 0 info, 1 warning."""
+_KINETO_VARIABLE = "KINETO_LOG_LEVEL"
+_KINETO_NOTHING = "99"
+
+
+class QuietTorch:
+    """Holds back the C++ warnings that a memory-profiled step prints.
+
+    ``[W CPUAllocator.cpp] Memory block of unknown size was allocated before the profiling started`` comes at the
+    first free of every window and has no switch in Python; c10's level is a plain exported integer.
+    """
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Only errors from now on."""
+        level = _c10_level()
+        if level is not None and self._before is None:
+            self._before = level.value
+            level.value = max(level.value, _ERRORS_ONLY)
+
+    def end(self) -> None:
+        """The level from before ``begin``."""
+        level = _c10_level()
+        if level is not None and self._before is not None:
+            level.value = self._before
+        self._before = None
+
+
+@cache
+def _c10_level() -> ctypes.c_int | None:
+    folder = Path(torch.__file__).parent / "lib"
+    for name in ("libc10.so", "libc10.dylib", "c10.dll"):
+        try:
+            return ctypes.c_int.in_dll(ctypes.CDLL(str(folder / name)), "FLAGS_caffe2_log_level")
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+@contextmanager
+def quiet_kineto() -> Iterator[None]:
+    """Let kineto, which reads its level once, at its first use, start without its status lines.
+
+    The variable is gone again afterwards, so that child processes do not inherit it.
+    """
+    if _KINETO_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_KINETO_VARIABLE] = _KINETO_NOTHING
+    try:
+        yield
+    finally:
+        os.environ.pop(_KINETO_VARIABLE, None)

@@ -1,0 +1,112 @@
+"""Any code goes in as the body of a ``with`` block; its allocations come out as a snapshot or a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from tbmem.config.schema import ProfilingConfig, RunConfig
+from tbmem.present.console import console_handler, get_logger
+from tbmem.runtime.addresses import AddressRecorder
+from tbmem.runtime.guard import Guard
+from tbmem.runtime.history import MemoryHistory
+from tbmem.runtime.ranks import Rank
+from tbmem.runtime.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.window import Window, profiler_is_busy
+
+PART = "record"
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a ``record`` block has written; filled when the block ends."""
+
+    files: list[Path] = field(default_factory=list)
+
+
+@contextmanager
+def record(
+    name: str = "record",
+    *,
+    logdir: str = "runs",
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    max_entries: int = 100_000,
+) -> Iterator[Recording]:
+    """Record the memory of any code.
+
+    On CUDA and XPU the allocator's history is written as a snapshot that pytorch.org/memory_viz opens; elsewhere
+    torch.profiler's trace serves instead. Recording is off again afterwards, whatever happened inside, and what
+    was recorded is written after an exception too.
+
+    Args:
+        name: Folder below ``logdir``, a run for TensorBoard.
+        logdir: Folder that holds all runs.
+        model: Gives the address book names of parameters and modules.
+        optimizer: Gives it the optimizer's state.
+        max_entries: Allocator events that are kept (snapshot only).
+
+    Yields:
+        The recording, whose ``files`` are filled at the end.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
+    folder = open_run_folder(RunConfig(logdir=logdir, name=name), Rank())
+    guard, recording = Guard(), Recording()
+    history = MemoryHistory.of_this_process(max_entries)
+    with console_handler():
+        if history is not None:
+            with _history(history, folder, guard, recording):
+                yield recording
+        elif profiler_is_busy():
+            get_logger().warning("record %r: another torch profiler is running, so nothing is recorded", name)
+            yield recording
+        else:
+            addresses = AddressRecorder()
+            addresses.watch(model, *([optimizer] if optimizer is not None else []))
+            with _trace(folder, addresses, guard, recording):
+                yield recording
+
+
+@contextmanager
+def _history(
+    history: MemoryHistory, folder: RunFolder, guard: Guard, recording: Recording
+) -> Iterator[None]:
+    guard.run(PART, history.start)
+    try:
+        yield
+    finally:
+        path = folder.snapshot(1)
+        if guard.run(PART, history.write, path) is False:
+            get_logger().warning("record: the ring buffer overflowed, the first events are lost; raise max_entries")
+        if path.exists():
+            recording.files.append(path)
+        guard.run("record (switching off)", history.stop)
+
+
+@contextmanager
+def _trace(
+    folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
+) -> Iterator[None]:
+    window = Window(ProfilingConfig(), folder, number=1, addresses=addresses)
+    guard.run(PART, _begin, window, addresses)
+    try:
+        yield
+    finally:
+        if window.is_recording:
+            files = guard.run(PART, window.finish, complete=True)
+            recording.files += files.all() if files is not None else []
+        guard.run("record (switching off)", window.discard)
+        guard.run("record (switching off)", addresses.close)
+
+
+def _begin(window: Window, addresses: AddressRecorder) -> None:
+    addresses.open()
+    window.prepare()
+    window.begin()
+    window.begin_step(1)

@@ -1,0 +1,69 @@
+"""A step's number and the profiling section go in; what the profiler does in that step comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tbmem.config.schema import ProfilingConfig
+
+
+class ScheduleState(str, Enum):
+    """What the profiler does in a step."""
+
+    WAIT = "wait"
+    WARMUP = "warmup"
+    ACTIVE = "active"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePoint:
+    """One step's place in the schedule."""
+
+    state: ScheduleState
+    window: int
+    """Number of the cycle that the step belongs to, from 1; 0 outside all cycles."""
+    first: bool
+    """First step of its state in this cycle."""
+    last: bool
+    """Last step of its state in this cycle."""
+
+
+_OUTSIDE = 0
+
+
+def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
+    """The schedule as a pure function: wait, warm up, record, ``repeat`` times.
+
+    With wait 1, warmup 2, active 3, repeat 2: step 1 waits, 2-3 warm up, 4-6 record, 7 waits, 8-9 warm up,
+    10-12 record, 13 and later are stopped.
+
+    Args:
+        step: Number of a training step, from 1.
+        config: Lengths in steps; ``repeat=0`` repeats for ever.
+
+    Returns:
+        The state of that step.
+    """
+    if not config.enabled:
+        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
+    since = step - 1 - config.skip_first
+    if since < 0:
+        return SchedulePoint(ScheduleState.WAIT, _OUTSIDE, step == 1, since == -1)
+    cycle, position = divmod(since, config.cycle)
+    if config.repeat and cycle >= config.repeat:
+        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
+    for state, length in _stretches(config):
+        if position < length:
+            return SchedulePoint(state, cycle + 1, position == 0, position == length - 1)
+        position -= length
+    raise AssertionError("a position lies in one of the three stretches of its cycle")
+
+
+def _stretches(config: ProfilingConfig) -> tuple[tuple[ScheduleState, int], ...]:
+    return (
+        (ScheduleState.WAIT, config.wait),
+        (ScheduleState.WARMUP, config.warmup),
+        (ScheduleState.ACTIVE, config.active),
+    )

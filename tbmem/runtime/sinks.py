@@ -1,0 +1,70 @@
+"""Records go in; lines of monitor.jsonl and points of TensorBoard scalars come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
+from tbmem.present.scalars import ScalarWriter
+
+
+class LogSink:
+    """Appends to ``monitor.jsonl``; each batch is handed to the operating system, so a kill loses no more.
+
+    Args:
+        path: The log; continued if it exists.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    name = "monitor.jsonl"
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a+b", buffering=0)
+        self._mend_last_line()
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        data = b"".join(to_line(record).encode() + b"\n" for record in records)
+        while data:
+            # an unbuffered file may take only a part, on a disk that is nearly full
+            data = data[self._file.write(data) :]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _mend_last_line(self) -> None:
+        """A run that was killed may have left half a line: what comes next must not be glued to it."""
+        size = self._file.seek(0, 2)
+        if size:
+            self._file.seek(size - 1)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
+
+
+class ScalarSink:
+    """Writes TensorBoard scalars for each row of samples.
+
+    Args:
+        folder: The run folder.
+
+    Raises:
+        OSError: The event file cannot be created.
+    """
+
+    name = "TensorBoard scalars"
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = ScalarWriter(folder)
+        self._devices: set[str] = set()
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        rows = [record for record in records if isinstance(record, SampleRow)]
+        self._devices.update(row.sample.device for row in rows)
+        for row in rows:
+            self._writer.write(row.sample, several=len(self._devices) > 1)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

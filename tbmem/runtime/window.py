@@ -1,0 +1,252 @@
+"""A few steps go in; one trace, one address book and one snapshot of them come out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from tbmem.config.schema import ProfilingConfig
+from tbmem.runtime.addresses import AddressRecorder
+from tbmem.runtime.files import complete_or_nothing, compress
+from tbmem.runtime.history import MemoryHistory
+from tbmem.runtime.quiet import QuietTorch, quiet_kineto
+from tbmem.runtime.run_folder import RunFolder
+
+
+@dataclass(slots=True, kw_only=True)
+class WindowFiles:
+    """What a window wrote."""
+
+    trace: Path | None = None
+    address_book: Path | None = None
+    snapshot: Path | None = None
+    history_is_whole: bool = True
+    """False if the snapshot's ring buffer overflowed."""
+
+    def all(self) -> list[Path]:
+        """Every file that was written."""
+        return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
+
+@dataclass(slots=True, kw_only=True)
+class WindowCost:
+    """What a window took from the training."""
+
+    writing: float = 0.0
+    """Seconds in which training waited for records to be collected and written."""
+    steps: list[float] = field(default_factory=list)
+    """Seconds of each recorded step."""
+    host_before: int = 0
+    """Resident memory of the process before the profiler was on, in bytes."""
+    host_after: int = 0
+    """Resident memory with all records collected and written, in bytes."""
+    bytes_written: int = 0
+
+
+class _State(Enum):
+    NEW = "new"
+    PREPARED = "prepared"
+    RECORDING = "recording"
+    STOPPED = "stopped"
+
+
+class Window:
+    """One stretch of steps under ``torch.profiler``.
+
+    The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on.
+
+    Args:
+        config: What to record.
+        folder: Where files go.
+        number: 1 for the first window of a run.
+        addresses: Notes storages for the address book; ``None`` for none.
+        history: Memory history to record over the same steps; ``None`` for none.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        config: ProfilingConfig,
+        folder: RunFolder,
+        *,
+        number: int,
+        addresses: AddressRecorder | None = None,
+        history: MemoryHistory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.number = number
+        self.steps: list[int] = []
+        self.cost = WindowCost()
+        self._config = config
+        self._folder = folder
+        self._addresses = addresses
+        self._history = history
+        self._clock = clock
+        self._quiet = QuietTorch()
+        self._state = _State.NEW
+        self._profile: profile | None = None
+        self._annotation: Any = None
+        self._step_began = 0.0
+        self._trace: Path | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether steps are being recorded (not merely warmed up for)."""
+        return self._state is _State.RECORDING
+
+    def prepare(self) -> None:
+        """Warm up: the profiler is on, its records are thrown away."""
+        self.cost.host_before = _resident()
+        self._quiet.begin()
+        self._profile = profile(
+            activities=_activities(),
+            record_shapes=self._config.record_shapes,
+            profile_memory=True,
+            with_stack=self._config.with_stack,
+        )
+        with quiet_kineto():
+            self._profile.prepare_trace()
+        self._state = _State.PREPARED
+
+    def begin(self) -> None:
+        """Record from now on."""
+        assert self._profile is not None, "prepare comes first"
+        if self._history is not None:
+            self._history.start()
+        self._trace = self._folder.trace(time.time_ns())
+        self._profile.start_trace()
+        self._state = _State.RECORDING
+        if self._addresses is not None:
+            self._addresses.begin()
+
+    def begin_step(self, step: int) -> None:
+        """A training step begins; it gets the annotation that viewers split steps by."""
+        self.steps.append(step)
+        self._annotation = record_function(f"ProfilerStep#{step}")
+        self._annotation.__enter__()
+        self._step_began = self._clock()
+
+    def end_step(self) -> None:
+        """The training step has ended."""
+        if self._annotation is not None:
+            annotation, self._annotation = self._annotation, None
+            self.cost.steps.append(self._clock() - self._step_began)
+            annotation.__exit__(None, None, None)
+
+    def forget_step(self) -> None:
+        """The step that began last was never run: the loop ended before it."""
+        self.end_step()
+        self.steps.pop()
+        self.cost.steps.pop()
+
+    def finish(self, *, complete: bool) -> WindowFiles:
+        """Stop recording and write everything.
+
+        Args:
+            complete: Whether all steps of the window were run.
+
+        Returns:
+            What was written.
+
+        Raises:
+            OSError: A file cannot be written; nothing is left switched on, and no half file is left.
+        """
+        assert self._trace is not None, "begin comes first"
+        began = self._clock()
+        files = WindowFiles()
+        try:
+            self.end_step()
+            self._write_book(files, self._trace, complete)
+            self._stop_profile()
+            self._write_snapshot(files)
+            self._write_trace(files, self._trace)
+            self.cost.host_after = _resident()
+            self.cost.bytes_written = sum(path.stat().st_size for path in files.all())
+        finally:
+            self.discard()
+            self.cost.writing += self._clock() - began
+        return files
+
+    def discard(self) -> None:
+        """Switch everything off and write nothing more."""
+        try:
+            self.end_step()
+            if self._addresses is not None:
+                self._addresses.abandon()
+            self._stop_profile()
+        finally:
+            self._profile = None
+            if self._history is not None:
+                self._history.stop()
+            self._quiet.end()
+
+    def _stop_profile(self) -> None:
+        state, self._state = self._state, _State.STOPPED
+        if self._profile is None or state not in (_State.PREPARED, _State.RECORDING):
+            return
+        if state is _State.PREPARED:
+            # what is only warmed up can be stopped in no other way
+            self._profile.start_trace()
+        self._profile.stop_trace()
+
+    def _write_book(self, files: WindowFiles, trace: Path, complete: bool) -> None:
+        if self._addresses is None:
+            return
+        about = {
+            "window": self.number,
+            "first_step": self.steps[0] if self.steps else None,
+            "last_step": self.steps[-1] if self.steps else None,
+            "complete": complete,
+            "pid": os.getpid(),
+            "trace": trace.name,
+        }
+        book = self._addresses.end(about)
+        path = self._folder.address_book(trace)
+        with complete_or_nothing(path) as partial:
+            book.save(partial)
+        files.address_book = path
+
+    def _write_snapshot(self, files: WindowFiles) -> None:
+        if self._history is not None:
+            path = self._folder.snapshot(self.number)
+            files.history_is_whole = self._history.write(path)
+            files.snapshot = path
+
+    def _write_trace(self, files: WindowFiles, trace: Path) -> None:
+        assert self._profile is not None
+        with complete_or_nothing(trace) as packed:
+            plain = packed.with_name(f"{packed.name}.json")
+            try:
+                self._profile.export_chrome_trace(str(plain))
+                compress(plain, packed)
+            finally:
+                plain.unlink(missing_ok=True)
+        files.trace = trace
+
+
+def _resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def profiler_is_busy() -> bool:
+    """Whether some profiler of torch runs in this process already; there can be only one."""
+    return bool(torch.autograd._profiler_enabled())
+
+
+def _activities() -> list[ProfilerActivity]:
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        activities.append(ProfilerActivity.CUDA)
+    if torch.xpu.is_available() and torch.xpu.is_initialized():
+        activities.append(ProfilerActivity.XPU)
+    return activities

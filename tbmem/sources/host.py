@@ -1,0 +1,130 @@
+"""The operating system's figures go in; resident memory of this process and its workers, and what is left, come out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+
+import psutil
+
+from tbmem.sources.cgroup import read_cgroup_memory
+from tbmem.sources.peaks import SharedPeak
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_RESET_PEAK = b"5"
+"""Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_FLOOR_MARGIN = 4 << 20
+
+
+class HostMemory:
+    """The host's side of a sample: cheap figures at every step, dear ones when ``refresh`` is called.
+
+    ``total``, ``available`` and ``workers_rss`` are those of the last ``refresh`` (bytes).
+
+    Args:
+        reset_peaks: Whether the kernel's peak counter may be reset, so that each step has its own peak.
+        workers: Whether ``refresh`` also looks at child processes.
+    """
+
+    def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
+        self._process = psutil.Process()
+        self._watch_workers = workers
+        self._statm = _open("/proc/self/statm", os.O_RDONLY)
+        peak = _shared_peak(os.getpid()) if reset_peaks else None
+        self._peak = peak.join(self) if peak is not None else None
+        self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_from_status
+        self.total: int | None = None
+        self.available: int | None = None
+        self.workers_rss: int | None = None
+        self.refresh()
+
+    def rss(self) -> int:
+        """Resident memory of this process in bytes."""
+        if self._statm is None:
+            return int(self._process.memory_info().rss)
+        return int(os.pread(self._statm, 128, 0).split()[1]) * _PAGE
+
+    def peak_rss(self) -> int | None:
+        """Largest resident memory since the last call in bytes; ``None`` where the kernel does not tell."""
+        if self._peak is None:
+            return None
+        return self._peak.take(self, (self._read_peak(),))[0]
+
+    def refresh(self) -> None:
+        """Read what costs milliseconds: total and free memory, and the resident memory of all children."""
+        memory = psutil.virtual_memory()
+        total, available = int(memory.total), int(memory.available)
+        group = read_cgroup_memory()
+        if group is not None:
+            total, available = min(total, group.limit), min(available, group.available)
+        self.total, self.available = total, available
+        if self._watch_workers:
+            self.workers_rss = self._children_rss()
+
+    def _children_rss(self) -> int:
+        total = 0
+        for child in self._process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                total += child.memory_info().rss
+        return total
+
+    def close(self) -> None:
+        """Give the file descriptors back."""
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = None
+        if self._peak is not None:
+            self._peak.leave(self)
+            self._peak = None
+
+
+def _open(path: str, flags: int) -> int | None:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+@functools.cache
+def _shared_peak(pid: int) -> SharedPeak | None:
+    """The peak counter of process ``pid`` (a forked child has its own); ``None`` where it cannot be reset."""
+    del pid
+    try:
+        _reset_peak()
+        _peak_from_status()
+    except (OSError, ValueError):
+        return None
+    return SharedPeak(_reset_peak)
+
+
+@functools.cache
+def _peak_source(pid: int) -> Callable[[], int]:
+    """The cheapest reading of the peak that is true in process ``pid``."""
+    floor = _peak_from_rusage()
+    return _peak_from_rusage if floor <= psutil.Process(pid).memory_info().rss + _FLOOR_MARGIN else _peak_from_status
+
+
+def _peak_from_rusage() -> int:
+    """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _peak_from_status() -> int:
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+    raise ValueError("/proc/self/status has no VmHWM")
+
+
+def _reset_peak() -> None:
+    # opened anew each time: a descriptor kept over a fork would reset the parent's counter
+    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, _RESET_PEAK)
+    finally:
+        os.close(descriptor)
