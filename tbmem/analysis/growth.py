@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
@@ -59,7 +60,7 @@ class GrowthTest:
 
     def __init__(self, *, patience: int, min_growth: int, min_growth_percent: float) -> None:
         self._floors = Floors()
-        self._patience = patience
+        self._finest = max(math.ceil(math.log2(patience / KEPT)), 0)
         self._min_growth = min_growth
         self._min_share = min_growth_percent / 100
         self.current: Growth | None = None
@@ -75,7 +76,8 @@ class GrowthTest:
         if self.current is not None and self._has_fallen_back(level):
             self.current = None
             return True
-        for scale in range(coarsest, -1, -1):
+        # blocks below the patience can only speak at single steps, when growth is steep
+        for scale in (*range(coarsest, self._finest - 1, -1), 0):
             found = self._test(scale)
             if found is not None:
                 self.current = self._joined(found)
@@ -102,8 +104,7 @@ class GrowthTest:
         if growth < self._min_growth or growth < self._min_share * base:
             return None
         block = 1 << scale
-        steep = growth >= STEEP_PERCENT / 100 * base
-        if KEPT * block < self._patience and not (scale == 0 and steep):
+        if scale < self._finest and growth < STEEP_PERCENT / 100 * base:
             return None
         if not _is_staircase(floors, growth):
             return None

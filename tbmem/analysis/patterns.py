@@ -12,7 +12,7 @@ from tbmem.analysis.advice import ADVICE
 from tbmem.analysis.capacity import CapacityTest
 from tbmem.analysis.growth import Growth, GrowthTest
 from tbmem.analysis.spikes import Jump, SpikeTest
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB, format_bytes, format_signed
 
@@ -229,10 +229,8 @@ def _steps_left(sample: MemorySample, bytes_per_step: float) -> int | None:
     total = sample.device_total
     if not total or bytes_per_step <= 0:
         return None
-    if sample.device == "cpu":
-        left = sample.host_available
-    else:
-        left = total - max(sample.peak or 0, sample.allocated or 0)
+    used = max(sample.peak or 0, sample.allocated or 0)
+    left = sample.host_available if sample.device == "cpu" else total - used
     return None if left is None else max(round(left / bytes_per_step), 0)
 
 
@@ -244,7 +242,7 @@ def _finding(
     *,
     first_step: int,
     last_step: int | None = None,
-    evidence: dict[str, object],
+    evidence: Evidence,
 ) -> Finding:
     return Finding(
         kind=kind,
@@ -298,9 +296,7 @@ def _level_shift_finding(sample: MemorySample, jump: Jump) -> Finding:
 def _fallen_back_finding(sample: MemorySample) -> Finding:
     message = "the growth reported before has fallen back: something was released, it was no leak"
     evidence = {"allocated_bytes": sample.allocated}
-    return _finding(
-        FindingKind.GROWTH, Severity.INFO, sample, message, first_step=sample.step, evidence=evidence
-    )
+    return _finding(FindingKind.GROWTH, Severity.INFO, sample, message, first_step=sample.step, evidence=evidence)
 
 
 def _capacity_finding(sample: MemorySample, percent: float, level: int) -> Finding:

@@ -22,8 +22,7 @@ def command(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJ
 
 def _view(loaded: LoadedConfig) -> dict[str, Any]:
     return {
-        key: {"value": value, "origin": loaded.origins.get(key, "default")}
-        for key, value in loaded.values().items()
+        key: {"value": value, "origin": loaded.origins.get(key, "default")} for key, value in loaded.values().items()
     }
 
 

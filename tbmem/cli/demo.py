@@ -48,9 +48,7 @@ def command(
         typer.echo(json.dumps(summary_view(summary) if summary is not None else None, indent=2))
 
 
-def _train(
-    settings: Config, steps: int, inject: Injected | None, device: torch.device | None
-) -> RunSummary | None:
+def _train(settings: Config, steps: int, inject: Injected | None, device: torch.device | None) -> RunSummary | None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""The command line: arguments go in, an exit code comes out (0 fine, 1 a check failed, 2 wrong input, 130 interrupted)."""
+"""Arguments go in, an exit code comes out: 0 fine, 1 a check failed, 2 wrong input, 130 interrupted."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,7 +62,8 @@ def load_with_origins(
     Later layers win: defaults, ``source``, environment, ``overrides``, ``sections``.
 
     Args:
-        source: A YAML file, a mapping of sections (an OmegaConf node too), a Config, or ``None``.
+        source: A YAML file, a mapping of sections (an OmegaConf node too), or ``None``. A Config is final: the
+            environment is in it already, or its maker did not want it.
         overrides: A dotlist, ``["profiling.active=5", "run.logdir=/scratch"]``.
         environment: Variables to read ``TBMEM_<SECTION>_<KEY>`` from; ``os.environ`` by default.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
@@ -74,7 +75,9 @@ def load_with_origins(
         ConfigError: A file is missing or is no YAML mapping, a key is unknown, or a value does not fit;
             the message is one line that names the file and the full key.
     """
-    variables = os.environ if environment is None else environment
+    variables: Mapping[str, str] = os.environ if environment is None else environment
+    if isinstance(source, Config):
+        variables = {}
     layers = [
         _layer_of_source(source),
         *_layers_of_environment(variables),
@@ -111,7 +114,7 @@ def _layer_of_source(source: ConfigSource) -> tuple[str, DictConfig]:
     if source is None:
         return "default", OmegaConf.create({})
     if isinstance(source, Config):
-        return "argument", OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(source)))
+        return "argument", OmegaConf.create(asdict(source))
     if isinstance(source, (Mapping, DictConfig)):
         return "argument", _layer_of_mapping("argument", source)
     if isinstance(source, (str, os.PathLike)):
@@ -135,8 +138,7 @@ def _layer_of_file(path: Path) -> tuple[str, DictConfig]:
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> DictConfig:
     try:
-        plain = {k: _plain(v) for k, v in values.items()}
-        return OmegaConf.create(plain)
+        return OmegaConf.create({key: _plain(value) for key, value in values.items()})
     except OmegaConfBaseException as error:
         raise ConfigError(f"{origin}: {_first_line(error)}") from error
 

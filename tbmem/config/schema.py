@@ -6,6 +6,7 @@ Every field carries its meaning and unit below it. A rule that joins several val
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tbmem.errors import ConfigError
@@ -17,7 +18,7 @@ def _require(holds: bool, key: str, rule: str, value: object) -> None:
         raise ConfigError(f"{key} {rule} (got {value!r})")
 
 
-def _at_least(section: str, values: object, lowest: dict[str, float]) -> None:
+def _at_least(section: str, values: object, lowest: Mapping[str, float]) -> None:
     for name, low in lowest.items():
         value = getattr(values, name)
         _require(value >= low, f"{section}.{name}", f"must be at least {low:g}", value)

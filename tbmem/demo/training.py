@@ -63,12 +63,10 @@ class DemoTraining:
         """
         outlier = self._fault is Fault.SPIKE and number == self._outlier_step
         sequences = _SEQUENCES * (_OUTLIER if outlier else 1)
-        inputs, targets = draw_batch(
-            self._text, sequences, self.size.context, self._generator, self.device
-        )
+        inputs, targets = draw_batch(self._text, sequences, self.size.context, self._generator, self.device)
         scores = self.model(inputs)
         loss = F.cross_entropy(scores.view(-1, VOCABULARY), targets.reshape(-1))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self._fault is Fault.LEAK:

@@ -88,8 +88,7 @@ class AddressBook:
         ]
         columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
         arrays = {
-            key: np.array(column, dtype=dtype)
-            for (key, dtype), column in zip(_COLUMNS.items(), columns, strict=True)
+            key: np.array(column, dtype=dtype) for (key, dtype), column in zip(_COLUMNS.items(), columns, strict=True)
         }
         return cls(**arrays, devices=tuple(devices), names=tuple(names), about=dict(about or {}))
 

@@ -105,7 +105,11 @@ class RowBuilder:
             return None
         allocated, reserved, host = self._peaks
         sample = replace(
-            last, peak_allocated=allocated, peak_reserved=reserved, host_peak_rss=host, profiled=self._profiled
+            last,
+            peak_allocated=allocated,
+            peak_reserved=reserved,
+            host_peak_rss=host,
+            profiled=self._profiled,
         )
         row = SampleRow(
             first_step=self._first_step,

@@ -32,8 +32,9 @@ def device_label(device: str) -> str:
 
 
 def memory_line(sample: MemorySample) -> str:
-    """One step's memory, for example
-    ``GPU 0 memory · allocated 45.12 GiB · reserved 47.00 GiB · peak 46.80 GiB (58 % of 80)``.
+    """One step's memory on one line.
+
+    For example ``GPU 0 memory · allocated 45.12 GiB · reserved 47.00 GiB · peak 46.80 GiB (58 % of 80)``.
     """
     parts = [f"{device_label(sample.device)} memory"]
     if sample.allocated is not None:

@@ -89,7 +89,7 @@ class ScalarWriter:
         self._summary: Any = Summary
         unique = f"{os.getpid()}.{next(_NUMBER)}"
         self.path = Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{unique}"
-        self._file = open(self.path, "xb")
+        self._file = open(self.path, "xb")  # noqa: SIM115  (open as long as the run)
         self._records = RecordWriter(self._file)
         source = SourceMetadata(writer="tbmem.present.scalars")
         self._put(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source))
@@ -101,8 +101,7 @@ class ScalarWriter:
             OSError: The file cannot be written.
         """
         values = [
-            self._summary.Value(tag=tag, simple_value=value)
-            for tag, value in scalar_values(sample, several=several)
+            self._summary.Value(tag=tag, simple_value=value) for tag, value in scalar_values(sample, several=several)
         ]
         self._put(self._event(wall_time=sample.time, step=sample.step, summary=self._summary(value=values)))
 

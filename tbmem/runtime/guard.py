@@ -31,6 +31,8 @@ class Guard:
         Args:
             part: Name of the part, as the log shall call it.
             call: What to run.
+            *args: Handed on to it.
+            **kwargs: Handed on to it.
 
         Returns:
             What ``call`` returned, or ``None`` if it failed, now or earlier.

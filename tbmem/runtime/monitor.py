@@ -45,7 +45,6 @@ class _Watched:
         self.detector = Detector(limits) if limits is not None else None
         self.row = RowBuilder()
         self.peak: Peak | None = None
-        self.last: MemorySample | None = None
 
     def note_peak(self, sample: MemorySample) -> None:
         reached = sample.peak
@@ -150,7 +149,7 @@ class MemoryMonitor:
         self._background = Background(self._open_sinks(), [self._counters.refresh], self._guard)
         self._background.put(self._header())
         self._background.start()
-        self._row_began = time.monotonic()
+        self._row_began = time.time()
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """A training step has ended.
@@ -217,23 +216,24 @@ class MemoryMonitor:
         step = self._step
         due = step % self.config.log_every_n_steps == 0
         found: list[Finding] = []
+        now = 0.0
         for sample in self._counters.sample(step, thorough=due, profiled=profiled):
             watched = self._devices.get(sample.device)
             if watched is None:
                 watched = self._devices[sample.device] = _Watched(self._limits)
-            watched.last = sample
+            now = sample.time
             watched.note_peak(sample)
             watched.row.add(sample)
             if watched.detector is not None:
                 found.extend(watched.detector.update(sample))
-        if due or time.monotonic() - self._row_began >= _ROW_SECONDS:
+        if due or now - self._row_began >= _ROW_SECONDS:
+            self._row_began = now
             self._close_rows(show=due and self._console)
         for finding in found:
             self.report(finding)
         return found
 
     def _close_rows(self, *, show: bool) -> None:
-        self._row_began = time.monotonic()
         for watched in self._devices.values():
             row = watched.row.build()
             if row is None:

@@ -102,6 +102,7 @@ class MemoryProfiler:
         self._step = 0
         self._pid: int | None = None
         self._ended = False
+        self._is_done = False
         self._plain_steps: deque[float] = deque(maxlen=_PLAIN_STEPS)
         self._windows: list[Window] = []
         self._step_began = 0.0
@@ -160,6 +161,9 @@ class MemoryProfiler:
             host's memory and on the clock.
         """
         if not self._is_running:
+            return False
+        if self._is_done:
+            self._step += 1
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):
@@ -255,6 +259,7 @@ class MemoryProfiler:
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step)
         self._step_began = self._clock()
+        self._is_done = point.state is ScheduleState.STOPPED and len(self._plain_steps) == _PLAIN_STEPS
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
@@ -270,7 +275,9 @@ class MemoryProfiler:
     def _prepare_window(self, number: int) -> bool:
         if profiler_is_busy():
             get_logger().warning(
-                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
+                "profiler: another torch profiler is running at step %d; window %d is left out",
+                self._step,
+                number,
             )
             return False
         config = self.config
@@ -295,7 +302,9 @@ class MemoryProfiler:
             return False
         last = self._step + self.config.active - 1
         of = f" of {self.config.repeat}" if self.config.repeat else ""
-        get_logger().log(self._level, "profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of)
+        get_logger().log(
+            self._level, "profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of
+        )
         window.begin()
         return True
 

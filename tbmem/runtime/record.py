@@ -74,9 +74,7 @@ def record(
 
 
 @contextmanager
-def _history(
-    history: MemoryHistory, folder: RunFolder, guard: Guard, recording: Recording
-) -> Iterator[None]:
+def _history(history: MemoryHistory, folder: RunFolder, guard: Guard, recording: Recording) -> Iterator[None]:
     guard.run(PART, history.start)
     try:
         yield
@@ -90,9 +88,7 @@ def _history(
 
 
 @contextmanager
-def _trace(
-    folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
-) -> Iterator[None]:
+def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording) -> Iterator[None]:
     window = Window(ProfilingConfig(), folder, number=1, addresses=addresses)
     guard.run(PART, _begin, window, addresses)
     try:

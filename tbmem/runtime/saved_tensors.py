@@ -14,7 +14,7 @@ from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.sources.tensors import tensor_notes
 
-_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+_autograd: Any = torch._C._autograd
 
 
 class SavedTensorWatch:

@@ -22,16 +22,18 @@ class LogSink:
     name = "monitor.jsonl"
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "a+b", buffering=0)
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
         self._mend_last_line()
 
     def write(self, records: Sequence[LogRecord]) -> None:
+        """Append a line per record."""
         data = b"".join(to_line(record).encode() + b"\n" for record in records)
         while data:
             # an unbuffered file may take only a part, on a disk that is nearly full
             data = data[self._file.write(data) :]
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def _mend_last_line(self) -> None:
@@ -60,6 +62,7 @@ class ScalarSink:
         self._devices: set[str] = set()
 
     def write(self, records: Sequence[LogRecord]) -> None:
+        """Add the points of every row of samples."""
         rows = [record for record in records if isinstance(record, SampleRow)]
         self._devices.update(row.sample.device for row in rows)
         for row in rows:
@@ -67,4 +70,5 @@ class ScalarSink:
         self._writer.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._writer.close()

@@ -20,6 +20,7 @@ from tbmem.runtime.files import complete_or_nothing, compress
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.quiet import QuietTorch, quiet_kineto
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.counters import devices_in_use
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +186,10 @@ class Window:
                 self._addresses.abandon()
             self._stop_profile()
         finally:
-            self._profile = None
+            if self._profile is not None:
+                # torch's object sits in a reference cycle: cut it, or its records outlive the window
+                self._profile.profiler = None
+                self._profile = None
             if self._history is not None:
                 self._history.stop()
             self._quiet.end()
@@ -240,13 +244,13 @@ def _resident() -> int:
 
 def profiler_is_busy() -> bool:
     """Whether some profiler of torch runs in this process already; there can be only one."""
-    return bool(torch.autograd._profiler_enabled())
+    return bool(torch._C._autograd._profiler_enabled())
 
 
 def _activities() -> list[ProfilerActivity]:
     activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        activities.append(ProfilerActivity.CUDA)
-    if torch.xpu.is_available() and torch.xpu.is_initialized():
-        activities.append(ProfilerActivity.XPU)
+    kinds = {name.partition(":")[0] for name in devices_in_use()}
+    for kind, activity in (("cuda", ProfilerActivity.CUDA), ("xpu", ProfilerActivity.XPU)):
+        if kind in kinds:
+            activities.append(activity)
     return activities

@@ -67,6 +67,7 @@ class CachingDevice:
         self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
 
     def read(self) -> DeviceReading:
+        """The allocator's counters now."""
         # the nested form: the flat one sorts and renames some hundred keys at every call
         stats = self._module.memory_stats_as_nested_dict(self._index)
         if not stats:
@@ -94,12 +95,14 @@ class CachingDevice:
         return (allocated if allocated > before[0] else None, reserved if reserved > before[1] else None)
 
     def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
         if _is_capturing(self._module):
             return None
         free, total = self._module.mem_get_info(self._index)
         return int(total - free), int(total)
 
     def close(self) -> None:
+        """Stop sharing the peak counter."""
         if self._peak is not None:
             self._peak.leave(self)
 
@@ -126,25 +129,32 @@ class AcceleratorModule:
         self._kind = kind
 
     def is_available(self) -> bool:
+        """Whether this kind of device is the accelerator here."""
         current = torch.accelerator.current_accelerator(check_available=True)
         return current is not None and current.type == self._kind
 
     def is_initialized(self) -> bool:
+        """Whether the process has used it."""
         return bool(torch.accelerator.memory_stats(0))
 
     def device_count(self) -> int:
+        """How many there are."""
         return torch.accelerator.device_count()
 
     def memory_reserved(self, index: int) -> int:
+        """Bytes that the allocator holds."""
         return torch.accelerator.memory_reserved(index)
 
     def memory_stats_as_nested_dict(self, index: int) -> dict[str, Any]:
+        """All counters of the allocator."""
         return _nest(torch.accelerator.memory_stats(index))
 
     def reset_peak_memory_stats(self, index: int) -> None:
+        """Bring the peaks down to the present level."""
         torch.accelerator.reset_peak_memory_stats(index)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
+        """Free and total bytes of the device."""
         return torch.accelerator.get_memory_info(index)
 
 
@@ -166,12 +176,14 @@ class MpsDevice:
     name = "mps"
 
     def read(self) -> DeviceReading:
+        """The allocator's counters now."""
         return DeviceReading(
             allocated=torch.mps.current_allocated_memory(),
             reserved=torch.mps.driver_allocated_memory(),
         )
 
     def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
         return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
 
     def close(self) -> None:
@@ -198,6 +210,7 @@ class CpuDevice:
         return self._heap.usable
 
     def read(self) -> DeviceReading:
+        """The allocator's counters now."""
         if not self._heap.usable:
             resident = self._host.rss()
             return DeviceReading(allocated=resident, reserved=resident)
@@ -207,6 +220,7 @@ class CpuDevice:
         return DeviceReading(allocated=figures[0], reserved=figures[1])
 
     def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
         if self._host.total is None or self._host.available is None:
             return None
         return self._host.total - self._host.available, self._host.total

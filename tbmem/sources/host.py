@@ -89,14 +89,20 @@ def _open(path: str, flags: int) -> int | None:
 
 @functools.cache
 def _shared_peak(pid: int) -> SharedPeak | None:
-    """The peak counter of process ``pid`` (a forked child has its own); ``None`` where it cannot be reset."""
-    del pid
+    """The peak counter of process ``pid``; ``None`` where it cannot be reset.
+
+    Each process has its own: a descriptor kept over a fork would reset the parent's counter.
+    """
+    descriptor = _open(f"/proc/{pid}/clear_refs", os.O_WRONLY)
+    if descriptor is None:
+        return None
     try:
-        _reset_peak()
+        os.write(descriptor, _RESET_PEAK)
         _peak_from_status()
     except (OSError, ValueError):
+        os.close(descriptor)
         return None
-    return SharedPeak(_reset_peak)
+    return SharedPeak(lambda: os.pwrite(descriptor, _RESET_PEAK, 0))
 
 
 @functools.cache
@@ -119,12 +125,3 @@ def _peak_from_status() -> int:
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
     raise ValueError("/proc/self/status has no VmHWM")
-
-
-def _reset_peak() -> None:
-    # opened anew each time: a descriptor kept over a fork would reset the parent's counter
-    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, _RESET_PEAK)
-    finally:
-        os.close(descriptor)
