@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tbmem.model.sample import MemorySample
+
 _HYSTERESIS = 2.0
 """Per cent by which use must fall below a threshold before passing it is news again."""
 
@@ -38,3 +40,30 @@ class CapacityTest:
         if self._reported and percent < self._thresholds[self._reported - 1] - _HYSTERESIS:
             self._reported = level
         return 0
+
+
+def used_percent(sample: MemorySample) -> float | None:
+    """How full the device is in per cent of its capacity.
+
+    An accelerator counts this process's own peak, and all processes where the driver was asked; the CPU
+    counts the whole machine (or the cgroup), since there all share one memory.
+    """
+    total = sample.device_total
+    if not total:
+        return None
+    if sample.device == "cpu":
+        if sample.host_available is None:
+            return None
+        return 100.0 * (total - sample.host_available) / total
+    used = max(sample.peak or 0, sample.device_used or 0)
+    return 100.0 * used / total
+
+
+def steps_left(sample: MemorySample, bytes_per_step: float) -> int | None:
+    """Steps until the device is full, if memory grows on at this rate; ``None`` if that cannot be said."""
+    total = sample.device_total
+    if not total or bytes_per_step <= 0:
+        return None
+    used = max(sample.peak or 0, sample.allocated or 0)
+    left = sample.host_available if sample.device == "cpu" else total - used
+    return None if left is None else max(round(left / bytes_per_step), 0)

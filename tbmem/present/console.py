@@ -59,8 +59,9 @@ def _share(peak: int, total: int | None) -> str:
 def finding_line(finding: Finding) -> str:
     """A finding as one block: kind, place, sentence, advice."""
     kind = finding.kind.value.replace("_", " ").upper()
-    rank = f" rank {finding.rank}" if finding.rank else ""
-    text = f"{kind}  {device_label(finding.device)}{rank} {finding.message}"
+    rank = f"rank {finding.rank}" if finding.rank else ""
+    place = " ".join(filter(None, (device_label(finding.device), rank, finding.message)))
+    text = f"{kind}  {place}"
     if finding.kind is FindingKind.LEAK and finding.evidence.get("holder") is None:
         text += f"{SEPARATOR}which line holds it is not known"
     return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text

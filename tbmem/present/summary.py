@@ -67,7 +67,8 @@ def _peak_line(peak: Peak) -> str:
 
 
 def _cost_line(cost: ProfilerCost) -> str:
-    parts = [f"profiler: {cost.recorded_steps} steps recorded in {cost.windows} windows"]
+    windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
+    parts = [f"profiler: {cost.recorded_steps} steps recorded in {windows}"]
     if cost.slowdown is not None:
         parts.append(f"a recorded step took {cost.slowdown:.1f} times a plain one")
     parts.append(f"{format_duration(cost.writing_seconds)} to write {format_bytes(cost.trace_bytes)}")

@@ -244,7 +244,7 @@ class MemoryCallback:
 
     def _sum_up(self, seconds: float, error: BaseException | None) -> None:
         monitor, profiler = self.monitor, self.profiler
-        files = profiler.files if profiler is not None else None
+        files = profiler.ledger if profiler is not None else None
         self.summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import statistics
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,13 +15,14 @@ import torch
 from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.errors import UsageError
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.summary import ProfilerCost
 from tbmem.present.console import get_logger
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.history import MemoryHistory
+from tbmem.runtime.ledger import WindowLedger, short_run_finding
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, schedule_at
 from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
@@ -32,27 +30,6 @@ from tbmem.units import format_bytes
 
 PART = "profiler"
 """Name of this part in the log and in the summary's problems."""
-_PLAIN_STEPS = 256
-"""Steps outside windows whose length is remembered, to compare recorded ones with."""
-
-
-@dataclass(slots=True)
-class ProfilerFiles:
-    """What a profiler has written so far."""
-
-    traces: list[Path] = field(default_factory=list)
-    snapshots: list[Path] = field(default_factory=list)
-    address_books: list[Path] = field(default_factory=list)
-
-    def add(self, files: WindowFiles) -> None:
-        """Take a window's files in."""
-        for path, place in (
-            (files.trace, self.traces),
-            (files.snapshot, self.snapshots),
-            (files.address_book, self.address_books),
-        ):
-            if path is not None:
-                place.append(path)
 
 
 class MemoryProfiler:
@@ -89,7 +66,7 @@ class MemoryProfiler:
         **overrides: Any,
     ) -> None:
         self.config = override_section("profiling", config or ProfilingConfig(), overrides)
-        self.files = ProfilerFiles()
+        self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._guard = guard or Guard()
@@ -103,8 +80,6 @@ class MemoryProfiler:
         self._pid: int | None = None
         self._ended = False
         self._is_done = False
-        self._plain_steps: deque[float] = deque(maxlen=_PLAIN_STEPS)
-        self._windows: list[Window] = []
         self._step_began = 0.0
 
     def __enter__(self) -> MemoryProfiler:
@@ -197,27 +172,13 @@ class MemoryProfiler:
 
     def short_run(self) -> Finding | None:
         """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
-        config, steps = self.config, max(self._step - 1, 0)
-        complete = sum(window.steps[-1:] == [_last_step(window.number, config)] for window in self._windows)
-        if not config.enabled or not self._guard.is_on(PART) or complete >= max(config.repeat, 1):
+        if not self._guard.is_on(PART):
             return None
-        return _short_run_finding(config, steps, complete, len(self.files.traces))
+        return short_run_finding(self.config, max(self._step - 1, 0), self.ledger)
 
     def cost(self) -> ProfilerCost | None:
         """What profiling took from the run; ``None`` if no window was recorded."""
-        recorded = [seconds for window in self._windows for seconds in window.cost.steps]
-        if not recorded:
-            return None
-        costs = [window.cost for window in self._windows]
-        return ProfilerCost(
-            windows=len(self._windows),
-            recorded_steps=len(recorded),
-            recorded_step_seconds=statistics.median(recorded),
-            plain_step_seconds=statistics.median(self._plain_steps) if self._plain_steps else None,
-            writing_seconds=sum(cost.writing for cost in costs),
-            host_bytes=max(max(cost.host_after - cost.host_before, 0) for cost in costs),
-            trace_bytes=sum(cost.bytes_written for cost in costs),
-        )
+        return self.ledger.cost()
 
     @property
     def _is_running(self) -> bool:
@@ -242,7 +203,7 @@ class MemoryProfiler:
         point = schedule_at(self._step, self.config)
         if self._window is None:
             if point.state is not ScheduleState.ACTIVE:
-                self._plain_steps.append(self._clock() - self._step_began)
+                self.ledger.add_plain_step(self._clock() - self._step_began)
             return False
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
@@ -259,7 +220,7 @@ class MemoryProfiler:
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step)
         self._step_began = self._clock()
-        self._is_done = point.state is ScheduleState.STOPPED and len(self._plain_steps) == _PLAIN_STEPS
+        self._is_done = point.state is ScheduleState.STOPPED and self.ledger.has_enough_plain_steps
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
@@ -312,8 +273,7 @@ class MemoryProfiler:
         window, self._window = self._window, None
         assert window is not None
         files = window.finish(complete=complete)
-        self._windows.append(window)
-        self.files.add(files)
+        self.ledger.add(window, files, complete=complete)
         self._report(window, files)
         self._on_window(
             WindowRecord(
@@ -355,7 +315,7 @@ class MemoryProfiler:
             return None
         path = self._folder.snapshot(label)
         history.write(path)
-        self.files.snapshots.append(path)
+        self.ledger.snapshots.append(path)
         get_logger().info("snapshot written: %s", path.name)
         return path
 
@@ -382,33 +342,3 @@ class MemoryProfiler:
 
 def _steps(first: int, last: int) -> str:
     return f"step {first}" if first == last else f"steps {first}-{last}"
-
-
-def _last_step(window: int, config: ProfilingConfig) -> int:
-    return config.skip_first + window * config.cycle
-
-
-def _short_run_finding(config: ProfilingConfig, steps: int, complete: int, traces: int) -> Finding:
-    """Say which step was reached, how many were needed, and what to change."""
-    setting = ", ".join(
-        f"profiling.{key}={getattr(config, key)}" for key in ("skip_first", "wait", "warmup", "active", "repeat")
-    )
-    wanted = max(config.repeat, 1)
-    message = (
-        f"the run ended after {steps} of the {config.steps_needed} steps that the profiler's schedule needs:"
-        f" {complete} of {wanted} windows complete, {traces} trace{'' if traces == 1 else 's'} written ({setting})"
-    )
-    advice = (
-        f"train for at least {config.steps_needed} steps, or lower profiling.skip_first, profiling.wait,"
-        " profiling.warmup, profiling.active or profiling.repeat"
-    )
-    return Finding(
-        kind=FindingKind.SHORT_RUN,
-        severity=Severity.WARNING,
-        device="",
-        first_step=1,
-        last_step=steps,
-        message=message,
-        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": complete},
-        advice=advice,
-    )

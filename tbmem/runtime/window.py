@@ -20,7 +20,7 @@ from tbmem.runtime.files import complete_or_nothing, compress
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.quiet import QuietTorch, quiet_kineto
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.sources.counters import devices_in_use
+from tbmem.sources.devices import devices_in_use
 
 
 @dataclass(slots=True, kw_only=True)

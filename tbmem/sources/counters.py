@@ -1,232 +1,16 @@
-"""The counters of the devices that this process uses go in; one MemorySample per device comes out."""
+"""The devices that this process uses go in; at each step one MemorySample per device comes out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import torch
-
-from tbmem.errors import ConfigError
 from tbmem.model.sample import MemorySample
-from tbmem.sources.heap import MallocHeap
+from tbmem.sources.devices import CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
-from tbmem.sources.peaks import SharedPeak
 
 AUTO = "auto"
-CPU = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReading:
-    """A device's own counters, bytes unless named otherwise; see ``MemorySample`` for each."""
-
-    allocated: int | None = None
-    reserved: int | None = None
-    peak_allocated: int | None = None
-    peak_reserved: int | None = None
-    active: int | None = None
-    inactive_split: int | None = None
-    live_blocks: int | None = None
-    alloc_retries: int | None = None
-    ooms: int | None = None
-
-
-class Device(Protocol):
-    """One device whose memory can be read."""
-
-    name: str
-    """``'cuda:0'``; as in ``MemorySample.device``."""
-
-    def read(self) -> DeviceReading:
-        """The counters now; cheap enough for every step."""
-
-    def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity; too dear for every step. ``None`` if unknown."""
-
-    def close(self) -> None:
-        """Stop sharing counters with other readers."""
-
-
-class CachingDevice:
-    """A device with torch's caching allocator (CUDA, ROCm, XPU).
-
-    Args:
-        module: ``torch.cuda`` or ``torch.xpu``, or a stand-in with the same functions.
-        index: Index of the device.
-        reset_peaks: Whether the allocator's peak may be reset at each reading.
-    """
-
-    def __init__(self, module: Any, kind: str, index: int, *, reset_peaks: bool) -> None:
-        self.name = f"{kind}:{index}"
-        self._module = module
-        self._index = index
-        self._run_peaks = (0, 0)
-        self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
-
-    def read(self) -> DeviceReading:
-        """The allocator's counters now."""
-        # the nested form: the flat one sorts and renames some hundred keys at every call
-        stats = self._module.memory_stats_as_nested_dict(self._index)
-        if not stats:
-            return DeviceReading()
-        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-        peak_allocated, peak_reserved = self._peaks(allocated["peak"], reserved["peak"])
-        return DeviceReading(
-            allocated=allocated["current"],
-            reserved=reserved["current"],
-            peak_allocated=peak_allocated,
-            peak_reserved=peak_reserved,
-            active=stats["active_bytes"]["all"]["current"],
-            inactive_split=stats["inactive_split_bytes"]["all"]["current"],
-            live_blocks=stats["allocation"]["all"]["current"],
-            alloc_retries=stats["num_alloc_retries"],
-            ooms=stats["num_ooms"],
-        )
-
-    def _peaks(self, allocated: int, reserved: int) -> tuple[int | None, int | None]:
-        """The peaks since the last reading; without resets known only where they rose."""
-        if self._peak is not None:
-            shared = self._peak.take(self, (allocated, reserved))
-            return shared[0], shared[1]
-        before, self._run_peaks = self._run_peaks, (allocated, reserved)
-        return (allocated if allocated > before[0] else None, reserved if reserved > before[1] else None)
-
-    def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity."""
-        if _is_capturing(self._module):
-            return None
-        free, total = self._module.mem_get_info(self._index)
-        return int(total - free), int(total)
-
-    def close(self) -> None:
-        """Stop sharing the peak counter."""
-        if self._peak is not None:
-            self._peak.leave(self)
-
-
-_SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
-
-
-def _shared_peak(module: Any, name: str, index: int) -> SharedPeak:
-    """The one resetting counter of a device, however many monitors read it."""
-    peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
-    return _SHARED_PEAKS.setdefault((id(module), name), peak)
-
-
-def _is_capturing(module: Any) -> bool:
-    """Whether a CUDA graph is being captured: a query of the driver could spoil it."""
-    asked = getattr(module, "is_current_stream_capturing", None)
-    return bool(asked()) if asked is not None else False
-
-
-class AcceleratorModule:
-    """``torch.accelerator`` with the function names of ``torch.cuda``, for every other kind of device."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def is_available(self) -> bool:
-        """Whether this kind of device is the accelerator here."""
-        current = torch.accelerator.current_accelerator(check_available=True)
-        return current is not None and current.type == self._kind
-
-    def is_initialized(self) -> bool:
-        """Whether the process has used it."""
-        return bool(torch.accelerator.memory_stats(0))
-
-    def device_count(self) -> int:
-        """How many there are."""
-        return torch.accelerator.device_count()
-
-    def memory_reserved(self, index: int) -> int:
-        """Bytes that the allocator holds."""
-        return torch.accelerator.memory_reserved(index)
-
-    def memory_stats_as_nested_dict(self, index: int) -> dict[str, Any]:
-        """All counters of the allocator."""
-        return _nest(torch.accelerator.memory_stats(index))
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        """Bring the peaks down to the present level."""
-        torch.accelerator.reset_peak_memory_stats(index)
-
-    def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Free and total bytes of the device."""
-        return torch.accelerator.get_memory_info(index)
-
-
-def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """``{'a.b': 1}`` as ``{'a': {'b': 1}}``."""
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *path, last = key.split(".")
-        inner = nested
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    return nested
-
-
-class MpsDevice:
-    """Apple's GPU, whose allocator keeps two counters and no peaks."""
-
-    name = "mps"
-
-    def read(self) -> DeviceReading:
-        """The allocator's counters now."""
-        return DeviceReading(
-            allocated=torch.mps.current_allocated_memory(),
-            reserved=torch.mps.driver_allocated_memory(),
-        )
-
-    def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity."""
-        return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
-
-    def close(self) -> None:
-        """Nothing is shared."""
-
-
-class CpuDevice:
-    """The CPU: what malloc handed out and holds; without glibc both are the resident memory.
-
-    Args:
-        host: Source of the resident memory.
-        heap: malloc's counters.
-    """
-
-    name = CPU
-
-    def __init__(self, host: HostMemory, heap: MallocHeap) -> None:
-        self._host = host
-        self._heap = heap
-
-    @property
-    def counts_malloc(self) -> bool:
-        """Whether the figures are malloc's own, not the resident memory in their place."""
-        return self._heap.usable
-
-    def read(self) -> DeviceReading:
-        """The allocator's counters now."""
-        if not self._heap.usable:
-            resident = self._host.rss()
-            return DeviceReading(allocated=resident, reserved=resident)
-        figures = self._heap.read()
-        if figures is None:
-            return DeviceReading()
-        return DeviceReading(allocated=figures[0], reserved=figures[1])
-
-    def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity."""
-        if self._host.total is None or self._host.available is None:
-            return None
-        return self._host.total - self._host.available, self._host.total
-
-    def close(self) -> None:
-        """Nothing is shared."""
 
 
 class Counters:
@@ -239,6 +23,7 @@ class Counters:
         rank: Global rank to write into each sample.
         reset_peaks: Whether peak counters may be reset at each sample.
         find_devices: Returns the devices in use, for ``'auto'``; a test gives its own.
+        open_one: Opens a device by name; a test gives its own.
 
     Raises:
         ConfigError: A named device does not exist here.
@@ -252,13 +37,12 @@ class Counters:
         rank: int = 0,
         reset_peaks: bool = True,
         find_devices: Callable[[], Sequence[str]] | None = None,
-        open_device: Callable[[str], Device] | None = None,
+        open_one: Callable[[str], Device] | None = None,
     ) -> None:
         self._host = host
         self._rank = rank
-        self._reset_peaks = reset_peaks
         self._find_devices = find_devices or devices_in_use
-        self._open_device = open_device or self._open
+        self._open_device = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
         self._devices: dict[str, Device] = {}
         self._usage: dict[str, tuple[int, int] | None] = {}
@@ -347,45 +131,3 @@ class Counters:
                 self._usage[name] = self._devices[name].read_usage()
         if self._auto and any(name != CPU for name in names):
             self._devices.pop(CPU, None)
-
-    def _open(self, name: str) -> Device:
-        if name == CPU:
-            return CpuDevice(self._host, MallocHeap.of_this_process())
-        if name == "mps" and torch.backends.mps.is_available():
-            return MpsDevice()
-        if name not in available_devices():
-            known = ", ".join(available_devices())
-            raise ConfigError(f"monitor.devices: no device {name!r} here; set auto or some of {known}")
-        kind, _, index = name.partition(":")
-        return CachingDevice(_caching_modules()[kind], kind, int(index), reset_peaks=self._reset_peaks)
-
-
-def _caching_modules() -> dict[str, Any]:
-    """The kinds of devices here whose allocator keeps nested statistics, and the module of each."""
-    modules = {kind: getattr(torch, kind) for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()}
-    current = torch.accelerator.current_accelerator(check_available=True)
-    if current is not None and current.type not in (*modules, "mps"):
-        modules[current.type] = AcceleratorModule(current.type)
-    return modules
-
-
-def available_devices() -> list[str]:
-    """Every device whose memory could be watched here."""
-    names = [CPU]
-    for kind, module in _caching_modules().items():
-        names += [f"{kind}:{index}" for index in range(module.device_count())]
-    if torch.backends.mps.is_available():
-        names.append("mps")
-    return names
-
-
-def devices_in_use() -> list[str]:
-    """The accelerators on which this process holds memory, without waking one up; else the CPU."""
-    names = []
-    for kind, module in _caching_modules().items():
-        if module.is_initialized():
-            held = [index for index in range(module.device_count()) if module.memory_reserved(index) > 0]
-            names += [f"{kind}:{index}" for index in held]
-    if torch.backends.mps.is_available() and torch.mps.current_allocated_memory() > 0:
-        names.append("mps")
-    return names or [CPU]

@@ -1,0 +1,103 @@
+"""Finished windows go in; what they wrote, what they cost, and what is missing come out."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tbmem.config.schema import ProfilingConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.summary import ProfilerCost
+from tbmem.runtime.window import Window, WindowCost, WindowFiles
+
+_PLAIN_STEPS = 256
+"""Steps outside windows whose length is remembered, to compare recorded ones with."""
+
+
+@dataclass(slots=True)
+class WindowLedger:
+    """Keeps account of a run's windows."""
+
+    traces: list[Path] = field(default_factory=list)
+    snapshots: list[Path] = field(default_factory=list)
+    address_books: list[Path] = field(default_factory=list)
+    complete: int = 0
+    """Windows all of whose steps were run."""
+    _costs: list[WindowCost] = field(default_factory=list)
+    _plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_PLAIN_STEPS))
+
+    def add(self, window: Window, files: WindowFiles, *, complete: bool) -> None:
+        """Take a finished window in."""
+        self._costs.append(window.cost)
+        self.complete += complete
+        for path, place in (
+            (files.trace, self.traces),
+            (files.snapshot, self.snapshots),
+            (files.address_book, self.address_books),
+        ):
+            if path is not None:
+                place.append(path)
+
+    def add_plain_step(self, seconds: float) -> None:
+        """Take in how long a step took in which nothing was on."""
+        self._plain_steps.append(seconds)
+
+    @property
+    def has_enough_plain_steps(self) -> bool:
+        """Whether further plain steps would only replace others."""
+        return len(self._plain_steps) == _PLAIN_STEPS
+
+    def cost(self) -> ProfilerCost | None:
+        """What profiling took from the run; ``None`` if no step was recorded."""
+        recorded = [seconds for cost in self._costs for seconds in cost.steps]
+        if not recorded:
+            return None
+        return ProfilerCost(
+            windows=len(self._costs),
+            recorded_steps=len(recorded),
+            recorded_step_seconds=statistics.median(recorded),
+            plain_step_seconds=statistics.median(self._plain_steps) if self._plain_steps else None,
+            writing_seconds=sum(cost.writing for cost in self._costs),
+            host_bytes=max(max(cost.host_after - cost.host_before, 0) for cost in self._costs),
+            trace_bytes=sum(cost.bytes_written for cost in self._costs),
+        )
+
+
+def short_run_finding(config: ProfilingConfig, steps: int, ledger: WindowLedger) -> Finding | None:
+    """Say which step a run reached, how many the schedule needs, and what to change.
+
+    Args:
+        config: The schedule.
+        steps: Steps that were run to their end.
+        ledger: What was recorded.
+
+    Returns:
+        The finding, or ``None`` if every window is there (one of them, if they repeat for ever).
+    """
+    wanted = max(config.repeat, 1)
+    if not config.enabled or steps >= config.steps_needed or ledger.complete >= wanted:
+        return None
+    keys = ("skip_first", "wait", "warmup", "active", "repeat")
+    setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
+    traces = f"{len(ledger.traces)} trace{'' if len(ledger.traces) == 1 else 's'}"
+    message = (
+        f"the run ended after step {steps}, but the profiler's schedule needs {config.steps_needed} steps:"
+        f" {ledger.complete} of {wanted} windows complete, {traces} written ({setting})"
+    )
+    advice = (
+        f"train for at least {config.steps_needed} steps, or lower "
+        + ", ".join(f"profiling.{key}" for key in keys[:-1])
+        + " or profiling.repeat"
+    )
+    return Finding(
+        kind=FindingKind.SHORT_RUN,
+        severity=Severity.WARNING,
+        device="",
+        first_step=1,
+        last_step=steps,
+        message=message,
+        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete},
+        advice=advice,
+    )

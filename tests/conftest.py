@@ -1,0 +1,80 @@
+"""What all tests share: proof that nothing is left switched on, a place to write, the corpus, hand-built records."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tbmem.model.sample import MemorySample
+from tbmem.present.console import LOGGER_NAME
+
+PROJECT = Path(__file__).parent.parent
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_switched_on() -> Iterator[None]:
+    """After each test: no profiler, no hook, no thread, no handler, no changed level."""
+    before = _switches()
+    yield
+    assert _switches() == before
+
+
+def _switches() -> dict[str, object]:
+    import torch
+    from torch.optim.optimizer import _global_optimizer_post_hooks
+
+    from tbmem.runtime.history import MemoryHistory
+    from tbmem.runtime.quiet import _c10_level
+
+    logger = logging.getLogger(LOGGER_NAME)
+    level = _c10_level()
+    return {
+        "profiler": torch._C._autograd._profiler_enabled(),
+        "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
+        "functorch's switch": torch._C._autograd._saved_tensors_hooks_disable,
+        "optimizer hooks": len(_global_optimizer_post_hooks),
+        "memory history": MemoryHistory._owner,
+        "threads": sum(thread.name == "tbmem" for thread in threading.enumerate()),
+        "log handlers": list(logger.handlers),
+        "log level": (logger.level, logger.propagate),
+        "c10 log level": level.value if level is not None else None,
+        "kineto log level": os.environ.get("KINETO_LOG_LEVEL"),
+    }
+
+
+@pytest.fixture
+def corpus() -> Path:
+    """The corpus of real material; a test that needs it is skipped, visibly, where it is missing."""
+    folder = Path(os.environ.get("TBMEM_CORPUS", PROJECT.parent / "shared" / "corpus"))
+    if not (folder / "oracle.json").is_file():
+        pytest.skip(f"no corpus at {folder}: set TBMEM_CORPUS")
+    return folder
+
+
+MakeSample = Callable[..., MemorySample]
+
+
+@pytest.fixture
+def make_sample() -> MakeSample:
+    """A hand-built sample: ``make_sample(step, allocated_gib, peak_gib)`` on an 80 GiB device."""
+
+    def make(step: int, allocated: float, peak: float | None = None, **others: object) -> MemorySample:
+        values: dict[str, object] = {
+            "step": step,
+            "time": 1000.0 + step,
+            "device": "cuda:0",
+            "allocated": round(allocated * GIB),
+            "reserved": round(allocated * GIB),
+            "peak_allocated": round((allocated if peak is None else peak) * GIB),
+            "device_total": 80 * GIB,
+        }
+        return MemorySample(**{**values, **others})  # type: ignore[arg-type]
+
+    return make
