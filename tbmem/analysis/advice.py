@@ -21,7 +21,8 @@ ADVICE: Mapping[FindingKind, str] = {
         " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"
     ),
     FindingKind.OOM: (
-        "open the snapshot that was written, or run again with configs/oom.yaml to have the allocator's history in it"
+        "run again with configs/oom.yaml: on CUDA and XPU it keeps the allocator's history and writes it when this"
+        " happens; meanwhile a smaller batch, activation checkpointing or shorter sequences lower the peak"
     ),
 }
 """Advice by kind; a kind without an entry needs none."""

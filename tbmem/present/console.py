@@ -77,30 +77,55 @@ def get_logger() -> logging.Logger:
     return logging.getLogger(LOGGER_NAME)
 
 
+class _Shown:
+    """What was changed on the logger, and for how many users at present."""
+
+    users = 0
+    handler: logging.Handler | None = None
+    level = logging.NOTSET
+    propagate = True
+
+
 @contextmanager
 def console_handler(console: Console | None = None) -> Iterator[None]:
     """Show tbmem's lines for a while, unless the program has set up logging itself.
+
+    May be entered by several parts at once; the last one to leave puts the logger back as it was.
 
     Args:
         console: A rich console to print on, for a program that draws a progress bar there; by default
             standard error, with colours on a terminal and plain lines elsewhere.
     """
-    logger = get_logger()
-    own = None if logger.hasHandlers() and console is None else make_handler(console)
-    level, propagate = logger.level, logger.propagate
-    if level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
-    if own is not None:
-        logger.addHandler(own)
-        logger.propagate = False
+    if _Shown.users == 0:
+        _show(console)
+    _Shown.users += 1
     try:
         yield
     finally:
-        if own is not None:
-            logger.removeHandler(own)
-            own.close()
-        logger.setLevel(level)
-        logger.propagate = propagate
+        _Shown.users -= 1
+        if _Shown.users == 0:
+            _hide()
+
+
+def _show(console: Console | None) -> None:
+    logger = get_logger()
+    _Shown.level, _Shown.propagate = logger.level, logger.propagate
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    if console is not None or not logger.hasHandlers():
+        _Shown.handler = make_handler(console)
+        logger.addHandler(_Shown.handler)
+        logger.propagate = False
+
+
+def _hide() -> None:
+    logger = get_logger()
+    if _Shown.handler is not None:
+        logger.removeHandler(_Shown.handler)
+        _Shown.handler.close()
+        _Shown.handler = None
+    logger.setLevel(_Shown.level)
+    logger.propagate = _Shown.propagate
 
 
 def make_handler(console: Console | None = None) -> logging.Handler:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tbmem.model.monitor_log import LogRecord
-from tbmem.runtime.guard import Guard
+from tbmem.runtime.guard import WRITING, Guard
 
 INTERVAL = 1.0
 """Seconds between two rounds: what a kill can lose at most."""
@@ -25,9 +25,6 @@ _QUEUE = 100_000
 class Sink(Protocol):
     """Somewhere that records go to."""
 
-    name: str
-    """What the log calls it when it fails."""
-
     def write(self, records: Sequence[LogRecord]) -> None:
         """Take records in; may raise OSError."""
 
@@ -39,7 +36,7 @@ class Background:
     """Keeps slow things out of the training's way: files, and readings that cost milliseconds.
 
     Args:
-        sinks: Where records go. One that fails is switched off, with one line in the log.
+        sinks: Where records go. If one fails all are switched off, with one line in the log.
         chores: Called once a round.
         guard: Where errors go.
         interval: Seconds between two rounds.
@@ -71,7 +68,7 @@ class Background:
 
     def stop(self) -> None:
         """Write what is left and end the thread; waits a few seconds at most."""
-        if os.getpid() != self._pid or self._stopping.is_set():
+        if os.getpid() != self._pid or self._stopping.is_set() or self._thread.ident is None:
             return
         self._stopping.set()
         self._thread.join(_JOIN_SECONDS)
@@ -84,7 +81,7 @@ class Background:
             pause = max(self._interval, (time.perf_counter() - began) / _SHARE_OF_TIME)
         self._write()
         for sink in self._sinks:
-            self._guard.run(sink.name, sink.close)
+            self._guard.run(f"closing {type(sink).__name__}", sink.close)
 
     def _round(self) -> None:
         for number, chore in enumerate(self._chores):
@@ -96,4 +93,4 @@ class Background:
         records = [queue.popleft() for _ in range(len(queue))]
         if records:
             for sink in self._sinks:
-                self._guard.run(sink.name, sink.write, records)
+                self._guard.run(WRITING, sink.write, records)

@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 
-from tbmem.analysis.advice import ADVICE
+from tbmem.analysis import sentences
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.errors import UsageError
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Finding
 from tbmem.model.summary import RunSummary
-from tbmem.present.console import console_handler, finding_line, get_logger
+from tbmem.present.console import console_handler, finding_level, finding_line, get_logger
 from tbmem.present.summary import summary_lines
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.monitor import MemoryMonitor
+from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
@@ -72,6 +73,7 @@ class MemoryCallback:
         self._guard = Guard()
         self._rank = Rank()
         self._resources = ExitStack()
+        self._found: list[Finding] = []
         self._steps = 0
         self._began = 0.0
         self._pid: int | None = None
@@ -183,20 +185,20 @@ class MemoryCallback:
             self._resources.enter_context(console_handler(self._console))
         folder = open_run_folder(config.run, self._rank)
         self.folder = folder.path
-        if config.profiling.enabled or config.snapshot.enabled:
-            self.profiler = MemoryProfiler(
-                config.profiling,
-                folder,
-                snapshot=config.snapshot,
-                guard=self._guard,
-                on_window=self._log,
-                console=config.output.includes(self._rank.rank),
-            )
+        self.profiler = MemoryProfiler(
+            config.profiling,
+            folder,
+            snapshot=config.snapshot,
+            guard=self._guard,
+            on_window=self._log,
+            console=config.output.includes(self._rank.rank),
+        )
         if config.monitor.enabled:
             self.monitor = self._make_monitor(folder)
+            self._resources.callback(self.monitor.stop)
             self.monitor.start()
-        if self.profiler is not None:
-            self.profiler.start()
+        self._resources.callback(self.profiler.stop)
+        self.profiler.start()
 
     def _make_monitor(self, folder: RunFolder) -> MemoryMonitor:
         from tbmem import __version__
@@ -220,27 +222,18 @@ class MemoryCallback:
     def _report_end(self, error: BaseException | None) -> None:
         """Findings that only the end of a run can have."""
         found = [self.profiler.short_run()] if self.profiler is not None else []
-        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-            found.append(self._oom_finding(error))
+        if error is not None and is_out_of_memory(error):
+            found.append(sentences.out_of_memory(self._steps + 1, error))
         for finding in found:
-            if finding is not None and self.monitor is not None:
-                self.monitor.report(replace(finding, rank=self._rank.rank))
-            elif finding is not None:
-                get_logger().warning("%s", finding_line(finding))
+            if finding is not None:
+                self._report(replace(finding, rank=self._rank.rank))
 
-    def _oom_finding(self, error: BaseException) -> Finding:
-        step = self._steps + 1
-        message = " ".join(str(error).split()) or "out of memory"
-        return Finding(
-            kind=FindingKind.OOM,
-            severity=Severity.CRITICAL,
-            device="",
-            first_step=step,
-            last_step=step,
-            message=f"step {step} ran out of memory: {message}",
-            evidence={"error": type(error).__name__},
-            advice=ADVICE[FindingKind.OOM],
-        )
+    def _report(self, finding: Finding) -> None:
+        self._found.append(finding)
+        if self.monitor is not None:
+            self.monitor.report(finding)
+        elif self.config.output.includes(self._rank.rank):
+            get_logger().log(finding_level(finding), "%s", finding_line(finding))
 
     def _sum_up(self, seconds: float, error: BaseException | None) -> None:
         monitor, profiler = self.monitor, self.profiler
@@ -252,7 +245,7 @@ class MemoryCallback:
             steps=self._steps,
             seconds=seconds,
             verdicts=tuple(monitor.verdicts()) if monitor else (),
-            findings=tuple(monitor.findings) if monitor else (),
+            findings=tuple(monitor.findings if monitor else self._found),
             peaks=tuple(monitor.peaks()) if monitor else (),
             traces=tuple(map(str, files.traces)) if files else (),
             snapshots=tuple(map(str, files.snapshots)) if files else (),

@@ -7,6 +7,9 @@ from typing import ParamSpec, TypeVar
 
 from tbmem.present.console import get_logger
 
+WRITING = "writing to the run folder"
+"""The part that every file belongs to: a disk that is full for one of them is full for all."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

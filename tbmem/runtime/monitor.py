@@ -7,6 +7,7 @@ import platform
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +23,10 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
-from tbmem.present.console import finding_level, finding_line, get_logger, memory_line
+from tbmem.present.console import console_handler, finding_level, finding_line, get_logger, memory_line
 from tbmem.runtime.background import Background, Sink
-from tbmem.runtime.guard import Guard
-from tbmem.runtime.ranks import Rank
+from tbmem.runtime.guard import WRITING, Guard
+from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LogSink, ScalarSink
 from tbmem.sources.counters import Counters
@@ -76,8 +77,8 @@ class MemoryMonitor:
         config: What to read and how often to log.
         patterns: When memory is called leaking, spiking or near the end.
         folder: Run folder for the live log and the scalars; ``None`` writes nothing.
-        rank: This process's rank.
-        console: Whether lines are logged.
+        rank: This process's rank; found by default.
+        console: Whether lines are logged; by default on rank 0 only.
         guard: Where errors go; its own by default.
         counters: Where samples come from; a test gives its own.
         about: What else the log's header shall hold.
@@ -94,7 +95,7 @@ class MemoryMonitor:
         folder: str | os.PathLike[str] | RunFolder | None = None,
         *,
         rank: Rank | None = None,
-        console: bool = True,
+        console: bool | None = None,
         guard: Guard | None = None,
         counters: Counters | None = None,
         about: dict[str, Any] | None = None,
@@ -105,13 +106,14 @@ class MemoryMonitor:
         patterns = patterns or PatternsConfig()
         self._limits = limits_of(patterns) if patterns.enabled else None
         self._folder = folder
-        self._rank = rank or Rank()
-        self._console = console
+        self._rank = rank or find_rank()
+        self._console = self._rank.rank == 0 if console is None else console
         self._guard = guard or Guard()
         self._counters = counters
         self._about = about or {}
         self._devices: dict[str, _Watched] = {}
         self._background: Background | None = None
+        self._resources = ExitStack()
         self._step = 0
         self._row_began = 0.0
         self._pid: int | None = None
@@ -139,7 +141,15 @@ class MemoryMonitor:
         """
         if self._pid is not None:
             raise UsageError("this MemoryMonitor was started before: make a new one for each run")
+        with ExitStack() as undo:
+            undo.callback(self._let_go)
+            self._open()
+            undo.pop_all()
         self._pid = os.getpid()
+
+    def _open(self) -> None:
+        if self._console:
+            self._resources.enter_context(console_handler())
         if self._folder is not None and not isinstance(self._folder, RunFolder):
             self._folder = RunFolder(self._folder, self._rank.rank)
         reset = self.config.peaks == "step"
@@ -181,11 +191,15 @@ class MemoryMonitor:
             return
         self._ended = True
         self._guard.run(PART, self._finish)
+        self.log({"type": "end", "time": time.time(), "steps": self._step})
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._background is not None:
-            self._background.put({"type": "end", "time": time.time(), "steps": self._step})
             self._background.stop()
         if self._counters is not None:
-            self._guard.run(PART, self._counters.close)
+            self._guard.run("monitor (switching off)", self._counters.close)
+        self._resources.close()
 
     def verdicts(self) -> list[Finding]:
         """The state of each device in one finding."""
@@ -255,9 +269,9 @@ class MemoryMonitor:
             return []
         sinks: list[Sink | None] = []
         if self.config.log:
-            sinks.append(self._guard.run(LogSink.name, LogSink, folder.monitor_log))
+            sinks.append(self._guard.run(WRITING, LogSink, folder.monitor_log))
         if self.config.scalars:
-            sinks.append(self._guard.run(ScalarSink.name, ScalarSink, folder.path))
+            sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
         return [sink for sink in sinks if sink is not None]
 
     def _header(self) -> dict[str, Any]:

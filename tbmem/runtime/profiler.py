@@ -20,11 +20,12 @@ from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.summary import ProfilerCost
 from tbmem.present.console import get_logger
 from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.guard import Guard
+from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.ledger import WindowLedger, short_run_finding
+from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.schedule import ScheduleState, schedule_at
+from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
 from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
 from tbmem.units import format_bytes
 
@@ -190,8 +191,12 @@ class MemoryProfiler:
             self._history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         if self._history is not None and self._snapshot.history == "run":
             self._history.start()
-        if self.config.enabled and self.config.address_book:
+        if not self.config.enabled:
+            self._is_done = True
+            return
+        if self.config.address_book:
             self._addresses.open()
+        self._say("profiler · %s", describe_schedule(self.config))
         self._enter_step()
 
     def _between_steps(self) -> bool:
@@ -221,6 +226,8 @@ class MemoryProfiler:
             self._window.begin_step(self._step)
         self._step_began = self._clock()
         self._is_done = point.state is ScheduleState.STOPPED and self.ledger.has_enough_plain_steps
+        if point.state is ScheduleState.STOPPED:
+            self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
@@ -234,6 +241,8 @@ class MemoryProfiler:
         return False
 
     def _prepare_window(self, number: int) -> bool:
+        if not self._guard.is_on(WRITING):
+            return False
         if profiler_is_busy():
             get_logger().warning(
                 "profiler: another torch profiler is running at step %d; window %d is left out",
@@ -254,7 +263,7 @@ class MemoryProfiler:
         self._window.prepare()
         if config.warmup:
             last = self._step + config.warmup - 1
-            get_logger().log(self._level, "profiler · %s warm-up", _steps(self._step, last))
+            self._say("profiler · %s warm-up", _steps(self._step, last))
         return True
 
     def _begin_window(self) -> bool:
@@ -272,7 +281,11 @@ class MemoryProfiler:
     def _finish_window(self, *, complete: bool) -> None:
         window, self._window = self._window, None
         assert window is not None
-        files = window.finish(complete=complete)
+        try:
+            files = window.finish(complete=complete)
+        except OSError as error:
+            self._guard.fail(WRITING, error)
+            return
         self.ledger.add(window, files, complete=complete)
         self._report(window, files)
         self._on_window(
@@ -287,8 +300,7 @@ class MemoryProfiler:
 
     def _report(self, window: Window, files: WindowFiles) -> None:
         name = files.trace.name if files.trace is not None else "no trace"
-        get_logger().log(
-            self._level,
+        self._say(
             "profiler · window %d written: %s (%s, %.1f s)",
             window.number,
             name,
@@ -302,6 +314,9 @@ class MemoryProfiler:
                 window.number,
                 self._snapshot.max_entries,
             )
+
+    def _say(self, line: str, *values: object) -> None:
+        get_logger().log(self._level, line, *values)
 
     def _write_snapshot(self, label: str | int) -> Path | None:
         history = self._history or MemoryHistory.of_this_process(self._snapshot.max_entries)
@@ -320,7 +335,8 @@ class MemoryProfiler:
         return path
 
     def _close(self, error: BaseException | None) -> None:
-        if isinstance(error, torch.OutOfMemoryError) and self._snapshot.on_oom and self._history is not None:
+        wanted = error is not None and is_out_of_memory(error) and self._snapshot.on_oom
+        if wanted and self._history is not None:
             self._write_snapshot("oom")
         window = self._window
         if window is None or not window.is_recording:

@@ -14,7 +14,7 @@ from tbmem.present.console import console_handler, get_logger
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.history import MemoryHistory
-from tbmem.runtime.ranks import Rank
+from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.window import Window, profiler_is_busy
 
@@ -56,7 +56,7 @@ def record(
     Raises:
         RunFolderError: The folder cannot be written.
     """
-    folder = open_run_folder(RunConfig(logdir=logdir, name=name), Rank())
+    folder = open_run_folder(RunConfig(logdir=logdir, name=name), find_rank())
     guard, recording = Guard(), Recording()
     history = MemoryHistory.of_this_process(max_entries)
     with console_handler():

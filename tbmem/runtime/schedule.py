@@ -67,3 +67,17 @@ def _stretches(config: ProfilingConfig) -> tuple[tuple[ScheduleState, int], ...]
         (ScheduleState.WARMUP, config.warmup),
         (ScheduleState.ACTIVE, config.active),
     )
+
+
+def describe_schedule(config: ProfilingConfig, shown: int = 3) -> str:
+    """The schedule in words: which steps are recorded.
+
+    Args:
+        config: Lengths in steps.
+        shown: How many windows are named.
+    """
+    begin = config.skip_first + config.wait + config.warmup + 1
+    windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
+    steps = ", ".join(f"{first}-{first + config.active - 1}" for first in windows)
+    more = config.repeat == 0 or config.repeat > shown
+    return f"records steps {steps}{', ...' if more else ''}"

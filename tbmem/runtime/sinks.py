@@ -19,8 +19,6 @@ class LogSink:
         OSError: The file cannot be opened.
     """
 
-    name = "monitor.jsonl"
-
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
         self._mend_last_line()
@@ -54,8 +52,6 @@ class ScalarSink:
     Raises:
         OSError: The event file cannot be created.
     """
-
-    name = "TensorBoard scalars"
 
     def __init__(self, folder: Path) -> None:
         self._writer = ScalarWriter(folder)

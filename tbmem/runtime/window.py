@@ -75,6 +75,9 @@ class Window:
         clock: Seconds.
     """
 
+    current: Window | None = None
+    """The one window of this process that is open, in warm-up or recording."""
+
     def __init__(
         self,
         config: ProfilingConfig,
@@ -107,6 +110,7 @@ class Window:
 
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are thrown away."""
+        Window.current = self
         self.cost.host_before = _resident()
         self._quiet.begin()
         self._profile = profile(
@@ -193,6 +197,8 @@ class Window:
             if self._history is not None:
                 self._history.stop()
             self._quiet.end()
+            if Window.current is self:
+                Window.current = None
 
     def _stop_profile(self) -> None:
         state, self._state = self._state, _State.STOPPED
@@ -244,7 +250,7 @@ def _resident() -> int:
 
 def profiler_is_busy() -> bool:
     """Whether some profiler of torch runs in this process already; there can be only one."""
-    return bool(torch._C._autograd._profiler_enabled())
+    return Window.current is not None or bool(torch._C._autograd._profiler_enabled())
 
 
 def _activities() -> list[ProfilerActivity]:
