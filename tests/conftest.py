@@ -68,7 +68,7 @@ def make_sample() -> MakeSample:
     def make(step: int, allocated: float, peak: float | None = None, **others: object) -> MemorySample:
         values: dict[str, object] = {
             "step": step,
-            "time": 1000.0 + step,
+            "time": 1000.0 + step / 100,
             "device": "cuda:0",
             "allocated": round(allocated * GIB),
             "reserved": round(allocated * GIB),

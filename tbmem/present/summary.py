@@ -9,6 +9,9 @@ from tbmem.model.summary import Peak, ProfilerCost, RunSummary
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.units import format_bytes, format_duration
 
+_NOTICEABLE = 1.05
+"""Slowdown below which the difference is noise."""
+
 
 def summary_view(summary: RunSummary) -> dict[str, Any]:
     """The summary as plain JSON values: ``verdicts`` and ``peak`` by device, ``traces``, ``findings``, ..."""
@@ -70,7 +73,8 @@ def _cost_line(cost: ProfilerCost) -> str:
     windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
     parts = [f"profiler: {cost.recorded_steps} steps recorded in {windows}"]
     if cost.slowdown is not None:
-        parts.append(f"a recorded step took {cost.slowdown:.1f} times a plain one")
+        much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
+        parts.append(f"a recorded step took {much} a plain one")
     parts.append(f"{format_duration(cost.writing_seconds)} to write {format_bytes(cost.trace_bytes)}")
     if cost.host_bytes is not None:
         parts.append(f"up to {format_bytes(cost.host_bytes)} of host memory")

@@ -40,7 +40,16 @@ class AddressRecorder:
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Learn names from a model, and state from optimizers."""
+        """Learn names from a model, and state from optimizers.
+
+        Raises:
+            TypeError: An argument is neither.
+        """
+        if not isinstance(model, torch.nn.Module | None):
+            raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(f"watch() takes optimizers after the model, not {type(optimizer).__name__}")
         if model is not None:
             self._models.append(weakref.ref(model))
             self._parameter_names.update((id(tensor), name) for name, tensor in model.named_parameters())

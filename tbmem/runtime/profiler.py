@@ -224,7 +224,8 @@ class MemoryProfiler:
             busy = self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step)
-        self._step_began = self._clock()
+        else:
+            self._step_began = self._clock()
         self._is_done = point.state is ScheduleState.STOPPED and self.ledger.has_enough_plain_steps
         if point.state is ScheduleState.STOPPED:
             self._addresses.close()

@@ -99,12 +99,17 @@ def _name(logdir: Path, rank: Rank) -> str:
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """The name of a job of several processes: its id, else the moment at which their launcher started.
+    """A name that is the same on every rank of a job.
 
-    Ranks start at slightly different times, and asking each other would be a collective that can hang.
+    Ranks start at slightly different times, and asking each other would be a collective that can hang. On one
+    machine it is the moment at which the launcher started, across machines the job's id.
+
+    Args:
+        environment: Variables of the launcher or the scheduler.
     """
+    on_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
     for variable in _JOB_VARIABLES:
-        if environment.get(variable, "").lower() not in _NO_JOB:
+        if not on_one_machine and environment.get(variable, "").lower() not in _NO_JOB:
             return f"job-{environment[variable]}"
     parent = psutil.Process().parent()
     return _stamp(parent.create_time() if parent is not None else time.time())

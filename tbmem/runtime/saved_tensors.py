@@ -37,7 +37,7 @@ class SavedTensorWatch:
 
     def begin(self) -> None:
         """Start noting, if that is possible without getting in anybody's way."""
-        if _top_hooks() is not None or not _can_be_disabled():
+        if self._hooks is not None or _top_hooks() is not None or not _can_be_disabled():
             return
         self._hooks = saved_tensors_hooks(self._pack, _hand_back)
         self._hooks.__enter__()
@@ -45,7 +45,11 @@ class SavedTensorWatch:
         self._let_functorch_pass()
 
     def end(self) -> None:
-        """Stop noting. Hooks of a context that the user has opened since and not closed are left in place."""
+        """Stop noting.
+
+        A context that the user has opened since and not closed lies above our hooks: then they stay where they
+        are, without effect, until ``end`` is called again.
+        """
         self._on = False
         if self._disable is not None:
             _autograd._saved_tensors_hooks_disable = self._disable
@@ -53,7 +57,7 @@ class SavedTensorWatch:
         top = _top_hooks()
         if self._hooks is not None and top is not None and top[0] == self._pack:
             self._hooks.__exit__(None, None, None)
-        self._hooks = None
+            self._hooks = None
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._on:

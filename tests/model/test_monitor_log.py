@@ -1,0 +1,317 @@
+"""The live log: rows, lines, and what a kill leaves of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbmem.errors import FileFormatError
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import (
+    LogRecord,
+    MonitorLog,
+    RowBuilder,
+    SampleRow,
+    WindowRecord,
+    read_monitor_log,
+    to_line,
+)
+from tbmem.model.sample import MemorySample
+from tests.conftest import GIB, MakeSample
+
+HEADER: dict[str, Any] = {"type": "header", "schema": 1, "run": "a"}
+END: dict[str, Any] = {"type": "end", "steps": 30}
+FINDING = Finding(
+    kind=FindingKind.SPIKE,
+    severity=Severity.WARNING,
+    device="cuda:0",
+    first_step=7,
+    last_step=7,
+    message="step 7 reached 78.00 GiB · a line\nbreak",
+    evidence={"peak_bytes": 78 * GIB},
+)
+WINDOW = WindowRecord(number=1, first_step=4, last_step=6, complete=True, files=("w.1.pt.trace.json.gz",))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "monitor.jsonl"
+
+
+def make_row(make_sample: MakeSample, step: int = 10) -> SampleRow:
+    return SampleRow(first_step=step - 9, count=10, allocated_min=1, allocated_max=2, sample=make_sample(step, 45.0))
+
+
+def write(path: Path, *records: LogRecord, tail: bytes = b"") -> None:
+    path.write_bytes(b"".join(to_line(record).encode() + b"\n" for record in records) + tail)
+
+
+def test_what_was_written_is_read_again(path: Path, make_sample: MakeSample) -> None:
+    # given
+    rows = [make_row(make_sample, 10), make_row(make_sample, 20)]
+    write(path, HEADER, rows[0], FINDING, WINDOW, rows[1], END)
+    # when
+    log = read_monitor_log(path)
+    # then
+    assert log.headers == [HEADER]
+    assert log.rows == rows
+    assert log.findings == [FINDING]
+    assert [(each["number"], each["files"]) for each in log.windows] == [(1, ["w.1.pt.trace.json.gz"])]
+    assert log.end == END
+    assert log.damaged_lines == 0
+
+
+def test_each_record_is_one_line(make_sample: MakeSample) -> None:
+    records: list[LogRecord] = [HEADER, make_row(make_sample), FINDING, WINDOW, END]
+    assert [to_line(record).count("\n") for record in records] == [0] * 5
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_every_counter_of_a_row_survives(profiled: bool, rank: int) -> None:
+    # given: all counters different, one of them 0
+    sample = MemorySample(
+        step=10,
+        time=1234.5,
+        device="cuda:0",
+        rank=rank,
+        allocated=1,
+        reserved=2,
+        peak_allocated=3,
+        peak_reserved=4,
+        active=5,
+        inactive_split=6,
+        live_blocks=7,
+        alloc_retries=0,
+        ooms=9,
+        device_used=10,
+        device_total=11,
+        host_rss=12,
+        host_peak_rss=13,
+        host_available=14,
+        workers_rss=15,
+        profiled=profiled,
+    )
+    row = SampleRow(first_step=1, count=10, allocated_min=0, allocated_max=5, sample=sample)
+    # when / then
+    assert SampleRow.from_dict(json.loads(to_line(row))) == row
+
+
+def test_a_counter_that_a_device_does_not_have_is_no_key() -> None:
+    # given
+    sample = MemorySample(step=1, time=0.0, device="mps", host_rss=5)
+    row = SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=sample)
+    # when
+    view = row.to_dict()
+    # then
+    assert set(view) == {"step", "time", "device", "rank", "host_rss", "first_step", "count"}
+    assert SampleRow.from_dict(view) == row
+
+
+def test_a_row_without_its_step_is_refused(make_sample: MakeSample) -> None:
+    view = make_row(make_sample).to_dict()
+    del view["step"]
+    with pytest.raises(KeyError):
+        SampleRow.from_dict(view)
+
+
+# a kill, and later versions
+
+
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_kill_costs_the_last_line_only(kept: int, path: Path, make_sample: MakeSample) -> None:
+    # given
+    half = to_line(make_row(make_sample, 20)).encode()[:kept]
+    write(path, HEADER, make_row(make_sample, 10), tail=half)
+    # when
+    log = read_monitor_log(path)
+    # then
+    assert log.rows == [make_row(make_sample, 10)]
+    assert log.damaged_lines == 1
+    assert log.end is None
+
+
+def test_a_whole_last_line_without_its_line_break_counts(path: Path, make_sample: MakeSample) -> None:
+    write(path, HEADER, tail=to_line(make_row(make_sample)).encode())
+    log = read_monitor_log(path)
+    assert (len(log.rows), log.damaged_lines) == (1, 0)
+
+
+def test_a_log_cut_at_any_byte_can_be_read(path: Path, make_sample: MakeSample) -> None:
+    # given
+    write(path, HEADER, make_row(make_sample), FINDING, WINDOW, END)
+    whole = path.read_bytes()
+    first = len(to_line(HEADER))
+    for length in range(first, len(whole)):
+        path.write_bytes(whole[:length])
+        # when
+        log = read_monitor_log(path)
+        # then
+        assert log.headers == [HEADER]
+        assert log.damaged_lines <= 1
+
+
+def test_a_resumed_run_goes_on_in_the_same_log(path: Path, make_sample: MakeSample) -> None:
+    # given: killed in the middle of a line, then resumed
+    write(path, HEADER, make_row(make_sample, 10), END, tail=b'{"type":"samp\n')
+    with open(path, "ab") as file:
+        file.write(to_line({**HEADER, "resumed": True}).encode() + b"\n")
+        file.write(to_line(make_row(make_sample, 20)).encode() + b"\n")
+    # when
+    log = read_monitor_log(path)
+    # then: the old end is not this run's end
+    assert len(log.headers) == 2
+    assert [row.sample.step for row in log.rows] == [10, 20]
+    assert log.end is None
+
+
+def test_a_type_that_is_not_known_is_no_damage(path: Path, make_sample: MakeSample) -> None:
+    write(path, HEADER, {"type": "weather", "rain": True}, make_row(make_sample))
+    log = read_monitor_log(path)
+    assert (len(log.rows), log.damaged_lines) == (1, 0)
+
+
+def test_keys_of_a_later_version_are_ignored(path: Path, make_sample: MakeSample) -> None:
+    # given
+    row = {"type": "samples", **make_row(make_sample).to_dict(), "power_watts": 300, "nested": {"a": [1]}}
+    write(path, HEADER, row, {"type": "finding", **FINDING.to_dict(), "confidence": 0.9})
+    # when
+    log = read_monitor_log(path)
+    # then
+    assert log.rows == [make_row(make_sample)]
+    assert log.findings == [FINDING]
+
+
+def test_a_finding_of_a_kind_not_yet_known_costs_that_line_only(path: Path, make_sample: MakeSample) -> None:
+    write(path, HEADER, {"type": "finding", **FINDING.to_dict(), "kind": "imbalance"}, make_row(make_sample))
+    log = read_monitor_log(path)
+    assert (len(log.findings), len(log.rows), log.damaged_lines) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{}", b"[]", b"null", b"7", b'"header"', b'{"type":"samples"}', b"\xff\xfe", b"{" * 50, b"[" * 100_000, b""],
+    ids=["no type", "list", "null", "number", "text", "no counters", "no UTF-8", "half", "deep", "blank"],
+)
+def test_a_damaged_line_in_the_middle_costs_that_line_only(line: bytes, path: Path, make_sample: MakeSample) -> None:
+    # given
+    row = to_line(make_row(make_sample)).encode()
+    path.write_bytes(b"\n".join([to_line(HEADER).encode(), line, row, b""]))
+    # when
+    log = read_monitor_log(path)
+    # then
+    assert len(log.rows) == 1
+    assert log.damaged_lines == 1
+
+
+def test_a_damaged_header_does_not_hide_the_rows(path: Path, make_sample: MakeSample) -> None:
+    # given
+    write(path, make_row(make_sample))
+    path.write_bytes(b'{"type":"hea\n' + path.read_bytes())
+    # when
+    log = read_monitor_log(path)
+    # then
+    assert (len(log.rows), log.damaged_lines) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello\nworld\n", b"\x89PNG\r\n\x1a\n\x00\x00", b'{"a": 1}\n', b"[1, 2]", b"step,memory\n1,45\n"],
+    ids=["text", "picture", "other JSON", "list", "csv"],
+)
+def test_a_file_that_is_no_log_is_refused_with_its_name(content: bytes, path: Path) -> None:
+    # given
+    path.write_bytes(content)
+    # when / then
+    with pytest.raises(FileFormatError, match="monitor.jsonl"):
+        read_monitor_log(path)
+
+
+def test_a_log_that_has_just_been_opened_is_empty(path: Path) -> None:
+    path.touch()
+    assert read_monitor_log(path) == MonitorLog()
+
+
+def test_a_log_that_is_not_there_is_an_os_error(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_monitor_log(path)
+
+
+# rows
+
+
+def test_nothing_gathered_is_no_row() -> None:
+    assert RowBuilder().build() is None
+
+
+def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder()
+    samples = [
+        make_sample(1, 40.0, 50.0, peak_reserved=7, host_peak_rss=1),
+        make_sample(2, 30.0, 78.0, peak_reserved=9, host_peak_rss=5),
+        make_sample(3, 45.0, 47.0, peak_reserved=8, host_peak_rss=3, alloc_retries=2),
+    ]
+    for sample in samples:
+        builder.add(sample)
+    # when
+    row = builder.build()
+    # then
+    assert row is not None
+    assert (row.first_step, row.sample.step, row.count) == (1, 3, 3)
+    assert (row.allocated_min, row.allocated_max) == (30 * GIB, 45 * GIB)
+    assert (row.sample.peak_allocated, row.sample.peak_reserved, row.sample.host_peak_rss) == (78 * GIB, 9, 5)
+    assert (row.sample.allocated, row.sample.alloc_retries) == (45 * GIB, 2)
+
+
+def test_a_row_that_was_built_leaves_nothing_behind(make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder()
+    builder.add(make_sample(1, 78.0, 79.0, profiled=True))
+    builder.build()
+    # when
+    builder.add(make_sample(2, 45.0))
+    row = builder.build()
+    # then
+    assert row is not None
+    assert (row.first_step, row.count, row.allocated_max) == (2, 1, 45 * GIB)
+    assert row.sample == make_sample(2, 45.0)
+    assert builder.build() is None
+
+
+def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder()
+    builder.add(make_sample(1, 40.0, 50.0))
+    builder.add(make_sample(2, 0.0, allocated=None, peak_allocated=None))
+    # when
+    row = builder.build()
+    # then
+    assert row is not None
+    assert (row.allocated_min, row.allocated_max) == (40 * GIB, 40 * GIB)
+    assert row.sample.peak_allocated == 50 * GIB
+    assert row.sample.allocated is None
+
+
+def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
+    builder = RowBuilder()
+    builder.add(make_sample(1, 0.0))
+    row = builder.build()
+    assert row is not None
+    assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder()
+    for step in (1, 2, 3):
+        builder.add(make_sample(step, 45.0, profiled=step == which))
+    # when
+    row = builder.build()
+    # then
+    assert row is not None
+    assert row.sample.profiled

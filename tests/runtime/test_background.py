@@ -1,0 +1,110 @@
+"""The thread that keeps files out of the training's way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from tbmem.model.monitor_log import LogRecord
+from tbmem.runtime.background import Background
+from tbmem.runtime.guard import Guard
+
+
+class ListSink:
+    """Keeps records, and can be told to fail or to hang."""
+
+    def __init__(self, error: OSError | None = None, gate: threading.Event | None = None) -> None:
+        self.records: list[LogRecord] = []
+        self.closed = False
+        self._error = error
+        self._gate = gate
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        if self._gate is not None:
+            self._gate.wait(30)
+        if self._error is not None:
+            raise self._error
+        self.records += records
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_was_left_is_written_at_the_end() -> None:
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    for number in range(5):
+        background.put({"type": "x", "number": number})
+
+    background.stop()
+
+    assert [record["number"] for record in sink.records] == list(range(5))  # type: ignore[index]
+    assert sink.closed
+
+
+def test_rounds_come_by_themselves() -> None:
+    sink, seen = ListSink(), threading.Event()
+    background = Background([sink], [seen.set], Guard(), interval=0.01)
+    background.start()
+    background.put({"type": "x"})
+
+    assert seen.wait(10)
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    background.stop()
+    assert sink.records
+
+
+def test_a_full_disk_is_one_warning_for_all_files(caplog: pytest.LogCaptureFixture) -> None:
+    # given two files on a disk that is full
+    sinks = [ListSink(OSError(28, "No space left on device")) for _ in range(2)]
+    background = Background(sinks, [], Guard(), interval=0.005)
+
+    # when records keep coming
+    with caplog.at_level(logging.WARNING, "tbmem"):
+        background.start()
+        for _ in range(20):
+            background.put({"type": "x"})
+            time.sleep(0.005)
+        background.stop()
+
+    # then there is one warning, and the files are closed
+    assert len(caplog.records) == 1
+    assert "No space left on device" in caplog.text
+    assert all(sink.closed for sink in sinks)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a disk that does not answer
+    monkeypatch.setattr("tbmem.runtime.background._JOIN_SECONDS", 0.2)
+    gate = threading.Event()
+    background = Background([ListSink(gate=gate)], [], Guard(), interval=0.001)
+    background.start()
+    background.put({"type": "x"})
+    time.sleep(0.05)
+
+    # when more records come and the run ends
+    began = time.monotonic()
+    for _ in range(1000):
+        background.put({"type": "x"})
+    background.stop()
+
+    # then nobody waited long
+    assert time.monotonic() - began < 5
+    gate.set()
+    background._thread.join(10)
+
+
+def test_stop_before_start_and_twice() -> None:
+    background = Background([], [], Guard())
+
+    background.stop()
+    background.start()
+    background.stop()
+    background.stop()

@@ -1,0 +1,213 @@
+"""The live monitor on hand-built counters, and on this machine's own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+from tbmem import ConfigError, MemoryMonitor, MemorySample, UsageError
+from tbmem.analysis.patterns import Limits
+from tbmem.config.schema import MonitorConfig, PatternsConfig
+from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import read_monitor_log
+from tbmem.runtime.monitor import limits_of
+from tbmem.sources.counters import Counters
+from tests.conftest import GIB, MakeSample
+
+
+class SeriesCounters(Counters):
+    """Plays a series of levels in GiB instead of reading a device."""
+
+    def __init__(self, make_sample: MakeSample, levels: Sequence[float]) -> None:
+        self._make, self._levels = make_sample, levels
+        self.thorough: list[int] = []
+        self.closed = False
+
+    def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
+        if thorough:
+            self.thorough.append(step)
+        return [self._make(step, self._levels[step - 1], profiled=profiled)]
+
+    def refresh(self) -> None:
+        pass
+
+    def discard_peaks(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _play(monitor: MemoryMonitor, steps: int) -> None:
+    with monitor:
+        for _ in range(steps):
+            monitor.step()
+
+
+def test_the_guides_leak_is_found_and_logged(
+    tmp_path: Path, make_sample: MakeSample, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given memory that grows by 2 GiB at every step
+    counters = SeriesCounters(make_sample, [45 + 2 * n for n in range(16)])
+    monitor = MemoryMonitor(folder=tmp_path, counters=counters, console=True)
+
+    # when it is watched
+    with caplog.at_level(logging.INFO, "tbmem"):
+        _play(monitor, 16)
+
+    # then it is called a leak on the console, in the log and at the end
+    assert [verdict.kind for verdict in monitor.verdicts()] == [FindingKind.LEAK]
+    assert "LEAK  GPU 0 memory grows by 2.00 GiB per step" in caplog.text
+    log = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl")
+    assert FindingKind.LEAK in {finding.kind for finding in log.findings}
+    assert log.end is not None
+    assert counters.closed
+
+
+def test_lines_come_every_n_steps(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
+    counters = SeriesCounters(make_sample, [45.0] * 20)
+    monitor = MemoryMonitor(counters=counters, console=True, log_every_n_steps=5)
+
+    with caplog.at_level(logging.INFO, "tbmem"):
+        _play(monitor, 20)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" · ")[0] for line in lines] == ["step 5", "step 10", "step 15", "step 20"]
+    assert lines[0].endswith("allocated 45.00 GiB · reserved 45.00 GiB · peak 45.00 GiB (56 % of 80)")
+    assert counters.thorough == [5, 10, 15, 20]
+
+
+def test_without_console_nothing_is_said(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
+    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [45.0, 45.0, 78.0]), console=False)
+
+    with caplog.at_level(logging.INFO, "tbmem"):
+        _play(monitor, 3)
+
+    assert caplog.records == []
+    assert FindingKind.SPIKE in {finding.kind for finding in monitor.findings}
+
+
+def test_a_row_of_the_log_stands_for_its_steps(tmp_path: Path, make_sample: MakeSample) -> None:
+    counters = SeriesCounters(make_sample, [1.0, 3.0, 2.0, 4.0])
+    _play(MemoryMonitor(folder=tmp_path, counters=counters, console=False, log_every_n_steps=3), 4)
+
+    rows = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl").rows
+    assert [(row.first_step, row.sample.step, row.count) for row in rows] == [(1, 3, 3), (4, 4, 1)]
+    assert (rows[0].allocated_min, rows[0].allocated_max) == (GIB, 3 * GIB)
+    assert rows[0].sample.peak_allocated == 3 * GIB
+    assert rows[0].sample.allocated == 2 * GIB
+
+
+def test_scalars_are_in_gib_and_read_by_tensorboard(tmp_path: Path, make_sample: MakeSample) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    counters = SeriesCounters(make_sample, [45.0] * 20)
+    _play(MemoryMonitor(folder=tmp_path, counters=counters, console=False), 20)
+
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    points = events.Scalars("memory/allocated")
+    assert [(point.step, point.value) for point in points] == [(10, 45.0), (20, 45.0)]
+    assert events.Scalars("memory/utilization_percent")[0].value == pytest.approx(56.25)
+
+
+def test_the_peak_of_the_run_is_kept(make_sample: MakeSample) -> None:
+    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [1.0, 5.0, 2.0]), console=False)
+
+    _play(monitor, 3)
+
+    (peak,) = monitor.peaks()
+    assert (peak.bytes, peak.step, peak.total, peak.counter) == (5 * GIB, 2, 80 * GIB, "peak_allocated")
+
+
+def test_counters_that_fail_switch_it_off_once(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
+    # given counters that break at step 3
+    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [1.0, 1.0]), console=False)
+
+    # when ten steps are trained
+    with caplog.at_level(logging.WARNING, "tbmem"):
+        _play(monitor, 10)
+
+    # then there is one line
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["monitor is off"]
+
+
+def test_this_machines_own_counters_agree_with_malloc() -> None:
+    # given a monitor of this process
+    with MemoryMonitor(console=False, devices="cpu") as monitor:
+        monitor.step()
+        before = monitor._devices["cpu"].row._last
+        # when 64 MiB are held
+        held = torch.zeros(16 << 20)
+        monitor.step()
+        after = monitor._devices["cpu"].row._last
+
+    # then the level rises by just that
+    assert before is not None
+    assert after is not None
+    if before.allocated is None or after.allocated is None:
+        pytest.skip("malloc here has no counters")
+    assert after.allocated - before.allocated == pytest.approx(held.nbytes, rel=0.02)
+
+
+def test_peaks_of_two_monitors_do_not_hide_each_other() -> None:
+    # given two monitors at once
+    with MemoryMonitor(console=False) as one, MemoryMonitor(console=False) as other:
+        for monitor in (one, other):
+            monitor.step()
+        # when 200 MB come and go between two of their steps
+        torch.ones(50_000_000)
+        one.step()
+        other.step()
+        rises = [monitor.peaks()[0] for monitor in (one, other)]
+
+    # then both have seen it
+    if rises[0].counter != "host_peak_rss":
+        pytest.skip("this kernel does not let the peak be reset")
+    assert all(rise.step == 2 for rise in rises)
+
+
+def test_an_unknown_device_is_one_line() -> None:
+    monitor = MemoryMonitor(devices="cuda:99", console=False)
+
+    with pytest.raises(ConfigError) as caught:
+        monitor.start()
+    assert str(caught.value).startswith("monitor.devices: no device 'cuda:99' here; set auto or some of cpu")
+
+
+def test_it_serves_one_run(make_sample: MakeSample) -> None:
+    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [1.0]), console=False)
+    _play(monitor, 1)
+
+    assert monitor.step() == ()
+    with pytest.raises(UsageError, match="make a new one"):
+        monitor.start()
+
+
+def test_the_detectors_limits_are_those_of_the_configuration() -> None:
+    # given a section in which every value differs from the default
+    section = PatternsConfig(
+        warmup_steps=7,
+        patience=99,
+        min_growth="3 MiB",
+        min_growth_percent=0.5,
+        spike_percent=6.0,
+        min_spike="5 MiB",
+        capacity_percent=(10.0, 20.0, 30.0),
+    )
+
+    # when it is translated
+    limits = limits_of(section)
+
+    # then no field kept its default, and the defaults of both agree
+    assert all(getattr(limits, each.name) != getattr(Limits(), each.name) for each in fields(Limits))
+    assert limits_of(PatternsConfig()) == Limits()
+
+
+def test_defaults_are_those_of_the_configuration() -> None:
+    assert MemoryMonitor().config == MonitorConfig()
