@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +287,7 @@ def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_samp
     # given
     builder = RowBuilder()
     builder.add(make_sample(1, 40.0, 50.0))
-    builder.add(make_sample(2, 0.0, allocated=None, peak_allocated=None))
+    builder.add(replace(make_sample(2, 45.0), allocated=None, peak_allocated=None))
     # when
     row = builder.build()
     # then

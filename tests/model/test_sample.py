@@ -30,7 +30,7 @@ def test_a_sample_cannot_be_changed(make_sample: MakeSample) -> None:
 
 def test_step_time_and_device_must_be_named() -> None:
     with pytest.raises(TypeError):
-        MemorySample(1, 0.0, "cpu")  # type: ignore[misc]
+        MemorySample(1, 0.0, "cpu")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 
 from tbmem.errors import ConfigError
 from tbmem.model.sample import MemorySample
+from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.sources.counters import Counters
 from tbmem.sources.host import HostMemory
 from tests.sources.fakes import GIB, MIB, FakeCuda
@@ -154,7 +155,7 @@ def test_devices_are_looked_for_at_powers_of_two(make_counters: MakeCounters) ->
 
     counters = make_counters(find_devices=find)
     # when
-    for step in range(1, 18):  # noqa: B007
+    for step in range(1, 18):
         counters.sample(step, thorough=False)
     # then
     assert looked == [0, 1, 2, 4, 8, 16]
@@ -274,3 +275,15 @@ def test_a_closed_reader_leaves_the_peaks_to_the_others(cuda: FakeCuda, make_cou
     leaving.close()
     # then
     assert _one(staying.sample(1, thorough=False)).peak_allocated == 66 * MIB
+
+
+def test_a_monitor_that_cannot_start_leaves_nothing_open(cuda: FakeCuda) -> None:
+    # given
+    HostMemory(workers=False).close()  # the process keeps one descriptor for the peak, from its first monitor on
+    process = psutil.Process()
+    before = process.num_fds()
+    # when
+    with pytest.raises(ConfigError):
+        MemoryMonitor(devices="cuda:7", console=False).start()
+    # then
+    assert process.num_fds() == before

@@ -1,0 +1,832 @@
+"""A machine with a GPU goes in; a table of every check that needs one, and a few small artefacts, come out.
+
+    python benchmarks/gpu_check.py [OUT_FOLDER]
+
+Needs torch, tbmem and what tbmem depends on; nothing is downloaded. Exit code 0: all checks held, 1: one did not,
+2: there is no GPU here. OUT_FOLDER (default ``benchmarks/gpu_artifacts``) gets one trace with its address book, one
+memory snapshot, torch's own counters of three runs as JSON lines, and ``environment.json``; below 8 MiB in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import json
+import logging
+import math
+import os
+import pickle
+import pickletools
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+import tbmem
+from tbmem.analysis.patterns import judge
+from tbmem.config import load_config
+from tbmem.demo.training import DemoTraining, Fault, run_demo
+from tbmem.model.address_book import AddressBook
+from tbmem.model.category import Category
+from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import read_monitor_log
+from tbmem.model.sample import MemorySample
+from tbmem.model.summary import RunSummary
+from tbmem.sources.counters import Counters
+from tbmem.sources.host import HostMemory
+from tbmem.units import MIB, format_bytes
+
+DEFAULT_FOLDER = Path(__file__).parent / "gpu_artifacts"
+NO_GPU = "gpu_check: there is no GPU that torch can use here (torch.cuda.is_available() is false)"
+EXPANDABLE = "--under-expandable-segments"
+
+_DEMO_STEPS = 60
+_SNAPSHOT_LIMIT = 1 * MIB
+_ARTEFACT_LIMIT = 8 * MIB
+_STEP_LIMIT_US = 1000.0
+_MATCH_LIMIT = 0.95
+_CUDA_IN_TRACES, _HIP_IN_TRACES = 1, 6
+
+
+class CheckFailed(Exception):
+    """A check did not hold; the message says what was found instead."""
+
+
+def expect(holds: object, otherwise: str) -> None:
+    """Fail the check with ``otherwise`` unless it holds."""
+    if not holds:
+        raise CheckFailed(otherwise)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one profiler window with a memory snapshot left behind."""
+
+    summary: RunSummary
+    trace: Path
+    book: Path
+    snapshot: Path | None
+
+    @cached_property
+    def events(self) -> dict[str, Any]:
+        """The trace as JSON."""
+        with gzip.open(self.trace, "rt") as file:
+            loaded: dict[str, Any] = json.load(file)
+        return loaded
+
+
+class Bench:
+    """Where the checks run and write.
+
+    Args:
+        folder: Gets the artefacts.
+        scratch: Gets everything else.
+    """
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder = folder
+        self.scratch = scratch
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.memory_type = _HIP_IN_TRACES if torch.version.hip else _CUDA_IN_TRACES
+        self._runs = 0
+
+    @property
+    def index(self) -> int:
+        """Index of the device."""
+        return self.device.index or 0
+
+    @property
+    def name(self) -> str:
+        """The device as samples name it."""
+        return str(self.device)
+
+    def sections(self, **sections: Any) -> dict[str, Any]:
+        """A configuration with only the monitor on, in a run folder of its own."""
+        self._runs += 1
+        defaults: dict[str, Any] = {
+            "run": {"logdir": str(self.scratch), "name": f"run{self._runs}"},
+            "monitor": {"log_every_n_steps": 1},
+            "profiling": {"enabled": False},
+            "snapshot": {"enabled": False},
+            "output": {"console": False},
+        }
+        return {**defaults, **sections}
+
+    def callback(self, **sections: Any) -> tbmem.MemoryCallback:
+        """A callback with that configuration."""
+        return tbmem.MemoryCallback(**self.sections(**sections))
+
+    @cached_property
+    def window(self) -> Recorded:
+        """One recorded step of a tiny model, with snapshot; made once."""
+        training = TinyTraining(self.device)
+        training.step()
+        profiling = {"wait": 1, "warmup": 1, "active": 1, "repeat": 1}
+        with self.callback(profiling=profiling, snapshot={"max_entries": 20_000}) as memory:
+            memory.watch(training.model, training.optimizer)
+            for _ in range(5):
+                training.step()
+                memory.step()
+        summary = summary_of(memory)
+        expect(len(summary.traces) == 1, f"{len(summary.traces)} traces; problems: {summary.problems}")
+        return Recorded(
+            summary=summary,
+            trace=Path(summary.traces[0]),
+            book=Path(summary.address_books[0]),
+            snapshot=Path(summary.snapshots[0]) if summary.snapshots else None,
+        )
+
+
+class TinyTraining:
+    """Two linear layers and AdamW: small traces, small snapshots."""
+
+    def __init__(self, device: torch.device, width: int = 256) -> None:
+        torch.manual_seed(0)
+        self.device = device
+        self.width = width
+        self.model = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+
+    def step(self) -> None:
+        """One batch, made on the device."""
+        inputs = torch.randn(128, self.width, device=self.device)
+        loss = self.model(inputs).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class _RefusingUnpickler(pickle.Unpickler):
+    """Reads plain data only: a snapshot is foreign input."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise CheckFailed(f"the snapshot names {module}.{name}")
+
+
+def load_snapshot(path: Path) -> dict[str, Any]:
+    """A snapshot, read without trusting it."""
+    with open(path, "rb") as file:
+        loaded: dict[str, Any] = _RefusingUnpickler(file).load()
+    return loaded
+
+
+def pickle_protocol(path: Path) -> int:
+    """The protocol that a pickle says it is written in."""
+    for opcode, argument, _ in pickletools.genops(path.read_bytes()):
+        if opcode.name == "PROTO":
+            return int(str(argument))
+    return 0
+
+
+def summary_of(memory: tbmem.MemoryCallback) -> RunSummary:
+    """The run's summary; no part of tbmem may have failed."""
+    summary = memory.summary
+    expect(summary is not None, "the callback has no summary")
+    assert summary is not None
+    expect(not summary.problems, f"parts of tbmem failed: {summary.problems}")
+    return summary
+
+
+def samples_of(summary: RunSummary, device: str) -> list[MemorySample]:
+    """The samples of one device, one per step, as the live log kept them."""
+    assert summary.monitor_log is not None
+    return [row.sample for row in read_monitor_log(summary.monitor_log).rows if row.sample.device == device]
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """What tbmem logs meanwhile, instead of on the console."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tbmem")
+    propagate, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
+def check_counters(bench: Bench) -> str:
+    kept = torch.ones(3_000_001, device=bench.device)
+    counters = Counters(bench.name, HostMemory(workers=False))
+    counters.sample(1, thorough=False)
+    torch.ones(9_000_001, device=bench.device)
+    expected = (
+        torch.cuda.memory_allocated(bench.device),
+        torch.cuda.memory_reserved(bench.device),
+        torch.cuda.max_memory_allocated(bench.device),
+        torch.cuda.max_memory_reserved(bench.device),
+    )
+    (sample,) = counters.sample(2, thorough=True)
+    counters.close()
+    found = (sample.allocated, sample.reserved, sample.peak_allocated, sample.peak_reserved)
+    expect(found == expected, f"tbmem {found}, torch {expected}")
+    free, total = torch.cuda.mem_get_info(bench.device)
+    expect(sample.device_total == total, f"capacity {sample.device_total}, torch {total}")
+    expect(sample.device_used is not None and sample.device_used >= expected[1], "less in use than reserved")
+    for name in ("active", "inactive_split", "live_blocks", "alloc_retries", "ooms"):
+        expect(getattr(sample, name) is not None, f"{name} is missing")
+    del kept
+    return f"allocated {format_bytes(expected[0])}, device {format_bytes(total - free)} of {format_bytes(total)}"
+
+
+def check_step_peaks(bench: Bench) -> str:
+    size = 256 * MIB
+    base = torch.ones(1 * MIB, device=bench.device)
+    told = []
+    with bench.callback() as memory:
+        memory.step()
+        for number in range(6):
+            if number == 3:
+                torch.empty(size, dtype=torch.uint8, device=bench.device)
+            told.append(torch.cuda.max_memory_allocated(bench.device))
+            memory.step()
+        level = torch.cuda.memory_allocated(bench.device)
+    samples = samples_of(summary_of(memory), bench.name)[1:]
+    found = [sample.peak_allocated for sample in samples]
+    expect(found == told, f"peaks {found}, torch {told}")
+    above = told[3] - level
+    expect(size <= above < size + 4 * MIB, f"the spike is {above - size} bytes off")
+    expect(told[4] == level, f"the step after it still has a peak of {told[4]}, the level is {level}")
+    del base
+    return f"a freed tensor of {format_bytes(size)} gives a peak of {format_bytes(above)} above the level"
+
+
+@contextmanager
+def _no_synchronisation(device: torch.device) -> Iterator[None]:
+    """Whatever waits for the device raises; as before afterwards."""
+    before = torch.cuda.get_sync_debug_mode()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CheckFailed("torch.cuda.synchronize or empty_cache was called")
+
+    with (
+        mock.patch.object(torch.cuda, "synchronize", refuse),
+        mock.patch.object(torch.cuda, "empty_cache", refuse),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # torch says once that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def check_no_synchronisation(bench: Bench) -> str:
+    training = TinyTraining(bench.device)
+    steps = 200
+    with bench.callback(monitor={"log_every_n_steps": 10}) as memory:
+        for _ in range(steps):
+            training.step()
+            with _no_synchronisation(bench.device):
+                memory.step()
+    summary = summary_of(memory)
+    expect(summary.steps == steps, f"{summary.steps} steps")
+    number = torch.ones((), device=bench.device)
+    try:
+        with _no_synchronisation(bench.device):
+            number.item()
+    except RuntimeError:
+        return f"{steps} steps; the same guard does catch .item()"
+    raise CheckFailed("the guard does not even catch .item(), so the check proves nothing")
+
+
+def check_step_does_not_wait(bench: Bench) -> str:
+    TinyTraining(bench.device).step()
+    with bench.callback() as memory:
+        memory.step()
+        torch.cuda.synchronize(bench.device)
+        torch.cuda._sleep(1_000_000_000)  # type: ignore[no-untyped-call]  # cycles, about half a second
+        began = time.perf_counter()
+        memory.step()
+        seconds = time.perf_counter() - began
+        still_busy = not torch.cuda.current_stream(bench.device).query()
+    torch.cuda.synchronize(bench.device)
+    summary_of(memory)
+    expect(still_busy, f"the device was idle after a step of {seconds * 1e3:.1f} ms")
+    return f"{seconds * 1e6:.0f} µs with the device busy before and after, driver asked"
+
+
+def check_cost(bench: Bench) -> str:
+    training = DemoTraining(bench.device, 300, Fault.NONE)
+    for number in range(1, 11):
+        training.step(number)
+    own: list[float] = []
+    began = time.perf_counter()
+    with bench.callback(monitor={"log_every_n_steps": 10}) as memory:
+        for number in range(11, 311):
+            training.step(number)
+            before = time.perf_counter()
+            memory.step()
+            own.append(time.perf_counter() - before)
+    whole = time.perf_counter() - began
+    summary_of(memory)
+    median, slow = statistics.median(own) * 1e6, statistics.quantiles(own, n=100)[98] * 1e6
+    expect(median < _STEP_LIMIT_US, f"{median:.0f} µs a step")
+    return f"median {median:.0f} µs, 99th percentile {slow:.0f} µs, {100 * sum(own) / whole:.2f} % of the loop"
+
+
+def memory_events(recorded: Recorded, memory_type: int) -> list[dict[str, Any]]:
+    """The trace's allocations and frees on one kind of device, in order of time."""
+    events = [event for event in recorded.events["traceEvents"] if event.get("name") == "[memory]"]
+    chosen = [event for event in events if event["args"].get("Device Type") == memory_type]
+    return sorted(chosen, key=lambda event: float(event["ts"]))
+
+
+def check_trace(bench: Bench) -> str:
+    events = memory_events(bench.window, bench.memory_type)
+    expect(events, f"no [memory] event of device type {bench.memory_type}")
+    for key in ("Addr", "Bytes", "Device Id", "Total Allocated", "Total Reserved"):
+        expect(all(key in event["args"] for event in events), f"an event without {key}")
+    expect(all(event["args"]["Addr"] for event in events), "an event without an address")
+    devices = {event["args"]["Device Id"] for event in events}
+    expect(devices == {bench.index}, f"devices {devices}")
+    allocations = sum(event["args"]["Bytes"] > 0 for event in events)
+    expect(allocations, "no allocation among them")
+    return f"{len(events)} events, {allocations} allocations"
+
+
+def lifetimes(recorded: Recorded, memory_type: int) -> dict[int, list[tuple[float, float, int]]]:
+    """By address: when it was allocated and freed (Unix ns), and how many bytes."""
+    base = int(recorded.events.get("baseTimeNanoseconds") or 0)
+    spans: dict[int, list[tuple[float, float, int]]] = {}
+    for event in memory_events(recorded, memory_type):
+        moment = base + round(float(event["ts"]) * 1000)
+        address, size = int(event["args"]["Addr"]), int(event["args"]["Bytes"])
+        known = spans.setdefault(address, [])
+        if size > 0:
+            known.append((moment, math.inf, size))
+        elif known:
+            known[-1] = (known[-1][0], moment, known[-1][2])
+    return spans
+
+
+def check_address_book(bench: Bench) -> str:
+    spans = lifetimes(bench.window, bench.memory_type)
+    notes = [note for note in AddressBook.load(bench.window.book).notes() if note.device == bench.name]
+    figures = []
+    for category in (Category.ACTIVATION, Category.GRADIENT):
+        wanted = [note for note in notes if note.category is category]
+        expect(wanted, f"no {category.name} in the book of {len(notes)} notes")
+        matched = sum(
+            any(born <= note.time_ns <= died and note.bytes <= size for born, died, size in spans.get(note.address, ()))
+            for note in wanted
+        )
+        share = matched / len(wanted)
+        expect(share >= _MATCH_LIMIT, f"{category.name}: only {matched} of {len(wanted)} match an allocation")
+        figures.append(f"{category.name.lower()} {matched}/{len(wanted)}")
+    named = {note.name for note in notes if note.category is Category.PARAMETER}
+    expect("0.weight" in named, f"parameters {named}")
+    state = {note.name for note in notes if note.category is Category.OPTIMIZER_STATE}
+    expect("0.weight.exp_avg" in state, f"optimizer state {state}")
+    return ", ".join(figures)
+
+
+def trace_entries(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
+    """All allocator events of a snapshot."""
+    return [entry for trace in snapshot["device_traces"] for entry in trace]
+
+
+def check_window_snapshot(bench: Bench) -> str:
+    path = bench.window.snapshot
+    expect(path is not None, "no snapshot was written for the window")
+    assert path is not None
+    expect(pickle_protocol(path) == 4, f"pickle protocol {pickle_protocol(path)}")
+    entries = trace_entries(load_snapshot(path))
+    expect(entries, "device_traces is empty")
+    functions = {frame["name"] for entry in entries for frame in entry.get("frames", ())}
+    expect("step" in functions, f"no Python frame of the training among {sorted(functions)[:20]}")
+    files = {frame["filename"] for entry in entries for frame in entry.get("frames", ())}
+    expect(any(name.endswith("gpu_check.py") for name in files), "no frame of this file")
+    expect({"alloc", "free_completed"} <= {entry["action"] for entry in entries}, "no alloc or no free_completed")
+    return f"{len(entries)} events, {format_bytes(path.stat().st_size)}"
+
+
+def history_is_on() -> bool:
+    """Whether the allocator is recording."""
+    return bool(torch._C._cuda_isHistoryEnabled())
+
+
+def check_history_is_off(bench: Bench) -> str:
+    expect(bench.window.snapshot is not None, "no snapshot was written, so nothing was on")
+    expect(not history_is_on(), "torch says that history is still recorded")
+    torch.ones(1000, device=bench.device)
+    entries = trace_entries(torch.cuda.memory._snapshot())
+    expect(not entries, f"{len(entries)} events were recorded after the window")
+    return "nothing recorded after the window"
+
+
+def check_users_history_stays(bench: Bench) -> str:
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=5000)
+    try:
+        torch.ones(1000, device=bench.device)
+        with logged(), tbmem.record("inner", logdir=str(bench.scratch), max_entries=10):
+            torch.ones(1000, device=bench.device)
+        expect(history_is_on(), "tbmem.record() switched off a recording that was not its own")
+        entries = len(trace_entries(torch.cuda.memory._snapshot()))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    expect(entries >= 4, f"only {entries} events are left of the user's recording")
+    return f"the user's own recording goes on, {entries} events"
+
+
+def check_overflow(bench: Bench) -> str:
+    training = TinyTraining(bench.device)
+    profiling = {"wait": 0, "warmup": 1, "active": 2, "repeat": 1}
+    with logged() as window_lines, bench.callback(profiling=profiling, snapshot={"max_entries": 10}) as memory:
+        for _ in range(4):
+            training.step()
+            memory.step()
+    summary_of(memory)
+    expect(any("snapshot.max_entries=10" in line for line in window_lines), f"window: {window_lines}")
+    with logged() as record_lines, tbmem.record("overflow", logdir=str(bench.scratch), max_entries=10):
+        training.step()
+    expect(any("ring buffer overflowed" in line for line in record_lines), f"record: {record_lines}")
+    return "reported by the window and by tbmem.record()"
+
+
+def check_snapshot_by_hand(bench: Bench) -> str:
+    training = TinyTraining(bench.device)
+    with logged(), bench.callback(snapshot={"history": "run"}) as memory:
+        training.step()
+        memory.step()
+        path = memory.snapshot("by hand")
+    expect(path is not None and path.is_file(), "no file")
+    assert path is not None
+    expect("by-hand" in path.name, f"the file is called {path.name}")
+    snapshot = load_snapshot(path)
+    expect(trace_entries(snapshot), "no events, although history=run")
+    expect(str(path) in summary_of(memory).snapshots, "the summary does not name it")
+    expect(not history_is_on(), "history is still on after the run")
+    return f"{path.name.partition('.')[2]}, {len(trace_entries(snapshot))} events"
+
+
+def _allocate_twelve_million(device: torch.device) -> None:
+    torch.empty(12_345_678, dtype=torch.uint8, device=device)
+
+
+def check_record(bench: Bench) -> str:
+    with logged(), tbmem.record("record", logdir=str(bench.scratch), max_entries=1000) as recording:
+        _allocate_twelve_million(bench.device)
+    expect(len(recording.files) == 1, f"files {recording.files}")
+    entries = trace_entries(load_snapshot(recording.files[0]))
+    sizes = [entry["size"] for entry in entries if entry["action"] == "alloc" and _is_from_us(entry)]
+    expect(len(sizes) == 1, f"{len(sizes)} allocations from that function among {len(entries)} events")
+    expect(12_345_678 <= sizes[0] < 12_345_678 + 2 * MIB, f"its size is {sizes[0]}")
+    expect(not history_is_on(), "history is still on")
+    return f"the allocation is there with its line, {sizes[0]:,} bytes"
+
+
+def _is_from_us(entry: dict[str, Any]) -> bool:
+    return any(frame["name"] == _allocate_twelve_million.__name__ for frame in entry.get("frames", ()))
+
+
+def check_out_of_memory(bench: Bench) -> str:
+    training = TinyTraining(bench.device)
+    total = torch.cuda.mem_get_info(bench.device)[1]
+    memory = bench.callback(snapshot={"history": "run"})
+    raised: BaseException | None = None
+    with logged():
+        try:
+            with memory:
+                for _ in range(3):
+                    training.step()
+                    memory.step()
+                torch.empty(2 * total, dtype=torch.uint8, device=bench.device)
+        except BaseException as error:
+            raised = error
+    expect(type(raised) is torch.OutOfMemoryError, f"the loop ended with {raised!r}")
+    assert raised is not None
+    expect(raised.__context__ is None, f"it was raised while handling {raised.__context__!r}")
+    summary = summary_of(memory)
+    kinds = [finding.kind for finding in summary.findings]
+    expect(FindingKind.OOM in kinds, f"findings {kinds}")
+    expect(summary.exception == "OutOfMemoryError", f"the summary says {summary.exception}")
+    written = [Path(path) for path in summary.snapshots if ".oom." in Path(path).name]
+    expect(len(written) == 1, f"snapshots {summary.snapshots}")
+    actions = {entry["action"] for entry in trace_entries(load_snapshot(written[0]))}
+    expect({"alloc", "oom"} <= actions, f"the snapshot holds {actions}")
+    expect(not history_is_on(), "history is still on")
+    return f"exception unmasked, finding, snapshot of {format_bytes(written[0].stat().st_size)}"
+
+
+def _demo(bench: Bench, fault: Fault, wanted: FindingKind) -> str:
+    config = load_config(**bench.sections())
+    with logged():
+        summary = run_demo(config, steps=_DEMO_STEPS, fault=fault, device=bench.device)
+    assert summary is not None
+    expect(not summary.problems, f"parts of tbmem failed: {summary.problems}")
+    verdicts = [verdict for verdict in summary.verdicts if verdict.device == bench.name]
+    expect([verdict.kind for verdict in verdicts] == [wanted], f"verdicts {verdicts}")
+    return verdicts[0].message
+
+
+def check_demo_none(bench: Bench) -> str:
+    return _demo(bench, Fault.NONE, FindingKind.STABLE)
+
+
+def check_demo_leak(bench: Bench) -> str:
+    return _demo(bench, Fault.LEAK, FindingKind.LEAK)
+
+
+def check_demo_spike(bench: Bench) -> str:
+    return _demo(bench, Fault.SPIKE, FindingKind.SPIKE)
+
+
+def check_near_capacity(bench: Bench) -> str:
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(bench.device)
+    with logged(), bench.callback() as memory:
+        torch.ones(1, device=bench.device)
+        memory.step()
+        held = torch.empty(int(0.9 * free), dtype=torch.uint8, device=bench.device)
+        memory.step()
+        del held
+        memory.step()
+    found = [each for each in summary_of(memory).findings if each.kind is FindingKind.NEAR_CAPACITY]
+    expect(len(found) == 1, f"{len(found)} findings")
+    percent = found[0].evidence["used_percent"]
+    expect(percent >= 100 * 0.9 * free / total, f"{percent} % in use")
+    return found[0].message
+
+
+def check_cuda_graph(bench: Bench) -> str:
+    static = torch.ones(4096, device=bench.device)
+    side = torch.cuda.Stream(bench.device)  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream(bench.device))
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            static * 2 + 1
+    torch.cuda.current_stream(bench.device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with bench.callback() as memory:
+        memory.step()
+        with torch.cuda.graph(graph):
+            result = static * 2 + 1
+            memory.step()
+            memory.step()
+        for value in range(5):
+            static.fill_(value)
+            graph.replay()
+            memory.step()
+    torch.cuda.synchronize(bench.device)
+    summary = summary_of(memory)
+    samples = samples_of(summary, bench.name)
+    expect(summary.steps == len(samples) == 8, f"{summary.steps} steps, {len(samples)} samples")
+    expect(bool((result == 9).all()), f"the replayed graph gives {result[:4].tolist()}, not 9")
+    expect(all(sample.allocated for sample in samples), "a sample without allocated")
+    return "captured with two steps inside, replayed five times"
+
+
+def check_expandable_segments(bench: Bench) -> str:
+    environment = {**os.environ, "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    command = [sys.executable, str(Path(__file__).resolve()), EXPANDABLE, str(bench.scratch / "expandable")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    lines = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
+    expect(done.returncode == 0, lines[-1] if lines else f"exit code {done.returncode}")
+    return lines[-1]
+
+
+def under_expandable_segments(bench: Bench) -> str:
+    """The part of that check which runs in a process of its own."""
+    counters = check_counters(bench)
+    check_step_peaks(bench)
+    torch.cuda.empty_cache()
+    with logged(), tbmem.record("expandable", logdir=str(bench.scratch)) as recording:
+        TinyTraining(bench.device).step()
+        held = torch.ones(5 * MIB, device=bench.device)
+    snapshot = load_snapshot(recording.files[0])
+    del held
+    expandable = sum(bool(segment.get("is_expandable")) for segment in snapshot["segments"])
+    expect(expandable, "no segment is expandable: the setting had no effect")
+    mapped = sum(entry["action"] == "segment_map" for entry in trace_entries(snapshot))
+    return f"{expandable} expandable segments, {mapped} mappings recorded, {counters}"
+
+
+_ON_THE_CPU = """
+import sys, torch, tbmem
+devices, scratch = sys.argv[1:]
+model = torch.nn.Linear(8, 8)
+sections = dict(run={"logdir": scratch}, monitor={"devices": devices}, output={"console": False})
+with tbmem.MemoryCallback(profiling={"wait": 1, "warmup": 1, "active": 1, "repeat": 1}, **sections) as memory:
+    for _ in range(10):
+        model(torch.ones(4, 8)).sum().backward()
+        memory.step()
+assert memory.summary and not memory.summary.problems, memory.summary
+with tbmem.record("cpu", logdir=scratch) as recording:
+    model(torch.ones(4, 8))
+if torch.cuda.is_initialized():
+    sys.exit("tbmem made a CUDA context in a process that trains on the CPU")
+"""
+
+
+def check_asleep(bench: Bench) -> str:
+    for devices in ("auto", bench.name):
+        command = [sys.executable, "-c", _ON_THE_CPU, devices, str(bench.scratch / "asleep")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        expect(done.returncode == 0, f"monitor.devices={devices}: {lines[-1]}")
+    return "training on the CPU makes no CUDA context, with devices=auto or named"
+
+
+def check_profiler_overhead(bench: Bench) -> str:
+    profiling = {"wait": 10, "warmup": 2, "active": 3, "repeat": 1}
+    config = load_config(**bench.sections(profiling=profiling))
+    with logged():
+        summary = run_demo(config, steps=40, device=bench.device)
+    assert summary is not None
+    expect(not summary.problems, f"parts of tbmem failed: {summary.problems}")
+    cost = summary.profiler
+    expect(cost is not None and cost.slowdown is not None, "no cost was measured")
+    assert cost is not None
+    size = format_bytes(cost.trace_bytes)
+    return f"recorded steps take {cost.slowdown:.2f} times as long; {size} written in {cost.writing_seconds:.2f} s"
+
+
+def torchs_own_counters(bench: Bench, fault: Fault) -> list[dict[str, int]]:
+    """A demo run without tbmem: after each step what torch itself says."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    training = DemoTraining(bench.device, _DEMO_STEPS, fault)
+    rows = []
+    for number in range(1, _DEMO_STEPS + 1):
+        torch.cuda.reset_peak_memory_stats(bench.device)
+        training.step(number)
+        rows.append(
+            {
+                "step": number,
+                "allocated": torch.cuda.memory_allocated(bench.device),
+                "reserved": torch.cuda.memory_reserved(bench.device),
+                "peak": torch.cuda.max_memory_allocated(bench.device),
+            }
+        )
+    return rows
+
+
+def check_offline_verdicts(bench: Bench) -> str:
+    wanted = {
+        Fault.NONE: ("clean", FindingKind.STABLE),
+        Fault.LEAK: ("leak", FindingKind.LEAK),
+        Fault.SPIKE: ("spike", FindingKind.SPIKE),
+    }
+    for fault, (name, kind) in wanted.items():
+        rows = torchs_own_counters(bench, fault)
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (bench.folder / f"counters_{name}.jsonl").write_text(lines)
+        samples = [
+            MemorySample(
+                step=row["step"],
+                time=float(row["step"]),
+                device=bench.name,
+                allocated=row["allocated"],
+                reserved=row["reserved"],
+                peak_allocated=row["peak"],
+            )
+            for row in rows
+        ]
+        verdict = judge(samples)[-1]
+        expect(verdict.kind is kind, f"{name}: {verdict.kind.value}: {verdict.message}")
+    return "clean, leak and spike told apart from torch's own counters"
+
+
+def check_artefacts(bench: Bench) -> str:
+    window = bench.window
+    shutil.copyfile(window.trace, bench.folder / "window.pt.trace.json.gz")
+    shutil.copyfile(window.book, bench.folder / "window.addresses.npz")
+    expect(window.snapshot is not None, "no snapshot was written for the window")
+    assert window.snapshot is not None
+    size = window.snapshot.stat().st_size
+    expect(size < _SNAPSHOT_LIMIT, f"the snapshot has {format_bytes(size)} and is left out")
+    shutil.copyfile(window.snapshot, bench.folder / "window.snapshot.pickle")
+    (bench.folder / "environment.json").write_text(json.dumps(environment(bench), indent=2) + "\n")
+    total = sum(path.stat().st_size for path in bench.folder.rglob("*") if path.is_file())
+    expect(total < _ARTEFACT_LIMIT, f"{format_bytes(total)} in {bench.folder}")
+    return f"{format_bytes(total)} in {bench.folder}"
+
+
+def environment(bench: Bench) -> dict[str, Any]:
+    """What ran where."""
+    properties = torch.cuda.get_device_properties(bench.device)
+    return {
+        "gpu": properties.name,
+        "total_memory": properties.total_memory,
+        "capability": list(torch.cuda.get_device_capability(bench.device)),
+        "multiprocessors": properties.multi_processor_count,
+        "devices": torch.cuda.device_count(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "allocator": torch.cuda.memory.get_allocator_backend(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "tbmem": tbmem.__version__,
+    }
+
+
+Check = Callable[[Bench], str]
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("counters are torch's own", check_counters),
+    ("per-step peak of a freed tensor", check_step_peaks),
+    ("no synchronisation in step()", check_no_synchronisation),
+    ("step() does not wait for the device", check_step_does_not_wait),
+    ("cost of step()", check_cost),
+    ("trace holds the GPU's allocations", check_trace),
+    ("address book matches the trace", check_address_book),
+    ("snapshot of a window", check_window_snapshot),
+    ("history is off afterwards", check_history_is_off),
+    ("the user's own history stays on", check_users_history_stays),
+    ("ring overflow is reported", check_overflow),
+    ("snapshot by hand", check_snapshot_by_hand),
+    ("tbmem.record()", check_record),
+    ("out of memory", check_out_of_memory),
+    ("demo without a fault", check_demo_none),
+    ("demo with a leak", check_demo_leak),
+    ("demo with a spike", check_demo_spike),
+    ("near capacity", check_near_capacity),
+    ("CUDA graph capture", check_cuda_graph),
+    ("expandable segments", check_expandable_segments),
+    ("a GPU that is not used stays asleep", check_asleep),
+    ("profiler overhead", check_profiler_overhead),
+    ("verdicts from torch's own counters", check_offline_verdicts),
+    ("artefacts", check_artefacts),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    check: str
+    passed: bool
+    figure: str
+
+
+def run_checks(bench: Bench, checks: Sequence[tuple[str, Check]] = CHECKS) -> list[Row]:
+    """Run every check; one that fails does not stop the others."""
+    rows = []
+    for name, check in checks:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            rows.append(Row(name, True, check(bench)))
+        except Exception as error:
+            kind = "" if isinstance(error, CheckFailed) else f"{type(error).__name__}: "
+            rows.append(Row(name, False, " ".join(f"{kind}{error}".split())[:400]))
+        gc.collect()
+        torch.cuda.empty_cache()
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text, one line each."""
+    width = max(len("check"), *(len(row.check) for row in rows))
+    lines = [f"{'check':{width}}  result  figure"]
+    lines += [f"{row.check:{width}}  {'ok' if row.passed else 'FAILED':6}  {row.figure}" for row in rows]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run everything; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Every check of tbmem that needs a GPU.")
+    parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER, help="gets the artefacts")
+    parser.add_argument(EXPANDABLE, action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print(NO_GPU)
+        return 2
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(chosen.folder, Path(scratch))
+        if chosen.under_expandable_segments:
+            print(under_expandable_segments(bench))
+            return 0
+        rows = run_checks(bench)
+    print(table(rows))
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

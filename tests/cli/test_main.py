@@ -1,0 +1,53 @@
+"""Exit codes and one-line errors of the command line, as a shell sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tbmem
+
+
+def _tbmem(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tbmem", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def test_version() -> None:
+    assert _tbmem("--version").stdout.strip() == f"tbmem {tbmem.__version__}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["config", "profiling.actve=3"], "profiling.actve: unknown key; did you mean profiling.active?"),
+        (["config", "profiling.active=many"], "profiling.active: Value 'many'"),
+        (["config", "profiling.active=0"], "profiling.active must be at least 1"),
+        (["config", "active"], "an override is written key=value"),
+        (["config", "-c", "nowhere.yaml"], "nowhere.yaml: no such config file"),
+        (["demo", "-c", "nowhere.yaml"], "nowhere.yaml: no such config file"),
+        (["demo", "profiling.active=0"], "profiling.active must be at least 1"),
+        (["demo", "--logdir", "a-file/runs"], "run.logdir: cannot write to a-file/runs"),
+        (["demo", "--device", "cuda:77"], "--device cuda:77: cannot be used here"),
+        (["demo", "--device", "toaster"], "--device toaster: cannot be used here"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "a-file").touch()
+
+    done = _tbmem(*arguments, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("tbmem: ")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "--inject", "x"]])
+def test_unknown_words_are_exit_2(arguments: list[str]) -> None:
+    assert _tbmem(*arguments).returncode == 2

@@ -1,0 +1,53 @@
+"""The checks of ``benchmarks/gpu_check.py``, one test each; on a machine without a GPU all are skipped, visibly."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import PROJECT
+
+SCRIPT = PROJECT / "benchmarks" / "gpu_check.py"
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_check_on_gpu", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+gpu_check = _load()
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return gpu_check.Bench(tmp_path_factory.mktemp("artefacts"), tmp_path_factory.mktemp("scratch"))
+
+
+@pytest.fixture(autouse=True)
+def _an_empty_device() -> Iterator[None]:
+    yield
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in gpu_check.CHECKS])
+def test_on_gpu(bench: Any, check: Any) -> None:
+    # given a device, when the check runs, then it raises nothing and has a figure to show
+    assert check(bench)

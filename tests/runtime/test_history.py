@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tbmem.runtime.history import PICKLE_PROTOCOL, MemoryHistory
+from tests.sources.fakes import FakeCuda, FakeMemory
+
+
+@pytest.fixture
+def memory() -> Iterator[FakeMemory]:
+    yield FakeMemory()
+    MemoryHistory._owner = None
+
+
+class _RefusingUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in a snapshot")
+
+
+def _load(path: Path) -> Any:
+    return _RefusingUnpickler(io.BytesIO(path.read_bytes())).load()
+
+
+def _fill(memory: FakeMemory, events: int) -> None:
+    for number in range(events):
+        memory.note("alloc", 4096 + number, 512)
+
+
+def test_the_ring_buffer_is_finite_and_the_stacks_are_python(memory: FakeMemory) -> None:
+    # given
+    history = MemoryHistory(memory, 1000)
+    # when
+    started = history.start()
+    # then
+    assert started
+    assert history.is_on
+    assert memory.calls == [{"enabled": "all", "context": "all", "stacks": "python", "max_entries": 1000}]
+    history.stop()
+
+
+def test_stopping_switches_recording_off(memory: FakeMemory) -> None:
+    # given
+    history = MemoryHistory(memory, 1000)
+    history.start()
+    # when
+    history.stop()
+    # then
+    assert not memory.is_recording
+    assert not history.is_on
+    assert memory.calls[-1]["enabled"] is None
+
+
+def test_stopping_twice_or_unstarted_touches_nothing(memory: FakeMemory) -> None:
+    # given
+    history = MemoryHistory(memory, 1000)
+    # when
+    history.stop()
+    untouched = list(memory.calls)
+    history.start()
+    history.stop()
+    history.stop()
+    # then
+    assert untouched == []
+    assert [call["enabled"] for call in memory.calls] == ["all", None]
+
+
+def test_the_second_starter_leaves_recording_to_its_owner(memory: FakeMemory) -> None:
+    # given
+    owner, second = MemoryHistory(memory, 1000), MemoryHistory(memory, 5)
+    owner.start()
+    # when
+    started = second.start()
+    second.stop()
+    # then
+    assert not started
+    assert memory.is_recording
+    assert len(memory.calls) == 1
+    owner.stop()
+    assert second.start()
+    second.stop()
+
+
+def test_the_second_starter_writes_from_the_owners_history(memory: FakeMemory, tmp_path: Path) -> None:
+    # given a ring of 1000, of which the second starter would have kept 5
+    owner, second = MemoryHistory(memory, 1000), MemoryHistory(memory, 5)
+    owner.start()
+    second.start()
+    _fill(memory, 50)
+    # when
+    whole = second.write(tmp_path / "s.pickle")
+    # then
+    assert whole
+    assert len(_load(tmp_path / "s.pickle")["device_traces"][0]) == 50
+    owner.stop()
+
+
+def test_a_history_that_the_users_own_code_switched_on_stays_on(
+    memory: FakeMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given: torch tells whether recording is on
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: memory.is_recording, raising=False)
+    memory._record_memory_history(max_entries=1_000_000)
+    history = MemoryHistory(memory, 5)
+    # when
+    history.start()
+    history.stop()
+    # then
+    assert memory.is_recording
+    assert len(memory.calls) == 1
+
+
+def test_a_recording_that_cannot_start_has_no_owner(memory: FakeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    def refuse(**_: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(memory, "_record_memory_history", refuse)
+    history = MemoryHistory(memory, 1000)
+    # when
+    with pytest.raises(RuntimeError):
+        history.start()
+    # then
+    assert MemoryHistory._owner is None
+
+
+def test_a_snapshot_is_a_pickle_of_protocol_4_without_classes(memory: FakeMemory, tmp_path: Path) -> None:
+    # given
+    path = tmp_path / "s.pickle"
+    history = MemoryHistory(memory, 1000)
+    history.start()
+    _fill(memory, 3)
+    # when
+    whole = history.write(path)
+    history.stop()
+    # then
+    protocols = [arg for opcode, arg, _ in pickletools.genops(path.read_bytes()) if opcode.name == "PROTO"]
+    snapshot = _load(path)
+    assert whole
+    assert protocols == [PICKLE_PROTOCOL] == [4]
+    assert set(snapshot) >= {"segments", "device_traces"}
+    assert [entry["action"] for entry in snapshot["device_traces"][0]] == ["alloc"] * 3
+    assert snapshot["device_traces"][0][0]["frames"][0]["name"] == "step"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("events", "whole"), [(9, True), (11, False), (100, False)])
+def test_an_overflow_is_reported(memory: FakeMemory, tmp_path: Path, events: int, whole: bool) -> None:
+    # given
+    history = MemoryHistory(memory, 10)
+    history.start()
+    # when
+    _fill(memory, events)
+    # then
+    assert history.write(tmp_path / "s.pickle") is whole
+    history.stop()
+
+
+def test_a_snapshot_without_history_is_whole(memory: FakeMemory, tmp_path: Path) -> None:
+    # given recording was never on, or torch gives no traces at all
+    history = MemoryHistory(memory, 10)
+    # then
+    assert history.write(tmp_path / "s.pickle")
+
+
+def test_a_snapshot_that_fails_leaves_no_file(memory: FakeMemory, tmp_path: Path) -> None:
+    # given
+    memory.failure = RuntimeError("CUDA error")
+    history = MemoryHistory(memory, 10)
+    # when
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        history.write(tmp_path / "s.pickle")
+    # then
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_an_os_error(memory: FakeMemory, tmp_path: Path) -> None:
+    # given
+    history = MemoryHistory(memory, 10)
+    # then
+    with pytest.raises(OSError, match="No such file"):
+        history.write(tmp_path / "gone" / "s.pickle")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """A GPU in use whose allocator keeps history."""
+    fake = FakeCuda()
+    fake.malloc(512)
+    monkeypatch.setattr(torch, "cuda", fake)
+    yield fake
+    MemoryHistory._owner = None
+
+
+def test_the_history_is_that_of_the_accelerator(cuda: FakeCuda) -> None:
+    # when
+    history = MemoryHistory.of_this_process(77)
+    # then
+    assert history is not None
+    history.start()
+    assert cuda.memory.calls[0]["max_entries"] == 77
+    history.stop()
+
+
+def test_without_an_accelerator_there_is_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    monkeypatch.setattr(torch, "cuda", FakeCuda(devices=0))
+    # then
+    assert MemoryHistory.of_this_process(77) is None
+
+
+def test_a_gpu_that_the_process_does_not_use_is_left_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a training on the CPU of a machine with a GPU: torch's recording would make a CUDA context
+    monkeypatch.setattr(torch, "cuda", FakeCuda(initialized=False))
+    # then
+    assert MemoryHistory.of_this_process(77) is None
+
+
+def _record(tmp_path: Path, **options: Any) -> Any:
+    from tbmem.runtime.record import record
+
+    return record("run", logdir=str(tmp_path), **options)
+
+
+def _snapshots(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "run").glob("*.snapshot.pickle"))
+
+
+def test_record_writes_a_snapshot_and_is_off_again(cuda: FakeCuda, tmp_path: Path) -> None:
+    # when
+    with _record(tmp_path, max_entries=50) as recording:
+        cuda.spike(1024)
+        during = cuda.memory.is_recording
+    # then
+    assert during
+    assert not cuda.memory.is_recording
+    assert recording.files == _snapshots(tmp_path)
+    actions = [entry["action"] for entry in _load(recording.files[0])["device_traces"][0]]
+    assert actions == ["alloc", "free_completed"]
+
+
+def test_record_writes_and_is_off_after_an_exception_too(cuda: FakeCuda, tmp_path: Path) -> None:
+    # given
+    def lose_the_key() -> None:
+        cuda.spike(1024)
+        raise KeyError
+
+    # when
+    with pytest.raises(KeyError), _record(tmp_path):
+        lose_the_key()
+    # then
+    assert not cuda.memory.is_recording
+    assert len(_snapshots(tmp_path)) == 1
+
+
+def test_record_is_off_when_the_snapshot_fails(
+    cuda: FakeCuda, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given
+    cuda.memory.failure = RuntimeError("CUDA error")
+    # when
+    with _record(tmp_path) as recording:
+        cuda.spike(1024)
+    # then
+    assert not cuda.memory.is_recording
+    assert recording.files == []
+    assert "record is off: RuntimeError: CUDA error" in caplog.text
+
+
+def test_record_reports_an_overflow(cuda: FakeCuda, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # when
+    with _record(tmp_path, max_entries=4):
+        for _ in range(10):
+            cuda.spike(1024)
+    # then
+    assert "the ring buffer overflowed" in caplog.text
+    assert "max_entries" in caplog.text
+
+
+def test_a_record_inside_a_record_leaves_recording_to_the_outer(cuda: FakeCuda, tmp_path: Path) -> None:
+    # when
+    with _record(tmp_path):
+        with _record(tmp_path):
+            cuda.spike(1024)
+        inside = cuda.memory.is_recording
+    # then
+    assert inside
+    assert not cuda.memory.is_recording
+    assert len(_snapshots(tmp_path)) == 2

@@ -1,0 +1,47 @@
+"""Every example runs as a user would run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
+NEEDS_LAUNCHER = {"ddp_loop.py"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "example", [path for path in EXAMPLES if path.name not in NEEDS_LAUNCHER], ids=lambda path: path.stem
+)
+def test_example(example: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(example), "--steps", "2", "--logdir", str(tmp_path)]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PROJECT)
+
+    assert done.returncode == 0, done.stderr
+    assert any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
+    # given two ranks on this machine
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, str(PROJECT / "examples/ddp_loop.py"), "--steps", "12", "--logdir", str(tmp_path)]
+
+    # when they train together
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+    # then each has its sub-folder of one run, with traces, log and scalars, and only rank 0 spoke
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.iterdir()
+    assert sorted(path.name for path in run.iterdir()) == ["rank0", "rank1"]
+    for rank in ("rank0", "rank1"):
+        assert len(list((run / rank).glob(f"*_{rank}.*.pt.trace.json.gz"))) == 2
+        assert (run / rank / "plugins/tbmem/monitor.jsonl").stat().st_size > 0
+        assert list((run / rank).glob("events.out.tfevents.*"))
+    assert done.stderr.count("verdict CPU") == 1

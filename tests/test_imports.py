@@ -1,0 +1,124 @@
+"""The floors: imports go down only, and what must stay light loads nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+PACKAGE = PROJECT / "tbmem"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "model": {"errors", "units"},
+    "config": {"errors", "units"},
+    "analysis": {"model", "errors", "units"},
+    "sources": {"model", "errors", "units"},
+    "present": {"analysis", "model", "errors", "units"},
+    "runtime": {"present", "analysis", "sources", "config", "model", "errors", "units", "version"},
+    "demo": {"runtime", "config", "model", "errors", "units"},
+    "cli": {"demo", "runtime", "present", "analysis", "sources", "config", "model", "errors", "units", "version"},
+}
+"""Each floor and those below it that it may use; `version` is the package's own `__version__`."""
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "model": {"numpy"},
+    "config": {"omegaconf", "yaml"},
+    "analysis": {"numpy"},
+    "sources": {"numpy", "psutil", "torch"},
+    "present": {"rich", "tensorboard"},
+    "runtime": {"torch", "psutil"},
+    "demo": {"torch"},
+    "cli": {"typer", "rich", "yaml", "torch"},
+}
+
+TORCH_FREE_SOURCES = {"cgroup", "heap", "host", "peaks"}
+
+
+def _floor(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module == "tbmem":
+                names |= {f"tbmem.{alias.name}" for alias in node.names}
+            else:
+                names.add(node.module)
+    return names
+
+
+def _modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if _floor(path) not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_only(path: Path) -> None:
+    floor = _floor(path)
+    for name in _imported(path):
+        top, *rest = name.split(".")
+        if top == "tbmem":
+            target = "version" if rest == ["__version__"] else rest[0]
+            assert target == floor or target in MAY_IMPORT[floor], f"{path} imports {name}"
+        elif top not in sys.stdlib_module_names and top != "_typeshed":
+            assert top in THIRD_PARTY[floor], f"{path} imports {name}"
+
+
+def test_readers_of_the_host_need_no_torch() -> None:
+    for path in (PACKAGE / "sources").glob("*.py"):
+        if path.stem in TORCH_FREE_SOURCES:
+            assert "torch" not in {name.split(".")[0] for name in _imported(path)}
+
+
+def test_there_is_no_circle() -> None:
+    # given every module and the modules that it imports
+    edges = {}
+    for path in _modules():
+        module = ".".join(("tbmem", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        edges[module] = {name for name in _imported(path) if name.startswith("tbmem.")} - {module}
+
+    # when modules that import nothing left are taken away, again and again
+    while True:
+        leaves = {module for module, targets in edges.items() if not targets & edges.keys()}
+        if not leaves:
+            break
+        edges = {module: targets for module, targets in edges.items() if module not in leaves}
+
+    # then nothing remains
+    assert edges == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "forbidden"),
+    [
+        ("import tbmem", ("torch", "numpy", "tensorboard", "omegaconf", "rich", "psutil")),
+        ("import tbmem.errors, tbmem.units", ("torch", "numpy")),
+        ("import tbmem.cli.main", ("torch", "tensorboard", "psutil")),
+        ("import tbmem.model.monitor_log, tbmem.analysis.patterns, tbmem.present.summary", ("torch", "tensorboard")),
+        ("import tbmem.model.address_book", ("torch",)),
+    ],
+)
+def test_what_must_stay_light_loads_nothing_heavy(statement: str, forbidden: tuple[str, ...]) -> None:
+    program = f"{statement}; import sys; print(' '.join(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert not set(forbidden) & set(done.stdout.split())
+
+
+def test_sizes_stay_readable() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in _modules()}
+
+    assert max(lines.values()) <= 450, max(lines, key=lambda path: lines[path])
