@@ -19,9 +19,9 @@ class CapacityTest:
 
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
+        self._is_news = [True] * len(self._thresholds)
         self.highest = 0
         """The highest threshold passed so far: 0 none, 1 the first, and so on."""
-        self._reported = 0
 
     def update(self, percent: float) -> int:
         """Take in the share of the device that is in use.
@@ -32,14 +32,15 @@ class CapacityTest:
         Returns:
             The number (1, 2, 3) of a threshold passed since the last report, or 0.
         """
-        level = sum(percent >= threshold for threshold in self._thresholds)
-        if level > self._reported:
-            self._reported = level
-            self.highest = max(self.highest, level)
-            return level
-        if self._reported and percent < self._thresholds[self._reported - 1] - _HYSTERESIS:
-            self._reported = level
-        return 0
+        news = 0
+        for number, threshold in enumerate(self._thresholds):
+            if percent >= threshold and self._is_news[number]:
+                self._is_news[number] = False
+                news = number + 1
+            elif percent < threshold - _HYSTERESIS:
+                self._is_news[number] = True
+        self.highest = max(self.highest, news)
+        return news
 
 
 def used_percent(sample: MemorySample) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 
 from tbmem.analysis.floors import KEPT, Floor, Floors
@@ -49,6 +50,17 @@ class Growth:
         return self.bytes / max(self.last_step - self.first_step, 1)
 
 
+class Change(Enum):
+    """What has become of the growth."""
+
+    GREW = "grew"
+    """It was found, or has gone on."""
+    FELL = "fell"
+    """Most of it is free again: it was a cycle, or a cache that was emptied."""
+    ENDED = "ended"
+    """It stays where it is, and has not gone on for as long as it lasted: a ramp, or a cache that is full."""
+
+
 class GrowthTest:
     """Finds growth that does not end, step by step.
 
@@ -60,40 +72,61 @@ class GrowthTest:
 
     def __init__(self, *, patience: int, min_growth: int, min_growth_percent: float) -> None:
         self._floors = Floors()
+        self._patience = patience
         self._finest = max(math.ceil(math.log2(patience / KEPT)), 0)
         self._min_growth = min_growth
         self._min_share = min_growth_percent / 100
+        self._highest = 0
+        self._cycle = 0
+        self._ceiling = 0
         self.current: Growth | None = None
         """The growth that stands, from its first step on; ``None`` while memory is not growing."""
 
-    def update(self, step: int, level: int) -> bool:
+    def update(self, step: int, level: int) -> Change | None:
         """Take in the level after ``step``.
 
         Returns:
-            Whether ``current`` has changed: found, grown further, or fallen back to nothing.
+            What has changed about ``current``, usually nothing.
         """
         coarsest = self._floors.add(step, level)
-        if self.current is not None and self._has_fallen_back(level):
-            self.current = None
-            return True
+        if self.current is not None:
+            self._highest = max(self._highest, level)
+            ending = self._ending(self.current, step, level)
+            if ending is not None:
+                return ending
         # blocks below the patience can only speak at single steps, when growth is steep
         for scale in (*range(coarsest, self._finest - 1, -1), 0):
             found = self._test(scale)
-            if found is not None:
+            if found is not None and not self._is_known_cycle(found):
+                self._highest = max(self._highest, level)
                 self.current = self._joined(found)
-                return True
-        return False
+                return Change.GREW
+        return None
 
-    def _has_fallen_back(self, level: int) -> bool:
-        growth = self.current
-        return growth is not None and growth.level - level > _FALLEN_BACK * growth.bytes
+    def _ending(self, growth: Growth, step: int, level: int) -> Change | None:
+        lasted = growth.last_step - growth.first_step
+        if growth.level - level > _FALLEN_BACK * growth.bytes:
+            self._cycle = max(self._cycle, step - growth.first_step)
+            self._ceiling = max(self._ceiling, self._highest)
+            self.current, self._highest = None, 0
+            return Change.FELL
+        if step - growth.last_step > max(self._patience, lasted):
+            self.current, self._highest = None, 0
+            return Change.ENDED
+        return None
+
+    def _is_known_cycle(self, found: Growth) -> bool:
+        """Whether memory has risen so far before and come back: then only longer blocks, or new heights, count."""
+        return found.block < self._cycle and found.level <= self._ceiling
 
     def _joined(self, found: Growth) -> Growth:
         """The same growth seen again begins where it was first seen."""
         known = self.current
         if known is None or found.base < known.base:
             return found
-        return Growth(known.first_step, found.last_step, known.base, found.level, found.block)
+        last_step = found.last_step if found.level > known.level else known.last_step
+        level = max(found.level, known.level)
+        return Growth(known.first_step, last_step, known.base, level, found.block)
 
     def _test(self, scale: int) -> Growth | None:
         floors = self._floors.at(scale)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tbmem.analysis import sentences
 from tbmem.analysis.capacity import CapacityTest, used_percent
-from tbmem.analysis.growth import GrowthTest
+from tbmem.analysis.growth import Change, GrowthTest
 from tbmem.analysis.spikes import Jump, SpikeTest
 from tbmem.model.finding import Finding, Severity
 from tbmem.model.sample import MemorySample
@@ -53,7 +53,7 @@ class Detector:
         self._capacity = CapacityTest(limits.capacity_percent)
         self._sample: MemorySample | None = None
         self._judged = 0
-        self._range = (0, 0)
+        self._range: tuple[int, int] | None = None
         self._reported_growth = 0
         self._worst_spike: Finding | None = None
         self._fullest: Finding | None = None
@@ -75,7 +75,9 @@ class Detector:
             return findings
         if sample.profiled and sample.device == "cpu":
             # the profiler's own records lie in the same heap: its steps say nothing about the training
-            self._interrupted = True
+            if not self._interrupted:
+                self._interrupted = True
+                findings.extend(self.close())
             return findings
         if self._interrupted:
             self._spikes.rebase()
@@ -105,20 +107,21 @@ class Detector:
             return self._fullest
         if self._judged < ENOUGH_STEPS:
             return sentences.too_early(sample, self._judged, ENOUGH_STEPS)
-        return sentences.stable(sample, *self._range, self._judged)
+        return sentences.stable(sample, *(self._range or (0, 0)), self._judged)
 
     def _judge_growth(self, sample: MemorySample, findings: list[Finding]) -> None:
         level = sample.allocated
         if level is None:
             return
-        low, high = self._range
-        self._range = (min(low, level), max(high, level)) if high else (level, level)
-        if not self._growth.update(sample.step, level):
+        low, high = self._range or (level, level)
+        self._range = (min(low, level), max(high, level))
+        change, growth = self._growth.update(sample.step, level), self._growth.current
+        if change is None:
             return
-        growth = self._growth.current
         if growth is None:
             self._reported_growth = 0
-            findings.append(sentences.fallen_back(sample))
+            fell = change is Change.FELL
+            findings.append(sentences.fallen_back(sample) if fell else sentences.ended(sample))
         elif growth.bytes >= _WORSE * self._reported_growth:
             self._reported_growth = growth.bytes
             findings.append(sentences.leak(sample, growth))

@@ -43,6 +43,16 @@ def fallen_back(sample: MemorySample) -> Finding:
     return _finding(FindingKind.GROWTH, Severity.INFO, sample, message, evidence, first_step=sample.step)
 
 
+def ended(sample: MemorySample) -> Finding:
+    """A leak that was reported has stopped growing."""
+    message = (
+        f"the growth reported before has ended: memory stays at {format_bytes(sample.allocated or 0)};"
+        " something has filled up, it is no leak so far"
+    )
+    evidence = {"allocated_bytes": sample.allocated}
+    return _finding(FindingKind.GROWTH, Severity.INFO, sample, message, evidence, first_step=sample.step)
+
+
 def spike(sample: MemorySample, jump: Jump) -> Finding:
     """One step, or a few, needed far more than the others."""
     height = jump.peak - jump.usual

@@ -32,9 +32,13 @@ class MemoryHistory:
 
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
-        """The history of the accelerator in use, or ``None`` where no device keeps one."""
+        """The history of the accelerator in use, or ``None`` where no device keeps one.
+
+        A device that the process has not touched is left asleep: to record there would wake it up.
+        """
         for module in (torch.cuda, torch.xpu):
-            if module.is_available() and hasattr(module.memory, "_record_memory_history"):
+            in_use = module.is_available() and module.is_initialized()
+            if in_use and hasattr(module.memory, "_record_memory_history"):
                 return cls(module.memory, max_entries)
         return None
 
@@ -49,7 +53,7 @@ class MemoryHistory:
         Returns:
             Whether this call switched recording on; false if it was on already.
         """
-        if MemoryHistory._owner is not None:
+        if MemoryHistory._owner is not None or _is_on_already():
             return False
         self._memory._record_memory_history(
             enabled="all", context="all", stacks="python", max_entries=self._max_entries
@@ -80,3 +84,9 @@ class MemoryHistory:
             pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
         capacity = self._owner._max_entries if self._owner is not None else self._max_entries
         return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))
+
+
+def _is_on_already() -> bool:
+    """Whether the program itself records memory history (torch tells for CUDA only)."""
+    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(asked()) if asked is not None else False

@@ -187,19 +187,32 @@ class MemoryProfiler:
         return self._pid == os.getpid() and not self._ended
 
     def _open(self) -> None:
-        if self._snapshot.enabled:
-            self._history = MemoryHistory.of_this_process(self._snapshot.max_entries)
-        if self._history is not None and self._snapshot.history == "run":
-            self._history.start()
+        self._find_history()
         if not self.config.enabled:
-            self._is_done = True
+            self._is_done = not self._waits_for_history
             return
         if self.config.address_book:
             self._addresses.open()
         self._say("profiler · %s", describe_schedule(self.config))
         self._enter_step()
 
+    @property
+    def _waits_for_history(self) -> bool:
+        """Whether the whole run's history is wanted, and no device that keeps one is in use yet."""
+        wanted = self._snapshot.enabled and self._snapshot.history == "run" and self._history is None
+        return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
+
+    def _find_history(self) -> None:
+        """A program may touch its accelerator late, so this is asked again as long as there is none."""
+        if not self._snapshot.enabled or self._history is not None:
+            return
+        self._history = MemoryHistory.of_this_process(self._snapshot.max_entries)
+        if self._history is not None and self._snapshot.history == "run":
+            self._history.start()
+
     def _between_steps(self) -> bool:
+        if self._waits_for_history:
+            self._find_history()
         busy = self._leave_step()
         self._step += 1
         return self._enter_step() or busy
@@ -226,7 +239,9 @@ class MemoryProfiler:
             self._window.begin_step(self._step)
         else:
             self._step_began = self._clock()
-        self._is_done = point.state is ScheduleState.STOPPED and self.ledger.has_enough_plain_steps
+        stopped = point.state is ScheduleState.STOPPED
+        measured = self.ledger.has_enough_plain_steps or not self.config.enabled
+        self._is_done = stopped and measured and not self._waits_for_history
         if point.state is ScheduleState.STOPPED:
             self._addresses.close()
         return busy
@@ -252,6 +267,7 @@ class MemoryProfiler:
             )
             return False
         config = self.config
+        self._find_history()
         assert isinstance(self._folder, RunFolder)
         self._window = Window(
             config,

@@ -96,6 +96,7 @@ class Window:
         self._addresses = addresses
         self._history = history
         self._clock = clock
+        self._began_history = False
         self._quiet = QuietTorch()
         self._state = _State.NEW
         self._profile: profile | None = None
@@ -127,7 +128,7 @@ class Window:
         """Record from now on."""
         assert self._profile is not None, "prepare comes first"
         if self._history is not None:
-            self._history.start()
+            self._began_history = self._history.start()
         self._trace = self._folder.trace(time.time_ns())
         self._profile.start_trace()
         self._state = _State.RECORDING
@@ -194,7 +195,7 @@ class Window:
                 # torch's object sits in a reference cycle: cut it, or its records outlive the window
                 self._profile.profiler = None
                 self._profile = None
-            if self._history is not None:
+            if self._history is not None and self._began_history:
                 self._history.stop()
             self._quiet.end()
             if Window.current is self:

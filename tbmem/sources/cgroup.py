@@ -66,10 +66,18 @@ def _read_folder(folder: Path, names: tuple[str, str, str]) -> CgroupMemory | No
     try:
         limit = int((folder / limit_name).read_text())
         used = int((folder / used_name).read_text())
-        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
     if limit >= _NO_LIMIT:
         return None
-    held = used - int(statistics.get(reclaimable_name, 0))
+    held = used - _reclaimable(folder / "memory.stat", reclaimable_name)
     return CgroupMemory(limit=limit, available=max(limit - held, 0))
+
+
+def _reclaimable(statistics: Path, name: str) -> int:
+    """Page cache that the kernel would give back first; 0 where it does not tell."""
+    try:
+        lines = [line.split() for line in statistics.read_text().splitlines()]
+        return sum(int(line[1]) for line in lines if line[:1] == [name])
+    except (OSError, ValueError, IndexError):
+        return 0

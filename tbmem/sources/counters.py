@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tbmem.model.sample import MemorySample
@@ -42,12 +42,16 @@ class Counters:
         self._host = host
         self._rank = rank
         self._find_devices = find_devices or devices_in_use
-        self._open_device = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
+        self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
         self._devices: dict[str, Device] = {}
-        self._usage: dict[str, tuple[int, int] | None] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
         names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
-        self._watch(names)
+        try:
+            self._watch(names)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def names(self) -> list[str]:
@@ -77,11 +81,11 @@ class Counters:
         host = self._host
         rss, peak_rss = host.rss(), host.peak_rss()
         if thorough:
-            self._usage = {name: device.read_usage() for name, device in self._devices.items()}
+            self._read_usage(self._devices)
         samples = []
         for name, device in self._devices.items():
             reading = device.read()
-            usage = self._usage.get(name) or (None, None)
+            used, total = self._usage.get(name, (None, None))
             samples.append(
                 MemorySample(
                     step=step,
@@ -97,8 +101,8 @@ class Counters:
                     live_blocks=reading.live_blocks,
                     alloc_retries=reading.alloc_retries,
                     ooms=reading.ooms,
-                    device_used=usage[0],
-                    device_total=usage[1],
+                    device_used=used,
+                    device_total=total,
                     host_rss=rss,
                     host_peak_rss=peak_rss,
                     host_available=host.available,
@@ -124,10 +128,19 @@ class Counters:
             device.close()
         self._host.close()
 
-    def _watch(self, names: Sequence[str]) -> None:
+    def _read_usage(self, names: Iterable[str]) -> None:
         for name in names:
-            if name not in self._devices:
-                self._devices[name] = self._open_device(name)
-                self._usage[name] = self._devices[name].read_usage()
-        if self._auto and any(name != CPU for name in names):
+            usage = self._devices[name].read_usage()
+            if usage is not None:
+                self._usage[name] = usage
+
+    def _watch(self, names: Sequence[str]) -> None:
+        accelerators = [name for name in (*self._devices, *names) if name != CPU]
+        if self._auto and accelerators:
+            # the CPU stands in only as long as there is nothing else
             self._devices.pop(CPU, None)
+            names = accelerators
+        new = [name for name in dict.fromkeys(names) if name not in self._devices]
+        for name in new:
+            self._devices[name] = self._open(name)
+        self._read_usage(new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -62,6 +63,8 @@ class CachingDevice:
         self._index = index
         self._run_peaks = (0, 0)
         self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
+        if module.is_initialized():
+            self.read()  # the peak before is not ours
 
     def read(self) -> DeviceReading:
         """The allocator's counters now."""
@@ -93,7 +96,7 @@ class CachingDevice:
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""
-        if _is_capturing(self._module):
+        if not self._module.is_initialized() or _is_capturing(self._module):
             return None
         free, total = self._module.mem_get_info(self._index)
         return int(total - free), int(total)
@@ -153,6 +156,12 @@ class AcceleratorModule:
     def mem_get_info(self, index: int) -> tuple[int, int]:
         """Free and total bytes of the device."""
         return torch.accelerator.get_memory_info(index)
+
+
+@cache
+def _accelerator_module(kind: str) -> AcceleratorModule:
+    """One object per kind: monitors that share a device must share its peak counter."""
+    return AcceleratorModule(kind)
 
 
 def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +262,7 @@ def _caching_modules() -> dict[str, Any]:
     modules = {kind: getattr(torch, kind) for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()}
     current = torch.accelerator.current_accelerator(check_available=True)
     if current is not None and current.type not in (*modules, "mps"):
-        modules[current.type] = AcceleratorModule(current.type)
+        modules[current.type] = _accelerator_module(current.type)
     return modules
 
 

@@ -35,6 +35,7 @@ class HostMemory:
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_from_status
+        self.peak_rss()  # what was before is not ours
         self.total: int | None = None
         self.available: int | None = None
         self.workers_rss: int | None = None
@@ -50,7 +51,8 @@ class HostMemory:
         """Largest resident memory since the last call in bytes; ``None`` where the kernel does not tell."""
         if self._peak is None:
             return None
-        return self._peak.take(self, (self._read_peak(),))[0]
+        # the two counters are kept apart by the kernel, and the peak may lag by some pages
+        return max(self._peak.take(self, (self._read_peak(),))[0], self.rss())
 
     def refresh(self) -> None:
         """Read what costs milliseconds: total and free memory, and the resident memory of all children."""

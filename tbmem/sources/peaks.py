@@ -40,7 +40,7 @@ class SharedPeak:
         if len(self._missed) > 1:
             for other, missed in self._missed.items():
                 self._missed[other] = _larger(reached, missed)
-            reached, self._missed[reader] = self._missed[reader], ()
+        reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
         self._reset()
         return reached
 

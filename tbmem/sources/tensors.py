@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tbmem.model.address_book import StorageNote
@@ -43,7 +44,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         for name in names:
             yield from _parts(getattr(tensor, name))
     elif tensor.layout is torch.strided:
-        if tensor.device.type != "meta":
+        if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
             yield tensor
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())

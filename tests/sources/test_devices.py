@@ -39,11 +39,11 @@ def host() -> Iterator[HostMemory]:
 def test_the_counters_are_those_of_the_allocator() -> None:
     # given
     cuda = FakeCuda()
+    device = CachingDevice(cuda, "cuda", 0, reset_peaks=False)
     cuda.malloc(5 * MIB)
     cuda.spike(3 * MIB)
     cuda.allocators[0].retries = 2
     cuda.allocators[0].ooms = 1
-    device = CachingDevice(cuda, "cuda", 0, reset_peaks=False)
     # when
     reading = device.read()
     # then
