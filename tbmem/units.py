@@ -24,7 +24,8 @@ def format_bytes(count: int | float) -> str:
         Two decimals and a binary unit, ``'45.12 GiB'``; whole bytes below 1 KiB, ``'512 B'``.
     """
     for unit, size in _UNITS:
-        if abs(count) >= size:
+        # what would be written as 1024.00 of the next smaller unit is written as 1.00 of this one
+        if round(abs(count) / (size / 1024), 2) >= 1024:
             return f"{count / size:.2f} {unit}"
     return f"{count:.0f} B"
 
@@ -60,8 +61,9 @@ def parse_bytes(text: int | str) -> int:
 
 def format_duration(seconds: float) -> str:
     """Seconds as a person reads them: ``'0.8 s'``, ``'4 min 10 s'``, ``'2 h 10 min'``."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
+    seconds = max(int(seconds), 60)
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

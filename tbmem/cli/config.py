@@ -11,7 +11,7 @@ import yaml
 from tbmem.cli.arguments import AsJson, ConfigFile, Overrides
 from tbmem.config import LoadedConfig, load_with_origins
 
-_COLUMN = 38
+_COLUMN = 37
 
 
 def command(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -35,7 +35,7 @@ def _yaml_lines(loaded: LoadedConfig) -> list[str]:
             section = parent
             lines.append(f"{parent}:")
         text = f"{'  ' if parent else ''}{name}: {_scalar(value)}"
-        lines.append(f"{text:<{_COLUMN}}# {loaded.origins.get(key, 'default')}")
+        lines.append(f"{text:<{_COLUMN}} # {loaded.origins.get(key, 'default')}")
     return lines
 
 

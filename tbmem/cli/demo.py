@@ -62,7 +62,7 @@ def _train(settings: Config, steps: int, inject: Injected | None, device: torch.
         TextColumn("loss {task.fields[loss]:.3f}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("training", total=steps, loss=float("nan"))
 
         def show(number: int, loss: float) -> None:

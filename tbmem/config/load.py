@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from difflib import get_close_matches
@@ -18,6 +19,10 @@ from tbmem.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "TBMEM_"
 """``TBMEM_PROFILING_ACTIVE=5`` sets ``profiling.active``; ``TBMEM_ENABLED=0`` sets ``enabled``."""
+
+_REFUSED = (OmegaConfBaseException, TypeError, ValueError)
+"""What OmegaConf raises when a value does not fit."""
+_DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | None
 """A YAML file, a mapping of sections, a ready Config, or nothing (the defaults)."""
@@ -126,39 +131,60 @@ def _layer_of_file(path: Path) -> tuple[str, DictConfig]:
     try:
         loaded = OmegaConf.load(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file; run 'tbmem config' to print one") from None
+        raise _refusal(str(path), "no such config file; run 'tbmem config' to print one") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read this config file: {_one_line(error)}") from error
+        raise _refusal(str(path), f"cannot read this config file: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from error
+        raise _refusal(str(path), f"not valid YAML: {error}") from error
+    except _REFUSED as error:
+        name = str(path) if str(path).isprintable() else repr(str(path))
+        raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
     if not isinstance(loaded, DictConfig):
-        raise ConfigError(f"{path}: a config file must hold sections such as 'profiling:', not a list or text")
-    return str(path), loaded
+        raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
+    return str(path), _closed(str(path), loaded)
 
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> DictConfig:
+    # a node is resolved where it stands: its values may refer to the configuration that it is a part of
+    items = _to_plain(origin, values) if isinstance(values, DictConfig) else values
+    layer: Any = OmegaConf.create({})
+    for key, value in items.items():
+        try:
+            layer = OmegaConf.merge(layer, {key: _plain(value)})
+        except _REFUSED as error:
+            raise _refusal(f"{origin}: {_full_key(error) or key!s}", _first_line(error)) from error
+    return _closed(origin, layer)
+
+
+def _to_plain(origin: str, node: DictConfig) -> dict[Any, Any]:
     try:
-        return OmegaConf.create({key: _plain(value) for key, value in values.items()})
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{origin}: {_first_line(error)}") from error
+        plain = OmegaConf.to_container(node, resolve=True)
+    except _REFUSED as error:
+        raise _refusal(f"{origin}: {_full_key(error)}", _first_line(error)) from error
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _closed(origin: str, layer: DictConfig) -> DictConfig:
+    """Refuse ``???``, which OmegaConf would take for 'no value given'."""
+    for key, value in _flatten(OmegaConf.to_container(layer)).items():
+        if value == "???":
+            raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
+    return layer
 
 
 def _plain(value: Any) -> Any:
     """A section given as its own dataclass, as the mapping that OmegaConf can merge."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return OmegaConf.to_container(OmegaConf.structured(value))
-    return value
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, DictConfig]]:
-    for text in overrides:
+    for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, _ = text.partition("=")
-        if not equals or not key.strip() or ".." in key:
-            raise ConfigError(f"{text!r}: an override is written key=value, such as profiling.active=5")
-        try:
-            yield f"override {text}", OmegaConf.from_dotlist([text])
-        except (OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ConfigError(f"{text!r}: {_one_line(error)}") from error
+        if not equals or not _DOTTED_KEY.fullmatch(key.strip()):
+            raise _refusal(repr(text), "an override is written key=value, such as profiling.active=5")
+        origin = f"override {text}"
+        yield origin, _layer_of_assignment(origin, text)
 
 
 def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, DictConfig]]:
@@ -166,10 +192,19 @@ def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, 
     sections = tuple(_variable(field.name) + "_" for field in fields(Config))
     for name in sorted(variables):
         if name in keys:
-            yield name, OmegaConf.from_dotlist([f"{keys[name]}={variables[name]}"])
+            yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
         elif name.startswith(sections):
             hint = _did_you_mean(name, keys)
-            raise ConfigError(f"{name}: no such setting{hint}; unset it or run 'tbmem config' for all keys")
+            raise _refusal(name, f"no such setting{hint}; unset it or run 'tbmem config' for all keys")
+
+
+def _layer_of_assignment(origin: str, text: str) -> DictConfig:
+    """One ``key=value`` as a layer."""
+    try:
+        layer = OmegaConf.from_dotlist([text])
+    except (*_REFUSED, yaml.YAMLError) as error:
+        raise _refusal(origin, f"{text.partition('=')[0]}: {error}") from error
+    return _closed(origin, layer)
 
 
 def _variable(key: str) -> str:
@@ -181,15 +216,34 @@ def _schema_keys() -> list[str]:
 
 
 def _merge(base: Any, layer: DictConfig, origin: str) -> Any:
+    _reject_scalar_sections(layer, origin)
     try:
-        _reject_scalar_sections(layer, origin)
         return OmegaConf.merge(base, layer)
     except ConfigKeyError as error:
         key = str(error.full_key or error.key)
         hint = _did_you_mean(key, _schema_keys() + [field.name for field in fields(Config)])
-        raise ConfigError(f"{origin}: {key}: unknown key{hint}") from error
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{origin}: {error.full_key or 'config'}: {_first_line(error)}") from error
+        raise _refusal(f"{origin}: {key}", f"unknown key{hint}") from error
+    except _REFUSED as error:
+        key = _full_key(error) or _culprit(base, layer)
+        text = _first_line(error)
+        fits = "the value does not fit" if "$" in text or isinstance(error, TypeError) else text
+        raise _refusal(f"{origin}: {key}", fits) from error
+
+
+def _culprit(base: Any, layer: DictConfig) -> str:
+    """The key whose value cannot be merged, where OmegaConf's error does not name it."""
+    for key, value in _flatten(OmegaConf.to_container(layer)).items():
+        single = OmegaConf.create({})
+        OmegaConf.update(single, key, value)
+        try:
+            OmegaConf.merge(base, single)
+        except _REFUSED:
+            return next((known for known in _schema_keys() if key.startswith(known)), key)
+    return "config"
+
+
+def _full_key(error: BaseException) -> str:
+    return str(getattr(error, "full_key", None) or "")
 
 
 def _reject_scalar_sections(layer: DictConfig, origin: str) -> None:
@@ -199,20 +253,19 @@ def _reject_scalar_sections(layer: DictConfig, origin: str) -> None:
             continue
         if not isinstance(layer._get_node(section.name), DictConfig) or layer[section.name] is None:
             got = layer[section.name]
-            rule = f"is a section and needs keys below it (got {got!r})"
-            raise ConfigError(f"{origin}: {section.name}: {rule}")
+            raise _refusal(f"{origin}: {section.name}", f"is a section and needs keys below it (got {got!r})")
 
 
 def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
     try:
         config = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key = str(error.full_key or "config")
-        raise ConfigError(f"{origins.get(key, 'config')}: {key}: {_first_line(error)}") from error
     except ConfigError as error:
         key = str(error).split(" ", 1)[0].rstrip(":")
         origin = origins.get(key, "default")
         raise ConfigError(str(error) if origin == "default" else f"{origin}: {error}") from error
+    except _REFUSED as error:
+        key = _full_key(error) or "config"
+        raise _refusal(f"{origins.get(key, 'config')}: {key}", _first_line(error)) from error
     assert isinstance(config, Config)
     return config
 
@@ -236,5 +289,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _refusal(place: str, reason: str) -> ConfigError:
+    """The error for a place and a reason, always on one line."""
+    return ConfigError(" ".join(f"{place}: {reason}".split()))

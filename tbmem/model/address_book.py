@@ -7,9 +7,9 @@ state, buffer, tensor saved for backward). An allocation gets the category of th
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,18 +135,41 @@ class AddressBook:
             OSError: The file cannot be read.
         """
         place = Path(path)
+        data = place.read_bytes()
         try:
-            with np.load(place, allow_pickle=False) as stored:
-                header = json.loads(str(stored["header"]))
-                columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            return _parse(data)
+        except FileFormatError as error:
+            raise FileFormatError(f"{place}: {error}") from error
+        except Exception as error:
+            # numpy and zipfile raise a dozen kinds of errors on damaged files
             raise FileFormatError(f"{place}: not an address book of tbmem: {error}") from error
-        if header.get("kind") != "address_book" or header.get("schema", 0) > SCHEMA_VERSION:
-            found = f"{header.get('kind')} of schema {header.get('schema')}"
-            raise FileFormatError(f"{place}: holds {found}, this tbmem reads address_book up to {SCHEMA_VERSION}")
-        return cls(
-            **columns,
-            devices=tuple(header["devices"]),
-            names=tuple(header["names"]),
-            about=header["about"],
-        )
+
+    def check(self) -> None:
+        """Refuse columns that do not belong together.
+
+        Raises:
+            FileFormatError: Lengths differ, or a row points outside of its table.
+        """
+        lengths = {len(getattr(self, key)) for key in _COLUMNS}
+        if len(lengths) != 1:
+            raise FileFormatError("its columns have different lengths")
+        for column, table in ((self.device, self.devices), (self.name, self.names)):
+            if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
+                raise FileFormatError("a row points outside of its table")
+
+
+def _parse(data: bytes) -> AddressBook:
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        header = json.loads(str(stored["header"]))
+        columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
+    kind, schema = header["kind"], int(header["schema"])
+    if kind != "address_book" or schema > SCHEMA_VERSION:
+        raise FileFormatError(f"holds {kind} of schema {schema}, this tbmem reads address_book up to {SCHEMA_VERSION}")
+    book = AddressBook(
+        **columns,
+        devices=tuple(header["devices"]),
+        names=tuple(header["names"]),
+        about=dict(header["about"]),
+    )
+    book.check()
+    return book

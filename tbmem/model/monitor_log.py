@@ -181,7 +181,8 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
         for line in lines:
             if not _take_line(line, log):
                 log.damaged_lines += 1
-    if not log.headers and log.damaged_lines:
+    read = (log.headers, log.rows, log.findings, log.windows, log.end)
+    if log.damaged_lines and not any(read):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log
 
@@ -201,6 +202,6 @@ def _take_line(line: bytes, log: MonitorLog) -> bool:
             log.windows.append(data)
         elif kind == "end":
             log.end = data
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
     return True

@@ -53,7 +53,9 @@ def _share(peak: int, total: int | None) -> str:
     if not total:
         return ""
     unit = "" if peak >= GIB else " GiB"
-    return f" ({100 * peak / total:.0f} % of {total / GIB:.3g}{unit})"
+    capacity = total / GIB
+    digits = f"{capacity:.3g}" if capacity < 1000 else f"{capacity:.0f}"
+    return f" ({100 * peak / total:.0f} % of {digits}{unit})"
 
 
 def finding_line(finding: Finding) -> str:

@@ -387,12 +387,11 @@ def test_the_error_is_a_value_error_too(file: Path) -> None:
         load_config(file)
 
 
-def test_a_value_that_is_left_open_is_not_said_to_come_from_there() -> None:
-    # given: OmegaConf's mark for a value that is missing
-    loaded = load_with_origins(None, ["run.name=???"])
-    # when / then
-    assert loaded.config == Config()
-    assert loaded.origins["run.name"] == "default"
+@pytest.mark.parametrize("key", ["run.name", "profiling.active"])
+def test_a_value_that_is_left_open_is_refused(key: str) -> None:
+    # given: OmegaConf's mark for a value that is missing, which it would skip without a word
+    with pytest.raises(ConfigError, match=f"{key}: has no value"):
+        load_config(None, [f"{key}=???"])
 
 
 def test_values_are_flat_and_in_the_schemas_order() -> None:
