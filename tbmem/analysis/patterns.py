@@ -58,6 +58,7 @@ class Detector:
         self._worst_spike: Finding | None = None
         self._fullest: Finding | None = None
         self._interrupted = False
+        self._free_heap = 0
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
         """Take in the next sample of the device.
@@ -68,6 +69,12 @@ class Detector:
         Returns:
             What has just become clear, usually nothing.
         """
+        findings = self._judge(sample)
+        if sample.reserved is not None and sample.allocated is not None:
+            self._free_heap = sample.reserved - sample.allocated
+        return findings
+
+    def _judge(self, sample: MemorySample) -> list[Finding]:
         self._sample = sample
         findings: list[Finding] = []
         self._judge_capacity(sample, findings)
@@ -127,12 +134,23 @@ class Detector:
             findings.append(sentences.leak(sample, growth))
 
     def _judge_spike(self, sample: MemorySample, findings: list[Finding]) -> None:
-        peak = sample.peak
-        if peak is None:
+        needed = self._needed(sample)
+        if needed is None:
             return
-        jump = self._spikes.update(sample.step, peak)
+        jump = self._spikes.update(sample.step, needed)
         if jump is not None:
             findings.append(self._jump_finding(sample, jump))
+
+    def _needed(self, sample: MemorySample) -> int | None:
+        """The step's peak; on the CPU less what malloc had free when the step began.
+
+        malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
+        call the first a change of level.
+        """
+        peak = sample.peak
+        if peak is None or sample.device != "cpu" or sample.host_peak_rss is None:
+            return peak
+        return max(peak - self._free_heap, 0)
 
     def _judge_capacity(self, sample: MemorySample, findings: list[Finding]) -> None:
         percent = used_percent(sample)

@@ -56,8 +56,9 @@ def ended(sample: MemorySample) -> Finding:
 def spike(sample: MemorySample, jump: Jump) -> Finding:
     """One step, or a few, needed far more than the others."""
     height = jump.peak - jump.usual
+    word = "reached" if sample.host_peak_rss is None or sample.device != "cpu" else "needed"
     message = (
-        f"step {jump.first_step} reached {format_bytes(jump.peak)},"
+        f"step {jump.first_step} {word} {format_bytes(jump.peak)},"
         f" {format_signed(height)} above the usual {format_bytes(jump.usual)}"
     )
     return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, jump, message)

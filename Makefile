@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint format bench screenshots clean
+
+demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
+	$(BIN)/tbmem demo
+
+test: lint                               ## all checks, the same for people and CI
+	$(BIN)/pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md, measured anew
+	$(BIN)/pip install --quiet -c constraints.txt --group bench
+	$(BIN)/python benchmarks/monitor_overhead.py
+	$(BIN)/python benchmarks/profiler_overhead.py
+	$(BIN)/python benchmarks/detector_corpus.py
+
+screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium
+	$(BIN)/python docs/make_screenshots.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet -c constraints.txt -e . --group dev
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache
