@@ -34,7 +34,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "config": {"omegaconf", "yaml"},
     "analysis": {"numpy"},
     "sources": {"numpy", "psutil", "torch"},
-    "present": {"rich", "tensorboard"},
+    "present": {"numpy", "rich", "tensorboard"},
     "runtime": {"torch", "psutil"},
     "demo": {"torch"},
     "cli": {"typer", "rich", "yaml", "torch"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
 SCHEMA_VERSION = 1
-_SAMPLE_FIELDS = tuple(each.name for each in fields(MemorySample))
+_SAMPLE_FIELDS = MemorySample._fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,7 @@ class RowBuilder:
 
     def _clear(self) -> None:
         self._last: MemorySample | None = None
+        self._counted: MemorySample | None = None
         self._count = 0
         self._first_step = 0
         self._low: int | None = None
@@ -88,6 +89,7 @@ class RowBuilder:
         self._count += 1
         level = sample.allocated
         if level is not None:
+            self._counted = sample
             if self._low is None or level < self._low:
                 self._low = level
             if self._high is None or level > self._high:
@@ -104,8 +106,11 @@ class RowBuilder:
         if last is None:
             return None
         allocated, reserved, host = self._peaks
-        sample = replace(
-            last,
+        # where reading malloc is rationed, the last reading stands for those that were left out
+        counted = self._counted or last
+        sample = last._replace(
+            allocated=counted.allocated,
+            reserved=counted.reserved,
             peak_allocated=allocated,
             peak_reserved=reserved,
             host_peak_rss=host,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySample:
+class MemorySample(NamedTuple):
     """What one device and its host held when a training step ended.
 
-    All sizes are bytes; a counter that the device does not have is ``None``, never 0 or -1.
+    All sizes are bytes; a counter that the device does not have is ``None``, never 0 or -1. A named tuple because
+    one is made at every step: it cannot be changed, and costs a quarter of a frozen dataclass.
     """
 
     step: int

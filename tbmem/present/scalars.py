@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.model.sample import MemorySample
+from tbmem.present.crc32c import masked_crc32c
 from tbmem.units import GIB
 
 TAG_PREFIX = "memory"
@@ -83,14 +85,12 @@ class ScalarWriter:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event: Any = Event
         self._summary: Any = Summary
         unique = f"{os.getpid()}.{next(_NUMBER)}"
         self.path = Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{unique}"
         self._file = open(self.path, "xb")  # noqa: SIM115  (open as long as the run)
-        self._records = RecordWriter(self._file)
         source = SourceMetadata(writer="tbmem.present.scalars")
         self._put(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source))
 
@@ -106,7 +106,11 @@ class ScalarWriter:
         self._put(self._event(wall_time=sample.time, step=sample.step, summary=self._summary(value=values)))
 
     def _put(self, event: Any) -> None:
-        self._records.write(event.SerializeToString())
+        """One record: length, its checksum, the event, its checksum."""
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        parts = (length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data)))
+        self._file.write(b"".join(parts))
 
     def flush(self) -> None:
         """Hand everything to the operating system."""

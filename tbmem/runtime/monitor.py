@@ -36,6 +36,8 @@ PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
 _ROW_SECONDS = 1.0
 """A row is closed after this time even if its steps are not complete, so that slow steps are seen at once."""
+_BATCH_SECONDS = 0.02
+"""Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
 _KEPT_FINDINGS = 1000
 
 
@@ -46,11 +48,13 @@ class _Watched:
         self.detector = Detector(limits) if limits is not None else None
         self.row = RowBuilder()
         self.peak: Peak | None = None
+        self._highest = -1
 
     def note_peak(self, sample: MemorySample) -> None:
         reached = sample.peak
-        if reached is None or (self.peak is not None and reached <= self.peak.bytes):
+        if reached is None or reached <= self._highest:
             return
+        self._highest = reached
         self.peak = Peak(
             device=sample.device,
             bytes=reached,
@@ -116,6 +120,8 @@ class MemoryMonitor:
         self._resources = ExitStack()
         self._step = 0
         self._row_began = 0.0
+        self._judged_at = 0.0
+        self._pending: list[MemorySample] = []
         self._pid: int | None = None
         self._ended = False
 
@@ -168,12 +174,19 @@ class MemoryMonitor:
             profiled: It ran under a profiler, whose own memory is in the host's figures.
 
         Returns:
-            What has just become clear, usually nothing.
+            What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
+            those of a fiftieth of a second together.
         """
         if self._pid != os.getpid() or self._ended:
             return ()
         self._step += 1
-        return self._guard.run(PART, self._sample, profiled) or ()
+        if not self._guard.is_on(PART):
+            return ()
+        try:
+            return self._sample(profiled)
+        except Exception as error:
+            self._guard.fail(PART, error)
+            return ()
 
     def discard_peaks(self) -> None:
         """Forget the peaks since the last step: they were tbmem's own doing."""
@@ -225,26 +238,35 @@ class MemoryMonitor:
         if self._console:
             get_logger().log(finding_level(finding), "%s", finding_line(finding))
 
-    def _sample(self, profiled: bool) -> list[Finding]:
+    def _sample(self, profiled: bool) -> Sequence[Finding]:
         assert self._counters is not None
         step = self._step
         due = step % self.config.log_every_n_steps == 0
-        found: list[Finding] = []
-        now = 0.0
-        for sample in self._counters.sample(step, thorough=due, profiled=profiled):
-            watched = self._devices.get(sample.device)
-            if watched is None:
-                watched = self._devices[sample.device] = _Watched(self._limits)
-            now = sample.time
-            watched.note_peak(sample)
-            watched.row.add(sample)
-            if watched.detector is not None:
-                found.extend(watched.detector.update(sample))
+        samples = self._counters.sample(step, thorough=due, profiled=profiled)
+        self._pending.extend(samples)
+        now = samples[0].time if samples else 0.0
+        if not due and now - self._judged_at < _BATCH_SECONDS:
+            return ()
+        self._judged_at = now
+        found = self._judge_pending()
         if due or now - self._row_began >= _ROW_SECONDS:
             self._row_began = now
             self._close_rows(show=due and self._console)
         for finding in found:
             self.report(finding)
+        return found
+
+    def _judge_pending(self) -> list[Finding]:
+        pending, self._pending = self._pending, []
+        found: list[Finding] = []
+        for sample in pending:
+            watched = self._devices.get(sample.device)
+            if watched is None:
+                watched = self._devices[sample.device] = _Watched(self._limits)
+            watched.note_peak(sample)
+            watched.row.add(sample)
+            if watched.detector is not None:
+                found.extend(watched.detector.update(sample))
         return found
 
     def _close_rows(self, *, show: bool) -> None:
@@ -257,6 +279,8 @@ class MemoryMonitor:
                 get_logger().info("step %d · %s", self._step, memory_line(row.sample))
 
     def _finish(self) -> None:
+        for finding in self._judge_pending():
+            self.report(finding)
         for watched in self._devices.values():
             if watched.detector is not None:
                 for finding in watched.detector.close():

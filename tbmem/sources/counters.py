@@ -79,7 +79,8 @@ class Counters:
             self._watch(self._find_devices())
         now = time.time()
         host = self._host
-        rss, peak_rss = host.rss(), host.peak_rss()
+        rss, peak_rss = host.read()
+        available, workers = host.available, host.workers_rss
         if thorough:
             self._read_usage(self._devices)
         samples = []
@@ -87,27 +88,9 @@ class Counters:
             reading = device.read()
             used, total = self._usage.get(name, (None, None))
             samples.append(
+                # by position: this is the one line that runs at every step and writes twenty values
                 MemorySample(
-                    step=step,
-                    time=now,
-                    device=name,
-                    rank=self._rank,
-                    allocated=reading.allocated,
-                    reserved=reading.reserved,
-                    peak_allocated=reading.peak_allocated,
-                    peak_reserved=reading.peak_reserved,
-                    active=reading.active,
-                    inactive_split=reading.inactive_split,
-                    live_blocks=reading.live_blocks,
-                    alloc_retries=reading.alloc_retries,
-                    ooms=reading.ooms,
-                    device_used=used,
-                    device_total=total,
-                    host_rss=rss,
-                    host_peak_rss=peak_rss,
-                    host_available=host.available,
-                    workers_rss=host.workers_rss,
-                    profiled=profiled,
+                    step, now, name, self._rank, *reading, used, total, rss, peak_rss, available, workers, profiled
                 )
             )
         return samples
@@ -118,7 +101,7 @@ class Counters:
 
     def discard_peaks(self) -> None:
         """Forget the peaks since the last sample: they were tbmem's own doing, not the training's."""
-        self._host.peak_rss()
+        self._host.read()
         for device in self._devices.values():
             device.read()
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,9 +16,8 @@ from tbmem.sources.peaks import SharedPeak
 CPU = "cpu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReading:
-    """A device's own counters, bytes unless named otherwise; see ``MemorySample`` for each."""
+class DeviceReading(NamedTuple):
+    """A device's own counters, in ``MemorySample``'s order and with its meanings."""
 
     allocated: int | None = None
     reserved: int | None = None
@@ -30,6 +28,9 @@ class DeviceReading:
     live_blocks: int | None = None
     alloc_retries: int | None = None
     ooms: int | None = None
+
+
+_NOTHING = DeviceReading()
 
 
 class Device(Protocol):
@@ -71,7 +72,7 @@ class CachingDevice:
         # the nested form: the flat one sorts and renames some hundred keys at every call
         stats = self._module.memory_stats_as_nested_dict(self._index)
         if not stats:
-            return DeviceReading()
+            return _NOTHING
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         peak_allocated, peak_reserved = self._peaks(allocated["peak"], reserved["peak"])
         return DeviceReading(
@@ -222,8 +223,8 @@ class CpuDevice:
             return DeviceReading(allocated=resident, reserved=resident)
         figures = self._heap.read()
         if figures is None:
-            return DeviceReading()
-        return DeviceReading(allocated=figures[0], reserved=figures[1])
+            return _NOTHING
+        return DeviceReading(figures[0], figures[1])
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""

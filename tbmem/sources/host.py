@@ -9,6 +9,11 @@ from collections.abc import Callable
 
 import psutil
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 from tbmem.sources.cgroup import read_cgroup_memory
 from tbmem.sources.peaks import SharedPeak
 
@@ -47,12 +52,22 @@ class HostMemory:
             return int(self._process.memory_info().rss)
         return int(os.pread(self._statm, 128, 0).split()[1]) * _PAGE
 
-    def peak_rss(self) -> int | None:
-        """Largest resident memory since the last call in bytes; ``None`` where the kernel does not tell."""
+    def read(self) -> tuple[int, int | None]:
+        """Resident memory now, and its largest since the last reading.
+
+        Returns:
+            Both in bytes; ``None`` for the peak where the kernel does not tell.
+        """
+        rss = self.rss()
         if self._peak is None:
-            return None
-        # the two counters are kept apart by the kernel, and the peak may lag by some pages
-        return max(self._peak.take(self, (self._read_peak(),))[0], self.rss())
+            return rss, None
+        peak = self._peak.take(self, (self._read_peak(),))[0]
+        # the kernel keeps the two apart, and the peak may lag by some pages
+        return rss, max(peak, rss)
+
+    def peak_rss(self) -> int | None:
+        """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
+        return self.read()[1]
 
     def refresh(self) -> None:
         """Read what costs milliseconds: total and free memory, and the resident memory of all children."""
@@ -116,8 +131,7 @@ def _peak_source(pid: int) -> Callable[[], int]:
 
 def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
-    import resource
-
+    assert resource is not None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -37,6 +37,9 @@ class SharedPeak:
             reader: Who asks; must have joined.
             reached: What the counter says now.
         """
+        if len(self._missed) == 1 and not self._missed[reader]:
+            self._reset()
+            return reached
         if len(self._missed) > 1:
             for other, missed in self._missed.items():
                 self._missed[other] = _larger(reached, missed)

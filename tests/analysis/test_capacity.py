@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tbmem.analysis.capacity import CapacityTest, steps_left, used_percent
@@ -73,7 +71,7 @@ def test_the_cpu_counts_the_whole_machine(make_sample: MakeSample) -> None:
     sample = make_sample(1, 45.0, device="cpu", host_available=20 * GIB)
     # when / then
     assert used_percent(sample) == pytest.approx(75.0)
-    assert used_percent(replace(sample, host_available=0)) == pytest.approx(100.0)
+    assert used_percent(sample._replace(host_available=0)) == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("total", [None, 0])

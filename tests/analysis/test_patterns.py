@@ -7,7 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -278,7 +278,7 @@ def test_a_device_without_counters_has_no_findings() -> None:
 def test_counters_that_are_missing_now_and_then_do_not_hide_a_leak() -> None:
     # given
     samples = series([45 + step * 0.05 for step in range(300)])
-    gaps = [replace(each, allocated=None, peak_allocated=None) if each.step % 3 == 0 else each for each in samples]
+    gaps = [each._replace(allocated=None, peak_allocated=None) if each.step % 3 == 0 else each for each in samples]
     # when / then
     assert judge(gaps)[-1].kind is LEAK
 
@@ -291,7 +291,7 @@ def test_a_level_of_zero_is_a_level() -> None:
 
 
 def on_cpu(samples: Sequence[MemorySample], profiled: range) -> list[MemorySample]:
-    return [replace(each, device="cpu", profiled=each.step in profiled, host_available=None) for each in samples]
+    return [each._replace(device="cpu", profiled=each.step in profiled, host_available=None) for each in samples]
 
 
 def test_on_the_cpu_profiled_steps_are_not_judged() -> None:
@@ -306,7 +306,7 @@ def test_on_the_cpu_profiled_steps_are_not_judged() -> None:
 
 def test_on_an_accelerator_profiled_steps_are_judged() -> None:
     # given
-    samples = [replace(each, profiled=20 < each.step < 24) for each in series([45.0] * 20 + [70.0] + [45.0] * 40)]
+    samples = [each._replace(profiled=20 < each.step < 24) for each in series([45.0] * 20 + [70.0] + [45.0] * 40)]
     # when / then
     assert SPIKE in kinds(judge(samples))
 
@@ -324,7 +324,7 @@ def test_a_leak_is_found_in_spite_of_the_profilers_windows() -> None:
     # given
     levels = [4 + step * 0.01 + (2 if 50 <= step < 53 or 100 <= step < 103 else 0) for step in range(1, 301)]
     samples = [
-        replace(each, profiled=each.step in (50, 51, 52, 100, 101, 102)) for each in on_cpu(series(levels), range(0))
+        each._replace(profiled=each.step in (50, 51, 52, 100, 101, 102)) for each in on_cpu(series(levels), range(0))
     ]
     # when / then
     assert judge(samples)[-1].kind is LEAK
@@ -342,7 +342,7 @@ def test_near_capacity_has_a_severity_by_threshold(percent: float, severity: str
 
 
 def test_rank_and_device_are_those_of_the_samples() -> None:
-    samples = [replace(each, rank=3, device="cuda:5") for each in series([45, 45, 78, 45])]
+    samples = [each._replace(rank=3, device="cuda:5") for each in series([45, 45, 78, 45])]
     assert {(finding.rank, finding.device) for finding in judge(samples)} == {(3, "cuda:5")}
 
 

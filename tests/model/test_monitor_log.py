@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -287,14 +286,15 @@ def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_samp
     # given
     builder = RowBuilder()
     builder.add(make_sample(1, 40.0, 50.0))
-    builder.add(replace(make_sample(2, 45.0), allocated=None, peak_allocated=None))
+    builder.add(make_sample(2, 45.0)._replace(allocated=None, peak_allocated=None))
     # when
     row = builder.build()
     # then
     assert row is not None
     assert (row.allocated_min, row.allocated_max) == (40 * GIB, 40 * GIB)
     assert row.sample.peak_allocated == 50 * GIB
-    assert row.sample.allocated is None
+    # the last reading stands for the one that is missing
+    assert row.sample.allocated == 40 * GIB
 
 
 def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:

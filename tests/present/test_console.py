@@ -127,10 +127,10 @@ def test_a_capacity_of_terabytes_is_written_without_an_exponent(tib: int, make_s
 def test_counters_that_a_device_does_not_have_are_left_out(make_sample: MakeSample) -> None:
     sample = make_sample(1, 45.0)
     assert (
-        memory_line(replace(sample, reserved=None))
+        memory_line(sample._replace(reserved=None))
         == "GPU 0 memory · allocated 45.00 GiB · peak 45.00 GiB (56 % of 80)"
     )
-    assert memory_line(replace(sample, device_total=None)).endswith("peak 45.00 GiB")
+    assert memory_line(sample._replace(device_total=None)).endswith("peak 45.00 GiB")
     assert memory_line(MemorySample(step=1, time=0.0, device="mps")) == "GPU memory"
 
 
@@ -288,7 +288,7 @@ def test_other_loggers_are_not_touched(own_logging: io.StringIO) -> None:
 
 
 def test_sizes_of_a_small_run_are_in_mib(make_sample: MakeSample) -> None:
-    sample = replace(make_sample(1, 0.0), allocated=3 * MIB, reserved=4 * MIB, peak_allocated=5 * MIB)
+    sample = make_sample(1, 0.0)._replace(allocated=3 * MIB, reserved=4 * MIB, peak_allocated=5 * MIB)
     assert (
         memory_line(sample) == "GPU 0 memory · allocated 3.00 MiB · reserved 4.00 MiB · peak 5.00 MiB (0 % of 80 GiB)"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +138,6 @@ def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 def test_the_utilization_is_that_of_the_peak(make_sample: MakeSample) -> None:
     # given
-    sample = replace(make_sample(1, 45.0, 78.0), device_used=79 * GIB)
+    sample = make_sample(1, 45.0, 78.0)._replace(device_used=79 * GIB)
     # when / then
     assert dict(scalar_values(sample))["memory/utilization_percent"] == pytest.approx(97.5)

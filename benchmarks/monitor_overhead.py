@@ -1,0 +1,194 @@
+"""What one memory.step() costs, beside Lightning's DeviceStatsMonitor on the same steps of the same process.
+
+    python benchmarks/monitor_overhead.py [--steps 1500] [--rounds 5]
+
+All variants are callbacks of Lightning's own Trainer, which fits the same small model with a TensorBoard logger;
+tbmem's is four lines that call memory.step(). Fits of all variants take turns, and what a variant adds to a step is
+the median over rounds of its fit's time per step less that of the fit without any callback. Time inside the callback
+itself is printed beside it. Without Lightning a plain loop is timed, and tbmem alone. Nothing is synchronised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from harness import heading, table
+
+from tbmem import MemoryCallback
+
+INTERVALS = (10, 1)
+LIMITS = {10: 1 / 4, 1: 1 / 10}
+"""Largest share of what DeviceStatsMonitor adds, by logging interval."""
+
+
+def make_model() -> torch.nn.Module:
+    """The model that every variant trains."""
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+
+
+def make_callback(folder: str, every: int) -> MemoryCallback:
+    """tbmem: counters, verdict, log, scalars and console lines; no profiler."""
+    return MemoryCallback(
+        run={"logdir": folder},
+        monitor={"log_every_n_steps": every},
+        profiling={"enabled": False},
+        output={"summary": False},
+    )
+
+
+def plain_loop(steps: int, folder: str, every: int) -> list[float]:
+    """Seconds inside each memory.step() of a plain loop."""
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    model = make_model().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batch = torch.randn(16, 64, device=device)
+    spent = []
+    with make_callback(folder, every) as memory:
+        for _ in range(steps):
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            began = time.perf_counter()
+            memory.step()
+            spent.append(time.perf_counter() - began)
+    return spent
+
+
+def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float]:
+    """Seconds per step of one fit, and seconds per step inside the callback."""
+    import lightning.pytorch as lightning
+    from lightning.pytorch.callbacks import DeviceStatsMonitor
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    class Small(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = make_model()
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return self.model(batch).sum()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    class Watch(lightning.Callback):
+        """Calls memory.step(), as a user without an adapter would."""
+
+        def __init__(self, memory: MemoryCallback) -> None:
+            self.memory = memory
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.memory.step()
+
+    class Clock(lightning.Callback):
+        """Time from the first batch's end, when all is warm, to the last's."""
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            now = time.perf_counter()
+            if trainer.global_step == steps // 5:
+                self.began = now
+            self.ended = now
+
+    with ExitStack() as stack:
+        clock, spent = Clock(), [0.0]
+        callbacks: list[Any] = []
+        if variant == "tbmem":
+            callbacks = [Watch(stack.enter_context(make_callback(folder, every)))]
+        elif variant == "DeviceStatsMonitor":
+            callbacks = [DeviceStatsMonitor(cpu_stats=True)]
+        for callback in callbacks:
+            for hook in ("on_train_batch_start", "on_train_batch_end"):
+                setattr(callback, hook, timed(getattr(callback, hook), spent))
+        trainer = lightning.Trainer(
+            max_steps=steps,
+            logger=TensorBoardLogger(folder),
+            log_every_n_steps=every,
+            callbacks=[*callbacks, clock],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            accelerator="auto",
+            devices=1,
+        )
+        data = torch.utils.data.DataLoader(torch.randn(16 * steps, 64), batch_size=16)
+        trainer.fit(Small(), data)
+    return (clock.ended - clock.began) / (steps - steps // 5), spent[0] / steps
+
+
+def timed(call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
+    """The same call, its time added to ``spent``."""
+
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return call(*arguments, **keywords)
+        finally:
+            spent[0] += time.perf_counter() - began
+
+    return wrapper
+
+
+def compare(steps: int, rounds: int, folder: str) -> None:
+    """Print what each variant adds to a fit."""
+    rows = []
+    for every in INTERVALS:
+        took: dict[str, list[float]] = {"nothing": [], "tbmem": [], "DeviceStatsMonitor": []}
+        inside: dict[str, list[float]] = {name: [] for name in took}
+        for turn in range(rounds + 1):
+            for name in took:
+                seconds, spent = fit(steps, folder, name, every)
+                if turn:  # the first round warms everything up
+                    took[name].append(seconds * 1e6)
+                    inside[name].append(spent * 1e6)
+        added = {
+            name: statistics.median(each - base for each, base in zip(values, took["nothing"], strict=True))
+            for name, values in took.items()
+        }
+        within = {name: statistics.median(values) for name, values in inside.items()}
+        peer, limit = "DeviceStatsMonitor", LIMITS[every]
+        for name in ("tbmem", peer):
+            rows.append([f"{name}, every {every}", f"{added[name]:.0f}", f"{within[name]:.0f}"])
+        shares = added["tbmem"] / added[peer], within["tbmem"] / within[peer]
+        rows.append([f"share, at most {limit:.2f}", f"{shares[0]:.3f}", f"{shares[1]:.3f}"])
+    print(table(["in Lightning's fit", "µs added to a step", "µs inside the callback"], rows))
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--steps", type=int, default=1500)
+    arguments.add_argument("--rounds", type=int, default=5)
+    given = arguments.parse_args()
+    warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    print(heading("monitor_overhead.py: cost of one memory.step() outside profiler windows"))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        # console lines are made and written as everywhere, but not shown
+        handler = logging.StreamHandler(stack.enter_context(open(os.devnull, "w")))
+        logging.getLogger("tbmem").addHandler(handler)
+        stack.callback(logging.getLogger("tbmem").removeHandler, handler)
+        rows = []
+        for every in INTERVALS:
+            spent = [seconds * 1e6 for seconds in plain_loop(2 * given.steps, folder, every)]
+            rows.append([f"every {every}", f"{statistics.median(spent):.1f}", f"{statistics.mean(spent):.1f}"])
+        print(table(["plain loop, logging", "µs inside step(), median", "amortised (mean)"], rows))
+        print()
+        try:
+            compare(given.steps, given.rounds, folder)
+        except ImportError:
+            print("(lightning is not installed, so no peer: pip install -c constraints.txt --group bench)")
+
+
+if __name__ == "__main__":
+    main()
