@@ -95,13 +95,18 @@ class GrowthTest:
             if ending is not None:
                 return ending
         # blocks below the patience can only speak at single steps, when growth is steep
-        for scale in (*range(coarsest, self._finest - 1, -1), 0):
-            found = self._test(scale)
-            if found is not None and not self._is_known_cycle(found):
-                self._highest = max(self._highest, level)
-                self.current = self._joined(found)
+        for scale in range(coarsest, self._finest - 1, -1):
+            if self._has_grown(scale, level):
                 return Change.GREW
-        return None
+        return Change.GREW if self._finest and self._has_grown(0, level) else None
+
+    def _has_grown(self, scale: int, level: int) -> bool:
+        found = self._test(scale)
+        if found is None or self._is_known_cycle(found):
+            return False
+        self._highest = max(self._highest, level)
+        self.current = self._joined(found)
+        return True
 
     def _ending(self, growth: Growth, step: int, level: int) -> Change | None:
         lasted = growth.last_step - growth.first_step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -18,6 +18,10 @@ _RECORD = 1.03
 _FEW = 8
 """With fewer steps than this to compare with, a jump must be ``_FEW_PERCENT`` high."""
 _FEW_PERCENT = 25.0
+_NEARLY = 0.5
+"""Share of the smallest spike from which on median and deviation are worked out at once."""
+_ORDER_EVERY = 8
+"""Steps after which median and deviation are worked out anew; a window of 64 hardly changes in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,10 @@ class SpikeTest:
     def __init__(self, *, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
-        self._recent: deque[int] = deque()
-        self._ordered: list[int] = []
+        self._recent: deque[int] = deque(maxlen=WINDOW)
+        self._since_ordered = 0
+        self._usual: int | None = None
+        self._threshold = self._worth_a_look = math.inf
         self._record = 0
         self._pending: list[tuple[int, int]] = []
 
@@ -56,8 +62,10 @@ class SpikeTest:
         Returns:
             A jump, once it is clear whether memory came down again.
         """
-        usual = self._usual()
-        high = usual is not None and self._is_high(peak, usual)
+        if peak > self._worth_a_look:
+            self._order()
+        usual = self._usual
+        high = usual is not None and peak > self._threshold
         if usual is not None and self._pending:
             if not high:
                 jump = self._resolve(usual, lasting=False)
@@ -74,39 +82,43 @@ class SpikeTest:
 
     def close(self) -> Jump | None:
         """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
-        usual = self._usual()
+        usual = self._usual
         return self._resolve(usual, lasting=False) if self._pending and usual is not None else None
 
     def rebase(self) -> None:
         """Forget what was usual: something outside the training has changed the level."""
         self._recent.clear()
-        self._ordered.clear()
+        self._usual = None
+        self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
 
     @property
     def pending(self) -> Jump | None:
         """A jump of which it is not yet known whether it will last."""
-        usual = self._usual()
+        usual = self._usual
         return self._jump(usual, lasting=False) if self._pending and usual is not None else None
 
-    def _usual(self) -> int | None:
-        return self._ordered[len(self._ordered) // 2] if self._ordered else None
-
-    def _is_high(self, peak: int, usual: int) -> bool:
-        height = peak - usual
-        if height < self._min_spike or height < self._share * usual:
-            return False
-        if len(self._ordered) < _FEW:
-            return height >= _FEW_PERCENT / 100 * usual
-        deviations = sorted(abs(value - usual) for value in self._ordered)
-        return height > _SIGMAS * _MAD_TO_SIGMA * deviations[len(deviations) // 2]
-
     def _learn(self, peak: int) -> None:
-        if len(self._recent) == WINDOW:
-            del self._ordered[bisect_left(self._ordered, self._recent.popleft())]
         self._recent.append(peak)
-        insort(self._ordered, peak)
-        self._record = max(self._record, peak)
+        if peak > self._record:
+            self._record = peak
+        self._since_ordered += 1
+        if self._since_ordered >= _ORDER_EVERY or len(self._recent) < 2 * _FEW:
+            self._order()
+
+    def _order(self) -> None:
+        """Work out what is usual and what is high from the last steps."""
+        self._since_ordered = 0
+        ordered = sorted(self._recent)
+        usual = self._usual = ordered[len(ordered) // 2]
+        if len(ordered) < _FEW:
+            height = _FEW_PERCENT / 100 * usual
+        else:
+            deviations = sorted(abs(value - usual) for value in ordered)
+            height = _SIGMAS * _MAD_TO_SIGMA * deviations[len(deviations) // 2]
+        lowest = usual + max(self._share * usual, self._min_spike)
+        self._threshold = max(usual + height, lowest)
+        self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
     def _jump(self, usual: int, *, lasting: bool) -> Jump:
         steps = [step for step, _ in self._pending]

@@ -35,8 +35,8 @@ class SampleRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain JSON values; counters that the device does not have are left out."""
-        known = {name: getattr(self.sample, name) for name in _SAMPLE_FIELDS}
-        row = {name: value for name, value in known.items() if value is not None and value is not False}
+        known = zip(_SAMPLE_FIELDS, self.sample, strict=True)
+        row: dict[str, Any] = {name: value for name, value in known if value is not None and value is not False}
         row["first_step"] = self.first_step
         row["count"] = self.count
         if self.allocated_min is not None:
@@ -65,6 +65,14 @@ class SampleRow:
         )
 
 
+_UNKNOWN = -1
+"""Inside a builder only: no peak was seen yet."""
+
+
+def _known(peak: int) -> int | None:
+    return None if peak == _UNKNOWN else peak
+
+
 class RowBuilder:
     """Gathers samples of one device until they become one row; cheap enough for every step."""
 
@@ -78,7 +86,7 @@ class RowBuilder:
         self._first_step = 0
         self._low: int | None = None
         self._high: int | None = None
-        self._peaks: list[int | None] = [None, None, None]
+        self._peak_allocated = self._peak_reserved = self._host_peak = _UNKNOWN
         self._profiled = False
 
     def add(self, sample: MemorySample) -> None:
@@ -94,10 +102,12 @@ class RowBuilder:
                 self._low = level
             if self._high is None or level > self._high:
                 self._high = level
-        peaks = self._peaks
-        for index, peak in enumerate((sample.peak_allocated, sample.peak_reserved, sample.host_peak_rss)):
-            if peak is not None and (peaks[index] is None or peak > peaks[index]):  # type: ignore[operator]
-                peaks[index] = peak
+        if sample.peak_allocated is not None:
+            self._peak_allocated = max(self._peak_allocated, sample.peak_allocated)
+        if sample.peak_reserved is not None:
+            self._peak_reserved = max(self._peak_reserved, sample.peak_reserved)
+        if sample.host_peak_rss is not None:
+            self._host_peak = max(self._host_peak, sample.host_peak_rss)
         self._profiled |= sample.profiled
 
     def build(self) -> SampleRow | None:
@@ -105,15 +115,14 @@ class RowBuilder:
         last = self._last
         if last is None:
             return None
-        allocated, reserved, host = self._peaks
         # where reading malloc is rationed, the last reading stands for those that were left out
         counted = self._counted or last
         sample = last._replace(
             allocated=counted.allocated,
             reserved=counted.reserved,
-            peak_allocated=allocated,
-            peak_reserved=reserved,
-            host_peak_rss=host,
+            peak_allocated=_known(self._peak_allocated),
+            peak_reserved=_known(self._peak_reserved),
+            host_peak_rss=_known(self._host_peak),
             profiled=self._profiled,
         )
         row = SampleRow(

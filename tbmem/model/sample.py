@@ -56,7 +56,6 @@ class MemorySample(NamedTuple):
     @property
     def peak(self) -> int | None:
         """The step's highest level: the device's own peak, else the host's resident peak, else the level."""
-        for value in (self.peak_allocated, self.host_peak_rss, self.allocated):
-            if value is not None:
-                return value
-        return None
+        if self.peak_allocated is not None:
+            return self.peak_allocated
+        return self.allocated if self.host_peak_rss is None else self.host_peak_rss

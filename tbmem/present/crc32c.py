@@ -18,6 +18,8 @@ _ALL_ONES = 0xFFFFFFFF
 _MASK = 0xA282EAD8
 _LONGEST = 1024
 """Bytes that the table covers; longer records are taken in pieces of this length."""
+_SHORT = 16
+"""Below this a loop over bytes is faster."""
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -36,20 +38,25 @@ def crc32c(data: bytes) -> int:
 
 def _advance(register: int, piece: bytes) -> int:
     """The register after ``piece``: the register's four bytes act like a change of the first four of the data."""
-    values = np.frombuffer(piece, dtype=np.uint8)
-    if len(values) < 4:
+    if len(piece) < _SHORT:
         return _advance_slowly(register, piece)
-    mixed = values.copy()
+    mixed = np.frombuffer(piece, dtype=np.uint8).copy()
     mixed[:4] ^= np.frombuffer(register.to_bytes(4, "little"), dtype=np.uint8)
     shares = _table()[np.arange(len(mixed) - 1, -1, -1), mixed]
     return int(np.bitwise_xor.reduce(shares))
 
 
 def _advance_slowly(register: int, piece: bytes) -> int:
-    first = _table()[0]
+    first = _first_row()
     for value in piece:
-        register = int(first[(register ^ value) & 0xFF]) ^ (register >> 8)
+        register = first[(register ^ value) & 0xFF] ^ (register >> 8)
     return register
+
+
+@cache
+def _first_row() -> list[int]:
+    row: list[int] = _table()[0].tolist()
+    return row
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Records go in from the training's thread; a daemon thread hands them to files once a second."""
+"""Records go in from the training's thread; a daemon thread hands them to files and the console."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tbmem.model.monitor_log import LogRecord
-from tbmem.runtime.guard import WRITING, Guard
+from tbmem.model.monitor_log import LogRecord, RowBuilder
+from tbmem.runtime.guard import Guard
 
-INTERVAL = 1.0
-"""Seconds between two rounds: what a kill can lose at most."""
+INTERVAL = 0.1
+"""Seconds between two rounds of writing: what a kill can lose at most, and how late a console line can be."""
+CHORES_EVERY = 1.0
+"""Seconds between two rounds of dear readings."""
 _SHARE_OF_TIME = 0.01
-"""Share of the time that a round may take; a slower one makes the pause longer."""
+"""Share of the time that dear readings may take; slow ones make the pause longer."""
 _JOIN_SECONDS = 10.0
 """How long the end of a run waits for a disk that does not answer."""
 _QUEUE = 100_000
 """Records that wait at most; the oldest are dropped if a disk hangs that long."""
 
 
+Pending = LogRecord | RowBuilder
+"""What can be left: a record, or samples that are yet to be made one."""
+
+
 class Sink(Protocol):
     """Somewhere that records go to."""
+
+    part: str
+    """What the guard calls it; sinks of the same name are switched off together."""
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Take records in; may raise OSError."""
@@ -53,7 +62,8 @@ class Background:
         self._chores = list(chores)
         self._guard = guard
         self._interval = interval
-        self._queue: deque[LogRecord] = deque(maxlen=_QUEUE)
+        self._chores_due = 0.0
+        self._queue: deque[Pending] = deque(maxlen=_QUEUE)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
         self._pid = os.getpid()
@@ -62,7 +72,7 @@ class Background:
         """Begin the rounds."""
         self._thread.start()
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: Pending) -> None:
         """Leave a record for the next round; costs a fraction of a microsecond."""
         self._queue.append(record)
 
@@ -74,23 +84,27 @@ class Background:
         self._thread.join(_JOIN_SECONDS)
 
     def _work(self) -> None:
-        pause = self._interval
-        while not self._stopping.wait(pause):
-            began = time.perf_counter()
-            self._round()
-            pause = max(self._interval, (time.perf_counter() - began) / _SHARE_OF_TIME)
+        while not self._stopping.wait(self._interval):
+            self._do_chores()
+            self._write()
         self._write()
         for sink in self._sinks:
             self._guard.run(f"closing {type(sink).__name__}", sink.close)
 
-    def _round(self) -> None:
+    def _do_chores(self) -> None:
+        began = time.monotonic()
+        if began < self._chores_due:
+            return
         for number, chore in enumerate(self._chores):
             self._guard.run(f"background reading {number + 1}", chore)
-        self._write()
+        took = time.monotonic() - began
+        self._chores_due = began + max(CHORES_EVERY, took / _SHARE_OF_TIME)
 
     def _write(self) -> None:
         queue = self._queue
-        records = [queue.popleft() for _ in range(len(queue))]
+        left = [queue.popleft() for _ in range(len(queue))]
+        built = [each.build() if isinstance(each, RowBuilder) else each for each in left]
+        records = [record for record in built if record is not None]
         if records:
             for sink in self._sinks:
-                self._guard.run(WRITING, sink.write, records)
+                self._guard.run(sink.part, sink.write, records)

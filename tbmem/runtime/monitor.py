@@ -23,12 +23,12 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
-from tbmem.present.console import console_handler, finding_level, finding_line, get_logger, memory_line
+from tbmem.present.console import console_handler, finding_level, finding_line, get_logger
 from tbmem.runtime.background import Background, Sink
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.sinks import LogSink, ScalarSink
+from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tbmem.sources.counters import Counters
 from tbmem.sources.host import HostMemory
 
@@ -251,7 +251,7 @@ class MemoryMonitor:
         found = self._judge_pending()
         if due or now - self._row_began >= _ROW_SECONDS:
             self._row_began = now
-            self._close_rows(show=due and self._console)
+            self._close_rows()
         for finding in found:
             self.report(finding)
         return found
@@ -269,14 +269,11 @@ class MemoryMonitor:
                 found.extend(watched.detector.update(sample))
         return found
 
-    def _close_rows(self, *, show: bool) -> None:
+    def _close_rows(self) -> None:
+        assert self._background is not None
         for watched in self._devices.values():
-            row = watched.row.build()
-            if row is None:
-                continue
-            self.log(row)
-            if show:
-                get_logger().info("step %d · %s", self._step, memory_line(row.sample))
+            self._background.put(watched.row)
+            watched.row = RowBuilder()
 
     def _finish(self) -> None:
         for finding in self._judge_pending():
@@ -285,13 +282,15 @@ class MemoryMonitor:
             if watched.detector is not None:
                 for finding in watched.detector.close():
                     self.report(finding)
-        self._close_rows(show=False)
+        self._close_rows()
 
     def _open_sinks(self) -> list[Sink]:
         folder = self._folder
-        if not isinstance(folder, RunFolder):
-            return []
         sinks: list[Sink | None] = []
+        if self._console:
+            sinks.append(LineSink(self.config.log_every_n_steps))
+        if not isinstance(folder, RunFolder):
+            return [sink for sink in sinks if sink is not None]
         if self.config.log:
             sinks.append(self._guard.run(WRITING, LogSink, folder.monitor_log))
         if self.config.scalars:

@@ -1,4 +1,4 @@
-"""Records go in; lines of monitor.jsonl and points of TensorBoard scalars come out."""
+"""Records go in; console lines, lines of monitor.jsonl and points of TensorBoard scalars come out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
+from tbmem.present.console import get_logger, memory_line
 from tbmem.present.scalars import ScalarWriter
+from tbmem.runtime.guard import WRITING
+
+
+class LineSink:
+    """Shows a memory line for every row that ends on a multiple of the logging interval.
+
+    Args:
+        every: Steps between two lines.
+    """
+
+    part = "console lines"
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Log the lines that are due."""
+        for record in records:
+            if isinstance(record, SampleRow) and record.sample.step % self._every == 0:
+                get_logger().info("step %d · %s", record.sample.step, memory_line(record.sample))
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class LogSink:
@@ -18,6 +42,8 @@ class LogSink:
     Raises:
         OSError: The file cannot be opened.
     """
+
+    part = WRITING
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
@@ -52,6 +78,8 @@ class ScalarSink:
     Raises:
         OSError: The event file cannot be created.
     """
+
+    part = WRITING
 
     def __init__(self, folder: Path) -> None:
         self._writer = ScalarWriter(folder)

@@ -79,7 +79,7 @@ class Counters:
             self._watch(self._find_devices())
         now = time.time()
         host = self._host
-        rss, peak_rss = host.read()
+        rss, peak_rss = host.read(now)
         available, workers = host.available, host.workers_rss
         if thorough:
             self._read_usage(self._devices)
@@ -101,7 +101,7 @@ class Counters:
 
     def discard_peaks(self) -> None:
         """Forget the peaks since the last sample: they were tbmem's own doing, not the training's."""
-        self._host.read()
+        self._host.peak_rss()
         for device in self._devices.values():
             device.read()
 

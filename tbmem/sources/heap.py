@@ -87,7 +87,8 @@ class MallocHeap:
 def _find_mallinfo2() -> Callable[[], _Mallinfo2] | None:
     """The function, if it exists and really counts what malloc hands out (a preloaded malloc may not)."""
     try:
-        libc = ctypes.CDLL(None)
+        # PyDLL keeps the interpreter's lock: to give it away and wait for it again would cost more than the call
+        libc = ctypes.PyDLL(None)
         mallinfo2, malloc, free = libc.mallinfo2, libc.malloc, libc.free
     except (OSError, AttributeError, TypeError):
         return None

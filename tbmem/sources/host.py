@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable
 
@@ -20,6 +21,8 @@ from tbmem.sources.peaks import SharedPeak
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"
 """Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_RSS_SECONDS = 0.01
+_PEAK_SECONDS = 0.001
 _FLOOR_MARGIN = 4 << 20
 
 
@@ -36,6 +39,9 @@ class HostMemory:
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
         self._process = psutil.Process()
         self._watch_workers = workers
+        self._rss, self._rss_read_at = 0, -math.inf
+        self._last_peak: int | None = None
+        self._peak_read_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
@@ -52,22 +58,28 @@ class HostMemory:
             return int(self._process.memory_info().rss)
         return int(os.pread(self._statm, 128, 0).split()[1]) * _PAGE
 
-    def read(self) -> tuple[int, int | None]:
+    def read(self, now: float) -> tuple[int, int | None]:
         """Resident memory now, and its largest since the last reading.
+
+        Args:
+            now: Unix time in seconds. In a loop of very short steps the resident size is read every 10 ms and
+                the peak every ms: the kernel keeps it meanwhile, so none is lost.
 
         Returns:
             Both in bytes; ``None`` for the peak where the kernel does not tell.
         """
-        rss = self.rss()
-        if self._peak is None:
-            return rss, None
-        peak = self._peak.take(self, (self._read_peak(),))[0]
-        # the kernel keeps the two apart, and the peak may lag by some pages
-        return rss, max(peak, rss)
+        if not 0 <= now - self._rss_read_at < _RSS_SECONDS:
+            self._rss, self._rss_read_at = self.rss(), now
+        if self._peak is not None and not 0 <= now - self._peak_read_at < _PEAK_SECONDS:
+            self._peak_read_at = now
+            # the kernel keeps the two apart, and the peak may lag by some pages
+            self._last_peak = max(self._peak.take(self, (self._read_peak(),))[0], self._rss)
+        return self._rss, self._last_peak
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
-        return self.read()[1]
+        self._rss_read_at = self._peak_read_at = -math.inf
+        return self.read(0.0)[1]
 
     def refresh(self) -> None:
         """Read what costs milliseconds: total and free memory, and the resident memory of all children."""

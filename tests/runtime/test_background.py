@@ -17,6 +17,8 @@ from tbmem.runtime.guard import Guard
 class ListSink:
     """Keeps records, and can be told to fail or to hang."""
 
+    part = "writing"
+
     def __init__(self, error: OSError | None = None, gate: threading.Event | None = None) -> None:
         self.records: list[LogRecord] = []
         self.closed = False

@@ -15,7 +15,7 @@ from tests.sources.fakes import MIB
 
 @pytest.fixture
 def libc() -> Any:
-    library = ctypes.CDLL(None)
+    library = ctypes.PyDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
     return library
@@ -164,7 +164,7 @@ def preloaded(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         malloc=_Function(4096),
         free=_Function(None),
     )
-    monkeypatch.setattr(heap.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(heap.ctypes, "PyDLL", lambda name: library)
     return library
 
 
