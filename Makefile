@@ -26,7 +26,8 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/profiler_overhead.py
 	$(BIN)/python benchmarks/detector_corpus.py
 
-screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium
+screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium and chromium-driver
+	$(BIN)/pip install --quiet -c constraints.txt --group docs
 	$(BIN)/python docs/make_screenshots.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt

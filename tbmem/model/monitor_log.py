@@ -74,14 +74,18 @@ def _known(peak: int) -> int | None:
 
 
 class RowBuilder:
-    """Gathers samples of one device until they become one row; cheap enough for every step."""
+    """Gathers samples of one device until they become one row; cheap enough for every step.
 
-    def __init__(self) -> None:
+    Args:
+        before: The builder of the row before, whose level stands in where reading malloc is rationed.
+    """
+
+    def __init__(self, before: RowBuilder | None = None) -> None:
+        self._counted = before._counted if before is not None else None
         self._clear()
 
     def _clear(self) -> None:
         self._last: MemorySample | None = None
-        self._counted: MemorySample | None = None
         self._count = 0
         self._first_step = 0
         self._low: int | None = None

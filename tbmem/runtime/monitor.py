@@ -273,7 +273,7 @@ class MemoryMonitor:
         assert self._background is not None
         for watched in self._devices.values():
             self._background.put(watched.row)
-            watched.row = RowBuilder()
+            watched.row = RowBuilder(watched.row)
 
     def _finish(self) -> None:
         for finding in self._judge_pending():
