@@ -59,6 +59,7 @@ class Detector:
         self._fullest: Finding | None = None
         self._interrupted = False
         self._free_heap = 0
+        self._has_peaks = False
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
         """Take in the next sample of the device.
@@ -69,6 +70,7 @@ class Detector:
         Returns:
             What has just become clear, usually nothing.
         """
+        self._has_peaks |= sample.host_peak_rss is not None
         findings = self._judge(sample)
         if sample.reserved is not None and sample.allocated is not None:
             self._free_heap = sample.reserved - sample.allocated
@@ -147,10 +149,12 @@ class Detector:
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
         call the first a change of level.
         """
-        peak = sample.peak
-        if peak is None or sample.device != "cpu" or sample.host_peak_rss is None:
-            return peak
-        return max(peak - self._free_heap, 0)
+        if sample.device != "cpu":
+            return sample.peak
+        if sample.host_peak_rss is not None:
+            return max(sample.host_peak_rss - self._free_heap, 0)
+        # steps shorter than the peak's readings have none of their own; where there never is one, the level serves
+        return None if self._has_peaks else sample.allocated
 
     def _judge_capacity(self, sample: MemorySample, findings: list[Finding]) -> None:
         percent = used_percent(sample)

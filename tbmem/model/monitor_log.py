@@ -81,7 +81,7 @@ class RowBuilder:
     """
 
     def __init__(self, before: RowBuilder | None = None) -> None:
-        self._counted = before._counted if before is not None else None
+        self._counted: MemorySample | None = before._counted if before is not None else None
         self._clear()
 
     def _clear(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable
 
@@ -53,6 +54,7 @@ class MallocHeap:
         self._mallinfo2 = mallinfo2
         self._clock = clock
         self._not_before = 0.0
+        self._last_cost = math.inf
 
     @classmethod
     def of_this_process(cls) -> MallocHeap:
@@ -78,8 +80,10 @@ class MallocHeap:
             return None
         info = self._mallinfo2()
         cost = self._clock() - began
-        if cost > _FREE_OF_CHARGE:
-            self._not_before = began + cost / _SHARE_OF_TIME
+        # one slow reading may be the machine's doing, two in a row are the heap's
+        lower, self._last_cost = min(cost, self._last_cost), cost
+        if lower > _FREE_OF_CHARGE:
+            self._not_before = began + lower / _SHARE_OF_TIME
         mapped = info.hblkhd
         return info.uordblks + mapped, info.arena + mapped
 

@@ -40,7 +40,6 @@ class HostMemory:
         self._process = psutil.Process()
         self._watch_workers = workers
         self._rss, self._rss_read_at = 0, -math.inf
-        self._last_peak: int | None = None
         self._peak_read_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
@@ -66,15 +65,21 @@ class HostMemory:
                 the peak every ms: the kernel keeps it meanwhile, so none is lost.
 
         Returns:
-            Both in bytes; ``None`` for the peak where the kernel does not tell.
+            Both in bytes; ``None`` for the peak where the kernel does not tell, or it is not due yet.
         """
-        if not 0 <= now - self._rss_read_at < _RSS_SECONDS:
+        fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
+        if fresh:
             self._rss, self._rss_read_at = self.rss(), now
-        if self._peak is not None and not 0 <= now - self._peak_read_at < _PEAK_SECONDS:
-            self._peak_read_at = now
+        if self._peak is None or 0 <= now - self._peak_read_at < _PEAK_SECONDS:
+            return self._rss, None
+        self._peak_read_at = now
+        peak = self._peak.take(self, (self._read_peak(),))[0]
+        if fresh:
             # the kernel keeps the two apart, and the peak may lag by some pages
-            self._last_peak = max(self._peak.take(self, (self._read_peak(),))[0], self._rss)
-        return self._rss, self._last_peak
+            peak = max(peak, self._rss)
+        else:
+            self._rss = min(self._rss, peak)
+        return self._rss, peak
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
