@@ -61,6 +61,9 @@ class LanguageModel(nn.Module):
         self.norm = nn.LayerNorm(size.width)
         self.head = nn.Linear(size.width, VOCABULARY, bias=False)
         self.head.weight = self.tokens.weight
+        # small, as in GPT-2: the tied embeddings are the output's weights too
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Tokens of shape ``(sequences, length)`` to scores of shape ``(sequences, length, 256)``."""

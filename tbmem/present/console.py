@@ -145,4 +145,5 @@ def make_handler(console: Console | None = None) -> logging.Handler:
         show_level=False,
         log_time_format="%H:%M:%S",
         omit_repeated_times=False,
+        keywords=[kind.value.replace("_", " ").upper() for kind in FindingKind],
     )
