@@ -61,7 +61,7 @@ def used_percent(sample: MemorySample) -> float | None:
         if sample.host_available is None:
             return None
         return 100.0 * (total - sample.host_available) / total
-    used = max(sample.peak or 0, sample.device_used or 0)
+    used = max(sample.peak or 0, sample.allocated or 0, sample.device_used or 0)
     return 100.0 * used / total
 
 

@@ -193,9 +193,13 @@ def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, 
     for name in sorted(variables):
         if name in keys:
             yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
-        elif name.startswith(sections):
+        elif name.startswith(sections) or (name.startswith(ENVIRONMENT_PREFIX) and _is_typo(name, keys)):
             hint = _did_you_mean(name, keys)
             raise _refusal(name, f"no such setting{hint}; unset it or run 'tbmem config' for all keys")
+
+
+def _is_typo(name: str, known: Iterable[str]) -> bool:
+    return bool(get_close_matches(name, list(known), n=1, cutoff=0.9))
 
 
 def _layer_of_assignment(origin: str, text: str) -> DictConfig:

@@ -55,7 +55,7 @@ class MemorySample(NamedTuple):
 
     @property
     def peak(self) -> int | None:
-        """The step's highest level: the device's own peak, else the host's resident peak, else the level."""
+        """The step's highest level: the device's own peak, for the CPU the host's; ``None`` if nobody tells."""
         if self.peak_allocated is not None:
             return self.peak_allocated
-        return self.allocated if self.host_peak_rss is None else self.host_peak_rss
+        return self.host_peak_rss if self.device == "cpu" else None

@@ -65,6 +65,8 @@ class RunSummary:
     address_books: tuple[str, ...]
     monitor_log: str | None
     profiler: ProfilerCost | None
+    scalars: bool = False
+    """Whether TensorBoard scalars were written."""
     problems: tuple[str, ...] = ()
     """Parts that were switched off, and why."""
     exception: str | None = None

@@ -57,7 +57,7 @@ def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tu
     Yields:
         Tag and value for each counter that the device has.
     """
-    prefix = f"{TAG_PREFIX}/{sample.device.replace(':', '_')}" if several else TAG_PREFIX
+    prefix = f"{TAG_PREFIX}/{sample.device}" if several else TAG_PREFIX
     for name in GIB_TAGS:
         value = getattr(sample, name)
         if value is not None:
@@ -90,7 +90,7 @@ class ScalarWriter:
         self._summary: Any = Summary
         unique = f"{os.getpid()}.{next(_NUMBER)}"
         self.path = Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{unique}"
-        self._file = open(self.path, "xb")  # noqa: SIM115  (open as long as the run)
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  (open as long as the run)
         source = SourceMetadata(writer="tbmem.present.scalars")
         self._put(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from tbmem.model.finding import Finding
@@ -42,12 +43,10 @@ def summary_lines(summary: RunSummary) -> list[str]:
     if summary.profiler is not None:
         lines.append(_cost_line(summary.profiler))
     lines += [f"problem: {problem}" for problem in summary.problems]
-    written = [*summary.traces, *summary.snapshots, *summary.address_books]
-    if summary.monitor_log is not None:
-        written.append(summary.monitor_log)
+    written = _written(summary)
     if written:
-        lines.append(f"wrote {_written(summary)} to {summary.folder}")
-        lines.append(f"look:  tensorboard --logdir {summary.logdir}")
+        lines.append(f"wrote {written} to {summary.folder}")
+        lines.append(f"look:  tensorboard --logdir {shlex.quote(summary.logdir)}")
     return lines
 
 
@@ -65,7 +64,7 @@ def _verdict_line(verdict: Finding) -> str:
 
 def _peak_line(peak: Peak) -> str:
     share = f" ({100 * peak.bytes / peak.total:.0f} % of {format_bytes(peak.total)})" if peak.total else ""
-    word = "resident peak" if peak.counter.startswith("host") else "peak"
+    word = {"host_peak_rss": "resident peak", "allocated": "highest level"}.get(peak.counter, "peak")
     return f"{word} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
 
 
@@ -88,7 +87,8 @@ def _written(summary: RunSummary) -> str:
         "address book": len(summary.address_books),
     }
     parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
-    return ", ".join([*parts, *(["the live log and scalars"] if summary.monitor_log else [])])
+    live = [word for word, there in (("live log", summary.monitor_log), ("scalars", summary.scalars)) if there]
+    return ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
 
 
 def _peak_view(peak: Peak) -> dict[str, Any]:

@@ -116,12 +116,13 @@ class AddressRecorder:
             if model is not None:
                 self._notes.extend(model_notes(model))
                 self._notes.extend(gradient_notes(model.named_parameters()))
+        noted = {(note.device, note.address) for note in self._notes if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            if not self._models:
-                self._notes.extend(self._unnamed_parameters(optimizer))
+            own = self._parameter_notes(optimizer)
+            self._notes.extend(note for note in own if (note.device, note.address) not in noted)
             self._notes.extend(self._optimizer_notes(optimizer))
 
-    def _unnamed_parameters(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
+    def _parameter_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
         for name, parameter in optimizer_parameters(optimizer, self._parameter_names):
             yield from tensor_notes(parameter, Category.PARAMETER, name)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from tbmem.model.monitor_log import LogRecord, RowBuilder
 from tbmem.runtime.guard import Guard
 
 INTERVAL = 0.1
-"""Seconds between two rounds of writing: what a kill can lose at most, and how late a console line can be."""
+"""Seconds between two rounds of writing: how late a console line can be. A kill loses this and the open row."""
 CHORES_EVERY = 1.0
 """Seconds between two rounds of dear readings."""
 _SHARE_OF_TIME = 0.01
@@ -45,7 +46,7 @@ class Background:
     """Keeps slow things out of the training's way: files, and readings that cost milliseconds.
 
     Args:
-        sinks: Where records go. If one fails all are switched off, with one line in the log.
+        sinks: Where records go. If one fails, all of the same part are switched off, with one line in the log.
         chores: Called once a round.
         guard: Where errors go.
         interval: Seconds between two rounds.
@@ -76,6 +77,10 @@ class Background:
         """Leave a record for the next round; costs a fraction of a microsecond."""
         self._queue.append(record)
 
+    def put_all(self, records: Iterable[Pending]) -> None:
+        """Leave records that belong to one step, so that they are handed on together."""
+        self._queue.extend(records)
+
     def stop(self) -> None:
         """Write what is left and end the thread; waits a few seconds at most."""
         if os.getpid() != self._pid or self._stopping.is_set() or self._thread.ident is None:
@@ -89,7 +94,9 @@ class Background:
             self._write()
         self._write()
         for sink in self._sinks:
-            self._guard.run(f"closing {type(sink).__name__}", sink.close)
+            with contextlib.suppress(OSError):
+                # what it could not write has been said already
+                sink.close()
 
     def _do_chores(self) -> None:
         began = time.monotonic()

@@ -112,11 +112,19 @@ class MemoryCallback:
             return
         self._rank = find_rank()
         if not self.config.run.includes(self._rank.rank):
+            if self._rank.world_size == 1:
+                get_logger().warning(
+                    "run.ranks=%s leaves out the only rank of this run, 0: nothing is watched", self.config.run.ranks
+                )
             return
-        with ExitStack() as undo:
-            undo.callback(self._let_go)
+        if not any(part.enabled for part in (self.config.monitor, self.config.profiling, self.config.snapshot)):
+            return
+        try:
             self._open()
-            undo.pop_all()
+        except BaseException:
+            self._let_go()
+            self.monitor = self.profiler = None
+            raise
         self._began = time.perf_counter()
         atexit.register(self.stop)
 
@@ -251,6 +259,7 @@ class MemoryCallback:
             snapshots=tuple(map(str, files.snapshots)) if files else (),
             address_books=tuple(map(str, files.address_books)) if files else (),
             monitor_log=str(monitor.log_path) if monitor and monitor.log_path else None,
+            scalars=bool(monitor and monitor.config.scalars),
             profiler=profiler.cost() if profiler else None,
             problems=tuple(self._guard.problems),
             exception=type(error).__name__ if error is not None else None,

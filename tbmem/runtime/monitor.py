@@ -18,7 +18,7 @@ import torch
 from tbmem.analysis.patterns import Detector, Limits
 from tbmem.config.load import override_section
 from tbmem.config.schema import MonitorConfig, PatternsConfig
-from tbmem.errors import UsageError
+from tbmem.errors import TbmemError, UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
 from tbmem.model.sample import MemorySample
@@ -30,6 +30,7 @@ from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tbmem.sources.counters import Counters
+from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
 
 PART = "monitor"
@@ -51,7 +52,7 @@ class _Watched:
         self._highest = -1
 
     def note_peak(self, sample: MemorySample) -> None:
-        reached = sample.peak
+        reached = sample.allocated if sample.peak is None else sample.peak
         if reached is None or reached <= self._highest:
             return
         self._highest = reached
@@ -65,10 +66,9 @@ class _Watched:
 
 
 def _peak_counter(sample: MemorySample) -> str:
-    for name in ("peak_allocated", "host_peak_rss"):
-        if getattr(sample, name) is not None:
-            return name
-    return "allocated"
+    if sample.peak_allocated is not None:
+        return "peak_allocated"
+    return "allocated" if sample.peak is None else "host_peak_rss"
 
 
 class MemoryMonitor:
@@ -110,8 +110,8 @@ class MemoryMonitor:
         patterns = patterns or PatternsConfig()
         self._limits = limits_of(patterns) if patterns.enabled else None
         self._folder = folder
-        self._rank = rank or find_rank()
-        self._console = self._rank.rank == 0 if console is None else console
+        self._rank = rank
+        self._console = console
         self._guard = guard or Guard()
         self._counters = counters
         self._about = about or {}
@@ -147,25 +147,41 @@ class MemoryMonitor:
         """
         if self._pid is not None:
             raise UsageError("this MemoryMonitor was started before: make a new one for each run")
-        with ExitStack() as undo:
-            undo.callback(self._let_go)
-            self._open()
-            undo.pop_all()
+        if not self.config.enabled:
+            self._pid, self._ended = os.getpid(), True
+            return
+        self._rank = self._rank or find_rank()
+        try:
+            with ExitStack() as undo:
+                undo.callback(self._let_go)
+                self._open(self._rank)
+                undo.pop_all()
+        except TbmemError:
+            raise
+        except Exception as error:
+            self._guard.fail(PART, error)
+            self._ended = True
         self._pid = os.getpid()
 
-    def _open(self) -> None:
+    def _open(self, rank: Rank) -> None:
+        if self._console is None:
+            self._console = rank.rank == 0
         if self._console:
             self._resources.enter_context(console_handler())
         if self._folder is not None and not isinstance(self._folder, RunFolder):
-            self._folder = RunFolder(self._folder, self._rank.rank)
+            # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
+            self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         reset = self.config.peaks == "step"
         if self._counters is None:
             host = HostMemory(reset_peaks=reset, workers=self.config.workers)
-            self._counters = Counters(self.config.devices, host, rank=self._rank.rank, reset_peaks=reset)
+            self._counters = Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset)
         self._background = Background(self._open_sinks(), [self._counters.refresh], self._guard)
-        self._background.put(self._header())
+        self._background.put(self._header(rank))
         self._background.start()
-        self._row_began = time.time()
+        self._row_began = time.monotonic()
+        for note in self._counters.notes():
+            if self._console:
+                get_logger().info("%s", note)
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """A training step has ended.
@@ -244,7 +260,7 @@ class MemoryMonitor:
         due = step % self.config.log_every_n_steps == 0
         samples = self._counters.sample(step, thorough=due, profiled=profiled)
         self._pending.extend(samples)
-        now = samples[0].time if samples else 0.0
+        now = time.monotonic()
         if not due and now - self._judged_at < _BATCH_SECONDS:
             return ()
         self._judged_at = now
@@ -262,6 +278,8 @@ class MemoryMonitor:
         for sample in pending:
             watched = self._devices.get(sample.device)
             if watched is None:
+                # the CPU stood in until the accelerator was found
+                self._devices.pop(CPU, None)
                 watched = self._devices[sample.device] = _Watched(self._limits)
             watched.note_peak(sample)
             watched.row.add(sample)
@@ -271,8 +289,8 @@ class MemoryMonitor:
 
     def _close_rows(self) -> None:
         assert self._background is not None
+        self._background.put_all([watched.row for watched in self._devices.values()])
         for watched in self._devices.values():
-            self._background.put(watched.row)
             watched.row = RowBuilder(watched.row)
 
     def _finish(self) -> None:
@@ -297,13 +315,13 @@ class MemoryMonitor:
             sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
         return [sink for sink in sinks if sink is not None]
 
-    def _header(self) -> dict[str, Any]:
+    def _header(self, rank: Rank) -> dict[str, Any]:
         return {
             "type": "header",
             "schema": SCHEMA_VERSION,
             "started": time.time(),
-            "rank": self._rank.rank,
-            "world_size": self._rank.world_size,
+            "rank": rank.rank,
+            "world_size": rank.world_size,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "python": platform.python_version(),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
-_CPU_ALLOCATOR = "DefaultCPUAllocator"
-"""How torch names its CPU allocator in the RuntimeError that it raises when malloc refuses."""
+_SIGNS = ("DefaultCPUAllocator", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What a plain RuntimeError says when malloc, the driver or cuBLAS had nothing left."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that a device or the host had no memory left."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error)
+    if isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS):
+        return True
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,12 +19,13 @@ from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.summary import ProfilerCost
-from tbmem.present.console import get_logger
+from tbmem.present.console import console_handler, finding_line, get_logger
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.ledger import WindowLedger, short_run_finding
 from tbmem.runtime.oom import is_out_of_memory
+from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
 from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
@@ -78,13 +80,17 @@ class MemoryProfiler:
         self._history: MemoryHistory | None = None
         self._window: Window | None = None
         self._step = 0
+        self._resources = ExitStack()
         self._pid: int | None = None
         self._ended = False
         self._is_done = False
+        self._said_off = False
         self._step_began = 0.0
 
     def __enter__(self) -> MemoryProfiler:
         self.start()
+        if self._level == logging.INFO:
+            self._resources.enter_context(console_handler())
         return self
 
     def __exit__(
@@ -94,6 +100,10 @@ class MemoryProfiler:
         traceback: TracebackType | None,
     ) -> None:
         self.stop(error)
+        finding = self.short_run()
+        if finding is not None:
+            get_logger().warning("%s", finding_line(finding))
+        self._resources.close()
 
     @property
     def state(self) -> ScheduleState:
@@ -123,8 +133,11 @@ class MemoryProfiler:
         """
         if self._pid is not None:
             raise UsageError("this MemoryProfiler was started before: make a new one for each run")
+        if not self.config.enabled and not self._snapshot.enabled and not isinstance(self._folder, RunFolder):
+            self._pid, self._ended = os.getpid(), True
+            return
         if not isinstance(self._folder, RunFolder):
-            self._folder = RunFolder(self._folder)
+            self._folder = RunFolder(self._folder, find_rank().rank)
         self._pid = os.getpid()
         self._step = 1
         self._guard.run(PART, self._open)
@@ -155,8 +168,13 @@ class MemoryProfiler:
         if not self._is_running:
             return
         self._ended = True
-        self._guard.run(PART, self._close, error)
-        self._abandon()
+        try:
+            if error is not None and is_out_of_memory(error):
+                self._guard.run("out-of-memory snapshot", self._write_oom_snapshot)
+            self._guard.run(PART, self._close, error)
+        finally:
+            # whatever interrupts the writing: nothing stays on
+            self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
         """Write the allocator's state now, with the history if one is being recorded.
@@ -233,7 +251,7 @@ class MemoryProfiler:
         """Do what the schedule says for the step that begins."""
         point = schedule_at(self._step, self.config)
         busy = False
-        if point.first:
+        if point.first and point.window:
             busy = self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step)
@@ -242,12 +260,15 @@ class MemoryProfiler:
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
         self._is_done = stopped and measured and not self._waits_for_history
-        if point.state is ScheduleState.STOPPED:
+        if stopped and not self._said_off:
+            self._said_off = True
+            self._say("profiler · off from step %d on", self._step)
             self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
-        get_logger().debug("profiler: step %d: %s", self._step, state.value)
+        if state is ScheduleState.WAIT:
+            self._say("profiler · %s wait", _steps(self._step, self._step + self.config.wait - 1))
         if state is ScheduleState.WARMUP:
             return self._prepare_window(window)
         if state is ScheduleState.ACTIVE:
@@ -324,13 +345,8 @@ class MemoryProfiler:
             format_bytes(window.cost.bytes_written),
             window.cost.writing,
         )
-        if not files.history_is_whole:
-            get_logger().warning(
-                "snapshot: the history of window %d is not whole: more than snapshot.max_entries=%d events,"
-                " the first ones are lost; raise it or lower profiling.active",
-                window.number,
-                self._snapshot.max_entries,
-            )
+        if not files.history_is_whole and files.snapshot is not None:
+            self._warn_of_overflow(files.snapshot.name)
 
     def _say(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
@@ -346,15 +362,22 @@ class MemoryProfiler:
             )
             return None
         path = self._folder.snapshot(label)
-        history.write(path)
+        is_whole = history.write(path)
         self.ledger.snapshots.append(path)
         get_logger().info("snapshot written: %s", path.name)
+        if not is_whole:
+            self._warn_of_overflow(path.name)
         return path
 
+    def _warn_of_overflow(self, name: str) -> None:
+        get_logger().warning(
+            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are"
+            " lost; raise it or record fewer steps",
+            name,
+            self._snapshot.max_entries,
+        )
+
     def _close(self, error: BaseException | None) -> None:
-        wanted = error is not None and is_out_of_memory(error) and self._snapshot.on_oom
-        if wanted and self._history is not None:
-            self._write_snapshot("oom")
         window = self._window
         if window is None or not window.is_recording:
             return
@@ -363,8 +386,14 @@ class MemoryProfiler:
         if window.steps:
             self._finish_window(complete=False)
 
+    def _write_oom_snapshot(self) -> None:
+        self._find_history()
+        if self._snapshot.on_oom and self._history is not None:
+            self._write_snapshot("oom")
+
     def _abandon(self) -> None:
         """Switch everything off, whatever state it is in."""
+        self._is_done = True
         window, self._window = self._window, None
         if window is not None:
             self._guard.run("profiler (switching off)", window.discard)

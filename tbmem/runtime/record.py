@@ -59,32 +59,43 @@ def record(
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), find_rank())
     guard, recording = Guard(), Recording()
     history = MemoryHistory.of_this_process(max_entries)
+    addresses = AddressRecorder()
+    addresses.watch(model, *([optimizer] if optimizer is not None else []))
     with console_handler():
         if history is not None:
-            with _history(history, folder, guard, recording):
+            with _history(history, folder, addresses, guard, recording):
                 yield recording
         elif profiler_is_busy():
             get_logger().warning("record %r: another torch profiler is running, so nothing is recorded", name)
             yield recording
         else:
-            addresses = AddressRecorder()
-            addresses.watch(model, *([optimizer] if optimizer is not None else []))
             with _trace(folder, addresses, guard, recording):
                 yield recording
 
 
 @contextmanager
-def _history(history: MemoryHistory, folder: RunFolder, guard: Guard, recording: Recording) -> Iterator[None]:
+def _history(
+    history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
+) -> Iterator[None]:
     guard.run(PART, history.start)
+    guard.run(PART, addresses.begin)
     try:
         yield
     finally:
-        path = folder.snapshot(1)
-        if guard.run(PART, history.write, path) is False:
-            get_logger().warning("record: the ring buffer overflowed, the first events are lost; raise max_entries")
-        if path.exists():
-            recording.files.append(path)
-        guard.run("record (switching off)", history.stop)
+        try:
+            path = folder.snapshot(1)
+            if guard.run(PART, history.write, path) is False:
+                get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
+            if path.exists():
+                recording.files.append(path)
+            book = guard.run(PART, addresses.end, {"snapshot": path.name})
+            if book is not None:
+                place = folder.address_book(path)
+                guard.run(PART, book.save, place)
+                recording.files.append(place)
+        finally:
+            guard.run("record (switching off)", addresses.close)
+            guard.run("record (switching off)", history.stop)
 
 
 @contextmanager
@@ -94,11 +105,13 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
     try:
         yield
     finally:
-        if window.is_recording:
-            files = guard.run(PART, window.finish, complete=True)
-            recording.files += files.all() if files is not None else []
-        guard.run("record (switching off)", window.discard)
-        guard.run("record (switching off)", addresses.close)
+        try:
+            if window.is_recording:
+                files = guard.run(PART, window.finish, complete=True)
+                recording.files += files.all() if files is not None else []
+        finally:
+            guard.run("record (switching off)", window.discard)
+            guard.run("record (switching off)", addresses.close)
 
 
 def _begin(window: Window, addresses: AddressRecorder) -> None:

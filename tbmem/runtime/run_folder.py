@@ -7,6 +7,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,8 @@ from tbmem.runtime.ranks import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
 """Variables that hold the same word on every rank of a job and another one for every job."""
+_RUNS_OF_THIS_JOB = count(1)
+"""Runs that this process has named; the same on every rank that runs the same program."""
 _NO_JOB = ("", "none")
 """What torchrun sets where it was given no id."""
 
@@ -90,12 +93,20 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
 def _name(logdir: Path, rank: Rank) -> str:
     """A name that all ranks of a job agree on without asking each other."""
     if rank.world_size > 1:
-        return job_name(os.environ)
-    name = _stamp(time.time())
-    taken = 1
-    while (logdir / (name if taken == 1 else f"{name}-{taken}")).exists():
-        taken += 1
-    return name if taken == 1 else f"{name}-{taken}"
+        number = next(_RUNS_OF_THIS_JOB)
+        return job_name(os.environ) + (f"-{number}" if number > 1 else "")
+    stamp = _stamp(time.time())
+    for number in count(1):
+        name = f"{stamp}-{number}" if number > 1 else stamp
+        try:
+            # made here and now: two runs that start in the same second must not share it
+            (logdir / name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            break  # RunFolder says what is wrong
+        return name
+    return stamp
 
 
 def job_name(environment: Mapping[str, str]) -> str:
@@ -107,7 +118,8 @@ def job_name(environment: Mapping[str, str]) -> str:
     Args:
         environment: Variables of the launcher or the scheduler.
     """
-    on_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
+    local = environment.get("LOCAL_WORLD_SIZE")
+    on_one_machine = local is not None and local == environment.get("WORLD_SIZE")
     for variable in _JOB_VARIABLES:
         if not on_one_machine and environment.get(variable, "").lower() not in _NO_JOB:
             return f"job-{environment[variable]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -20,8 +21,9 @@ _autograd: Any = torch._C._autograd
 class SavedTensorWatch:
     """Notes every tensor that is saved for backward while it is on.
 
-    It hands each tensor on as it is. It stays off where hooks of someone else are set (activation offloading
-    around the whole loop): only the innermost pair of hooks is called.
+    It hands each tensor on as it is, and checks for changes in place as torch does without hooks. It stays off
+    where hooks of someone else are set (activation offloading around the whole loop): only the innermost pair of
+    hooks is called.
 
     Args:
         note: Takes each note.
@@ -33,6 +35,7 @@ class SavedTensorWatch:
         self._module_names = module_names
         self._hooks: saved_tensors_hooks | None = None
         self._on = False
+        self._pid = os.getpid()
         self._disable: Callable[..., None] | None = None
 
     def begin(self) -> None:
@@ -59,15 +62,15 @@ class SavedTensorWatch:
             self._hooks.__exit__(None, None, None)
             self._hooks = None
 
-    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._on:
+    def _pack(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+        if self._on and self._pid == os.getpid():
             try:
                 name = self._saving_module(sys._getframe(1))
                 for note in tensor_notes(tensor, Category.ACTIVATION, name):
                     self._note(note)
             except Exception:
                 self._on = False
-        return tensor
+        return tensor, _version(tensor)
 
     def _saving_module(self, frame: FrameType | None) -> str:
         """The innermost watched module whose forward is running."""
@@ -95,8 +98,23 @@ class SavedTensorWatch:
         _autograd._saved_tensors_hooks_disable = disable
 
 
-def _hand_back(tensor: torch.Tensor) -> torch.Tensor:
+def _hand_back(saved: tuple[torch.Tensor, int | None]) -> torch.Tensor:
+    """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
+    tensor, version = saved
+    if version is not None and tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation:"
+            f" [{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version}"
+            " instead."
+        )
     return tensor
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    try:
+        return tensor._version
+    except RuntimeError:  # inference tensors keep none
+        return None
 
 
 def _top_hooks() -> tuple[Any, Any] | None:

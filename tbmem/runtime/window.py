@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -101,6 +102,7 @@ class Window:
         self._state = _State.NEW
         self._profile: profile | None = None
         self._annotation: Any = None
+        self._thread = threading.get_ident()
         self._step_began = 0.0
         self._trace: Path | None = None
 
@@ -112,13 +114,15 @@ class Window:
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are thrown away."""
         Window.current = self
+        self._thread = threading.get_ident()
         self.cost.host_before = _resident()
         self._quiet.begin()
         self._profile = profile(
             activities=_activities(),
             record_shapes=self._config.record_shapes,
             profile_memory=True,
-            with_stack=self._config.with_stack,
+            # a tracer of Python calls that its thread does not live to stop crashes the interpreter at its end
+            with_stack=self._config.with_stack and threading.current_thread() is threading.main_thread(),
         )
         with quiet_kineto():
             self._profile.prepare_trace()
@@ -144,7 +148,7 @@ class Window:
 
     def end_step(self) -> None:
         """The training step has ended."""
-        if self._annotation is not None:
+        if self._annotation is not None and self._is_own_thread:
             annotation, self._annotation = self._annotation, None
             self.cost.steps.append(self._clock() - self._step_began)
             annotation.__exit__(None, None, None)
@@ -201,8 +205,16 @@ class Window:
             if Window.current is self:
                 Window.current = None
 
+    @property
+    def _is_own_thread(self) -> bool:
+        return self._thread == threading.get_ident()
+
     def _stop_profile(self) -> None:
         state, self._state = self._state, _State.STOPPED
+        if self._profile is not None and not self._is_own_thread:
+            # torch crashes the process when a profile is stopped in another thread than its own
+            self._profile = None
+            raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
         if self._profile is None or state not in (_State.PREPARED, _State.RECORDING):
             return
         if state is _State.PREPARED:

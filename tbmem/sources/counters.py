@@ -95,6 +95,14 @@ class Counters:
             )
         return samples
 
+    def notes(self) -> list[str]:
+        """What a reader of the figures must know about this machine."""
+        stand_ins = [device for device in self._devices.values() if not getattr(device, "counts_malloc", True)]
+        return [
+            f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
+            for device in stand_ins
+        ]
+
     def refresh(self) -> None:
         """Read the host's dear figures anew; meant for a thread of its own."""
         self._host.refresh()

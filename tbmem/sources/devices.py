@@ -80,11 +80,11 @@ class CachingDevice:
             reserved=reserved["current"],
             peak_allocated=peak_allocated,
             peak_reserved=peak_reserved,
-            active=stats["active_bytes"]["all"]["current"],
-            inactive_split=stats["inactive_split_bytes"]["all"]["current"],
-            live_blocks=stats["allocation"]["all"]["current"],
-            alloc_retries=stats["num_alloc_retries"],
-            ooms=stats["num_ooms"],
+            active=_current(stats, "active_bytes"),
+            inactive_split=_current(stats, "inactive_split_bytes"),
+            live_blocks=_current(stats, "allocation"),
+            alloc_retries=stats.get("num_alloc_retries"),
+            ooms=stats.get("num_ooms"),
         )
 
     def _peaks(self, allocated: int, reserved: int) -> tuple[int | None, int | None]:
@@ -99,13 +99,22 @@ class CachingDevice:
         """Bytes used by all processes and capacity."""
         if not self._module.is_initialized() or _is_capturing(self._module):
             return None
-        free, total = self._module.mem_get_info(self._index)
+        usage = self._module.mem_get_info(self._index)
+        if usage is None:
+            return None
+        free, total = usage
         return int(total - free), int(total)
 
     def close(self) -> None:
         """Stop sharing the peak counter."""
         if self._peak is not None:
             self._peak.leave(self)
+
+
+def _current(stats: Mapping[str, Any], counter: str) -> int | None:
+    """A counter that not every kind of device has (XPU counts bytes only)."""
+    found: int | None = stats.get(counter, {}).get("all", {}).get("current")
+    return found
 
 
 _SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
@@ -154,9 +163,10 @@ class AcceleratorModule:
         """Bring the peaks down to the present level."""
         torch.accelerator.reset_peak_memory_stats(index)
 
-    def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Free and total bytes of the device."""
-        return torch.accelerator.get_memory_info(index)
+    def mem_get_info(self, index: int) -> tuple[int, int] | None:
+        """Free and total bytes of the device; ``None`` where this torch cannot tell (before 2.10)."""
+        asked = getattr(torch.accelerator, "get_memory_info", None)
+        return asked(index) if asked is not None else None
 
 
 @cache

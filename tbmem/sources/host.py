@@ -44,7 +44,8 @@ class HostMemory:
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
-        self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_from_status
+        self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
+        self._run_peak = 0
         self.peak_rss()  # what was before is not ours
         self.total: int | None = None
         self.available: int | None = None
@@ -70,10 +71,15 @@ class HostMemory:
         fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
         if fresh:
             self._rss, self._rss_read_at = self.rss(), now
-        if self._peak is None or 0 <= now - self._peak_read_at < _PEAK_SECONDS:
+        if 0 <= now - self._peak_read_at < _PEAK_SECONDS:
             return self._rss, None
         self._peak_read_at = now
-        peak = self._peak.take(self, (self._read_peak(),))[0]
+        reached = self._read_peak()
+        if self._peak is None:
+            # never reset, it is this step's peak only where it has risen
+            before, self._run_peak = self._run_peak, max(reached, self._run_peak)
+            return self._rss, reached if reached > before else None
+        peak = self._peak.take(self, (reached,))[0]
         if fresh:
             # the kernel keeps the two apart, and the peak may lag by some pages
             peak = max(peak, self._rss)
@@ -116,7 +122,7 @@ class HostMemory:
 
 def _open(path: str, flags: int) -> int | None:
     try:
-        return os.open(path, flags | os.O_CLOEXEC)
+        return os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return None
 
@@ -150,6 +156,11 @@ def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
     assert resource is not None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _peak_of_the_process() -> int:
+    """The peak since the process began, 0 where nobody tells."""
+    return _peak_from_rusage() if resource is not None else 0
 
 
 def _peak_from_status() -> int:

@@ -42,7 +42,7 @@ def test_a_devices_reading_fills_the_sample_in_order() -> None:
     [
         ({"peak_allocated": 9, "host_peak_rss": 7, "allocated": 5}, 9),
         ({"host_peak_rss": 7, "allocated": 5}, 7),
-        ({"allocated": 5}, 5),
+        ({"allocated": 5}, None),
         ({"host_rss": 5, "reserved": 9}, None),
         ({}, None),
         ({"peak_allocated": 0, "allocated": 5}, 0),

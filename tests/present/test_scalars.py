@@ -69,9 +69,11 @@ def test_counters_that_a_device_does_not_have_give_no_tag(tmp_path: Path) -> Non
 
 
 def test_a_counter_of_zero_is_a_point(tmp_path: Path) -> None:
-    write(tmp_path, [MemorySample(step=1, time=0.0, device="cuda:0", allocated=0, alloc_retries=0, device_total=GIB)])
+    write(
+        tmp_path, [MemorySample(step=1, time=0.0, device="cuda:0", peak_allocated=0, alloc_retries=0, device_total=GIB)]
+    )
     points = read(tmp_path)
-    assert set(points) == {"memory/allocated", "memory/alloc_retries", "memory/utilization_percent"}
+    assert set(points) == {"memory/peak_allocated", "memory/alloc_retries", "memory/utilization_percent"}
     assert {value for tag in points.values() for _, value in tag} == {0.0}
 
 
@@ -89,8 +91,8 @@ def test_several_devices_have_tags_of_their_own(tmp_path: Path, make_sample: Mak
     # when
     points = read(tmp_path)
     # then
-    assert points["memory/cuda_0/allocated"] == [(1, 45.0)]
-    assert points["memory/cuda_1/allocated"] == [(1, 46.0)]
+    assert points["memory/cuda:0/allocated"] == [(1, 45.0)]
+    assert points["memory/cuda:1/allocated"] == [(1, 46.0)]
     assert "memory/allocated" not in points
 
 

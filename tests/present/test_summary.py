@@ -42,6 +42,7 @@ SUMMARY = RunSummary(
     snapshots=("w.1.snapshot.pickle",),
     address_books=("w.1.addresses.npz", "w.2.addresses.npz"),
     monitor_log="plugins/tbmem/monitor.jsonl",
+    scalars=True,
     profiler=COST,
 )
 BARE = replace(
@@ -53,6 +54,7 @@ BARE = replace(
     snapshots=(),
     address_books=(),
     monitor_log=None,
+    scalars=False,
     profiler=None,
 )
 
@@ -107,7 +109,9 @@ def test_problems_are_told() -> None:
 @pytest.mark.parametrize(
     ("changes", "wrote"),
     [
-        ({"monitor_log": "m"}, "wrote the live log and scalars to runs/a"),
+        ({"monitor_log": "m", "scalars": True}, "wrote the live log and scalars to runs/a"),
+        ({"monitor_log": "m"}, "wrote the live log to runs/a"),
+        ({"scalars": True}, "wrote the scalars to runs/a"),
         ({"traces": ("t",)}, "wrote 1 trace to runs/a"),
         ({"snapshots": ("a", "b"), "address_books": ("c",)}, "wrote 2 snapshots, 1 address book to runs/a"),
     ],

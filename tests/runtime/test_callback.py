@@ -74,13 +74,16 @@ def test_the_console_tells_the_story(
     story = _messages(caplog)
     expected = [
         "profiler · records steps 4-6, 10-12",
+        "profiler · step 1 wait",
         "profiler · steps 2-3 warm-up",
         "profiler · steps 4-6 recording (window 1 of 2)",
         "profiler · window 1 written: ",
+        "profiler · step 7 wait",
         "profiler · steps 8-9 warm-up",
         "profiler · steps 10-12 recording (window 2 of 2)",
         "step 10 · CPU memory · allocated ",
         "profiler · window 2 written: ",
+        "profiler · off from step 13 on",
         "step 20 · CPU memory · allocated ",
         "20 steps in ",
         "verdict CPU: ",
@@ -127,8 +130,10 @@ def test_switched_off_costs_nothing_and_writes_nothing(
 
     # then there is no file, no line and no summary
     assert not (tmp_path / "runs").exists()
-    assert caplog.records == []
     assert memory.summary is None
+    # and no line, but for a choice of ranks that leaves nobody
+    lines = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert lines == ([] if "enabled" in sections else ["run.ranks=1 leaves out the only rank of this run, 0"])
 
 
 def test_an_exception_passes_through_and_is_summed_up(
@@ -378,3 +383,59 @@ def test_a_config_object_and_a_dotlist(tmp_path: Path) -> None:
 
     assert callback.config.monitor.log_every_n_steps == 7
     assert not callback.config.profiling.enabled
+
+
+def test_stop_in_another_thread_is_a_warning_not_a_crash(tmp_path: Path) -> None:
+    # given a window that is opened in one thread
+    program = f"""
+        import threading
+        from tbmem import MemoryCallback
+        memory = MemoryCallback(run={{"logdir": {str(tmp_path)!r}}}, profiling={{"wait": 0, "warmup": 0}})
+        def train():
+            memory.start()
+            memory.step()
+        worker = threading.Thread(target=train)
+        worker.start()
+        worker.join()
+    """
+
+    # when the interpreter ends without stop(), so that another thread closes it
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+
+    # then the process ends well, and says what was lost
+    assert done.returncode == 0, done.stderr
+    assert "the window was opened in another thread" in done.stderr
+
+
+def test_an_interrupt_while_writing_leaves_nothing_on(
+    logdir: dict[str, Any], train_step: TrainStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given somebody who presses Ctrl-C again while the trace is being written
+    def interrupt(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tbmem.runtime.window.compress", interrupt)
+
+    # when the window ends, then the interrupt passes, and (the autouse fixture looks) nothing is left on
+    with pytest.raises(KeyboardInterrupt):
+        _run(MemoryCallback(run=logdir), train_step, 5)
+
+
+def test_a_start_that_fails_leaves_an_inert_callback(logdir: dict[str, Any]) -> None:
+    callback = MemoryCallback(run=logdir, monitor={"devices": "cuda:99"})
+    with pytest.raises(ConfigError):
+        callback.start()
+
+    assert not callback.is_active
+    callback.step()
+    callback.stop()
+    assert callback.summary is None
+
+
+def test_everything_off_writes_nothing(tmp_path: Path, train_step: TrainStep) -> None:
+    off = {"enabled": False}
+    callback = MemoryCallback(run={"logdir": str(tmp_path / "runs")}, monitor=off, profiling=off, snapshot=off)
+
+    _run(callback, train_step, 3)
+
+    assert not (tmp_path / "runs").exists()

@@ -66,6 +66,18 @@ def test_gradients_are_bit_for_bit_the_same() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
 
 
+def test_a_change_in_place_is_still_an_error() -> None:
+    # given a result that is changed after it was saved
+    with _watching():
+        x = torch.randn(4, requires_grad=True)
+        y = x.exp()
+        y.add_(1)
+
+        # when backward needs it, then torch's own error is raised
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
 def test_saved_tensors_do_not_live_longer() -> None:
     # given a graph made under the watch
     x = torch.randn(1000, requires_grad=True)

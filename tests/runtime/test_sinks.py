@@ -76,4 +76,4 @@ def test_scalars_name_their_device_once_there_are_several(tmp_path: Path, make_s
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     tags = events.Tags()["scalars"]
-    assert {"memory/cuda_0/allocated", "memory/cuda_1/allocated"} <= set(tags)
+    assert {"memory/cuda:0/allocated", "memory/cuda:1/allocated"} <= set(tags)
