@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -85,6 +86,7 @@ class MemoryProfiler:
         self._ended = False
         self._is_done = False
         self._said_off = False
+        self._warned: set[str] = set()
         self._step_began = 0.0
 
     def __enter__(self) -> MemoryProfiler:
@@ -153,6 +155,9 @@ class MemoryProfiler:
             return False
         if self._is_done:
             self._step += 1
+            return False
+        if self._window is not None and not self._window.is_own_thread:
+            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):
@@ -280,6 +285,10 @@ class MemoryProfiler:
     def _prepare_window(self, number: int) -> bool:
         if not self._guard.is_on(WRITING):
             return False
+        if threading.current_thread() is not threading.main_thread():
+            # one that is still on when its thread ends crashes the interpreter, with torch.profiler alone too
+            self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
+            return False
         if profiler_is_busy():
             get_logger().warning(
                 "profiler: another torch profiler is running at step %d; window %d is left out",
@@ -347,6 +356,11 @@ class MemoryProfiler:
         )
         if not files.history_is_whole and files.snapshot is not None:
             self._warn_of_overflow(files.snapshot.name)
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            get_logger().warning("%s", line)
 
     def _say(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)

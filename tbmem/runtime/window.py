@@ -121,8 +121,7 @@ class Window:
             activities=_activities(),
             record_shapes=self._config.record_shapes,
             profile_memory=True,
-            # a tracer of Python calls that its thread does not live to stop crashes the interpreter at its end
-            with_stack=self._config.with_stack and threading.current_thread() is threading.main_thread(),
+            with_stack=self._config.with_stack,
         )
         with quiet_kineto():
             self._profile.prepare_trace()
@@ -148,7 +147,7 @@ class Window:
 
     def end_step(self) -> None:
         """The training step has ended."""
-        if self._annotation is not None and self._is_own_thread:
+        if self._annotation is not None and self.is_own_thread:
             annotation, self._annotation = self._annotation, None
             self.cost.steps.append(self._clock() - self._step_began)
             annotation.__exit__(None, None, None)
@@ -206,12 +205,13 @@ class Window:
                 Window.current = None
 
     @property
-    def _is_own_thread(self) -> bool:
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that opened the window, the only one that may close it."""
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
         state, self._state = self._state, _State.STOPPED
-        if self._profile is not None and not self._is_own_thread:
+        if self._profile is not None and not self.is_own_thread:
             # torch crashes the process when a profile is stopped in another thread than its own
             self._profile = None
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")

@@ -385,8 +385,8 @@ def test_a_config_object_and_a_dotlist(tmp_path: Path) -> None:
     assert not callback.config.profiling.enabled
 
 
-def test_stop_in_another_thread_is_a_warning_not_a_crash(tmp_path: Path) -> None:
-    # given a window that is opened in one thread
+def test_training_in_another_thread_is_a_warning_not_a_crash(tmp_path: Path) -> None:
+    # given a training in a thread that ends before the interpreter does, in what would be a window
     program = f"""
         import threading
         from tbmem import MemoryCallback
@@ -399,12 +399,32 @@ def test_stop_in_another_thread_is_a_warning_not_a_crash(tmp_path: Path) -> None
         worker.join()
     """
 
-    # when the interpreter ends without stop(), so that another thread closes it
+    # when the interpreter ends without stop()
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
 
     # then the process ends well, and says what was lost
     assert done.returncode == 0, done.stderr
-    assert "the window was opened in another thread" in done.stderr
+    assert "windows are recorded in the main thread only" in done.stderr
+    assert "ERROR" not in done.stderr
+
+
+def test_steps_from_another_thread_do_not_touch_the_window(
+    logdir: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a window of the main thread
+    import threading
+
+    schedule = {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}
+    with caplog.at_level(logging.WARNING, "tbmem"), MemoryCallback(run=logdir, profiling=schedule) as memory:
+        # when another thread steps, then it is left as it is, and written where it was opened
+        worker = threading.Thread(target=memory.step)
+        worker.start()
+        worker.join()
+        memory.step()
+
+    assert memory.summary is not None
+    assert len(memory.summary.traces) == 1
+    assert "step() came from another thread" in caplog.text
 
 
 def test_an_interrupt_while_writing_leaves_nothing_on(
