@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-_FREE_OF_CHARGE = 50e-6
+_FREE_OF_CHARGE = 10e-6
 """Seconds that a reading may take without being rationed."""
 _SHARE_OF_TIME = 0.005
 """Share of the run's time that slower readings may take: malloc walks all its free chunks to count them,
