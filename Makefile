@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
+	@echo "To use the commands named above: source $(BIN)/activate"
 
 test: lint                               ## all checks, the same for people and CI
 	$(BIN)/pytest

@@ -49,10 +49,14 @@ def command(
 
 
 def _train(settings: Config, steps: int, inject: Injected | None, device: torch.device | None) -> RunSummary | None:
+    import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tbmem.demo.training import Fault, run_demo
+
+    # so small a model gains nothing from more threads, and loses minutes where they have to wait for a busy core
+    torch.set_num_threads(1)
 
     console = Console(stderr=True)
     columns = (

@@ -46,6 +46,8 @@ class RunConfig:
         _require(bool(self.logdir), "run.logdir", "must name a folder", self.logdir)
         named = self.name is None or self.name.strip(". ") != ""
         _require(named, "run.name", "must name a folder, or be null", self.name)
+        inside = self.name is None or not (self.name.startswith(("/", "~")) or ".." in self.name.split("/"))
+        _require(inside, "run.name", "must lie inside of run.logdir", self.name)
         _parse_ranks("run.ranks", self.ranks)
 
     def includes(self, rank: int) -> bool:

@@ -70,7 +70,8 @@ def _peak_line(peak: Peak) -> str:
 
 def _cost_line(cost: ProfilerCost) -> str:
     windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
-    parts = [f"profiler: {cost.recorded_steps} steps recorded in {windows}"]
+    steps = f"{cost.recorded_steps} step{'' if cost.recorded_steps == 1 else 's'}"
+    parts = [f"profiler: {steps} recorded in {windows}"]
     if cost.slowdown is not None:
         much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
         parts.append(f"a recorded step took {much} a plain one")

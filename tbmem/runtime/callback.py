@@ -229,7 +229,8 @@ class MemoryCallback:
 
     def _report_end(self, error: BaseException | None) -> None:
         """Findings that only the end of a run can have."""
-        found = [self.profiler.short_run()] if self.profiler is not None else []
+        # after an exception everybody knows why the run was short
+        found = [self.profiler.short_run()] if self.profiler is not None and error is None else []
         if error is not None and is_out_of_memory(error):
             found.append(sentences.out_of_memory(self._steps + 1, error))
         for finding in found:

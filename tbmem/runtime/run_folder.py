@@ -37,7 +37,8 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
-        self.path = Path(path)
+        # absolute: the program may change its working directory
+        self.path = Path(path).expanduser().absolute()
         self.worker = layout.worker_name(socket.gethostname(), rank)
         try:
             (self.path / layout.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)

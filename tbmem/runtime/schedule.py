@@ -78,6 +78,7 @@ def describe_schedule(config: ProfilingConfig, shown: int = 3) -> str:
     """
     begin = config.skip_first + config.wait + config.warmup + 1
     windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
-    steps = ", ".join(f"{first}-{first + config.active - 1}" for first in windows)
+    lasts = [first + config.active - 1 for first in windows]
+    steps = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(windows, lasts, strict=True))
     more = config.repeat == 0 or config.repeat > shown
     return f"records steps {steps}{', ...' if more else ''}"

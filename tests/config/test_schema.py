@@ -172,3 +172,9 @@ def test_sizes_are_given_in_bytes() -> None:
 def test_steps_of_a_cycle_and_of_all_windows(values: dict[str, int], cycle: int, needed: int) -> None:
     profiling = ProfilingConfig(**values)  # type: ignore[arg-type]
     assert (profiling.cycle, profiling.steps_needed) == (cycle, needed)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/abs", "a/../../b", "~/x"])
+def test_a_runs_name_stays_inside_of_its_logdir(name: str) -> None:
+    with pytest.raises(ConfigError, match="^run.name must lie inside of run.logdir"):
+        RunConfig(name=name)

@@ -459,3 +459,23 @@ def test_everything_off_writes_nothing(tmp_path: Path, train_step: TrainStep) ->
     _run(callback, train_step, 3)
 
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_program_that_changes_its_folder_keeps_its_files(
+    tmp_path: Path, train_step: TrainStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a relative logdir
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    # when the loop changes the working directory
+    with MemoryCallback(run={"logdir": "runs", "name": "run"}) as memory:
+        for _ in range(12):
+            train_step()
+            monkeypatch.chdir(tmp_path / "elsewhere")
+            memory.step()
+
+    # then everything is where it was meant to be
+    assert len(list((tmp_path / "runs/run").glob("*.pt.trace.json.gz"))) == 2
+    assert memory.summary is not None
+    assert memory.summary.problems == ()
