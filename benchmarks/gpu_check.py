@@ -40,7 +40,8 @@ from torch import nn
 import tbmem
 from tbmem.analysis.patterns import judge
 from tbmem.config import load_config
-from tbmem.demo.training import DemoTraining, Fault, run_demo
+from tbmem.demo.fault import Fault
+from tbmem.demo.training import DemoTraining, run_demo
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Category
 from tbmem.model.finding import FindingKind
@@ -330,7 +331,7 @@ def check_step_does_not_wait(bench: Bench) -> str:
 
 
 def check_cost(bench: Bench) -> str:
-    training = DemoTraining(bench.device, 300, Fault.NONE)
+    training = DemoTraining(bench.device, 300, None)
     for number in range(1, 11):
         training.step(number)
     own: list[float] = []
@@ -532,7 +533,7 @@ def check_out_of_memory(bench: Bench) -> str:
     return f"exception unmasked, finding, snapshot of {format_bytes(written[0].stat().st_size)}"
 
 
-def _demo(bench: Bench, fault: Fault, wanted: FindingKind) -> str:
+def _demo(bench: Bench, fault: Fault | None, wanted: FindingKind) -> str:
     config = load_config(**bench.sections())
     with logged():
         summary = run_demo(config, steps=_DEMO_STEPS, fault=fault, device=bench.device)
@@ -544,7 +545,7 @@ def _demo(bench: Bench, fault: Fault, wanted: FindingKind) -> str:
 
 
 def check_demo_none(bench: Bench) -> str:
-    return _demo(bench, Fault.NONE, FindingKind.STABLE)
+    return _demo(bench, None, FindingKind.STABLE)
 
 
 def check_demo_leak(bench: Bench) -> str:
@@ -665,7 +666,7 @@ def check_profiler_overhead(bench: Bench) -> str:
     return f"recorded steps take {cost.slowdown:.2f} times as long; {size} written in {cost.writing_seconds:.2f} s"
 
 
-def torchs_own_counters(bench: Bench, fault: Fault) -> list[dict[str, int]]:
+def torchs_own_counters(bench: Bench, fault: Fault | None) -> list[dict[str, int]]:
     """A demo run without tbmem: after each step what torch itself says."""
     gc.collect()
     torch.cuda.empty_cache()
@@ -687,7 +688,7 @@ def torchs_own_counters(bench: Bench, fault: Fault) -> list[dict[str, int]]:
 
 def check_offline_verdicts(bench: Bench) -> str:
     wanted = {
-        Fault.NONE: ("clean", FindingKind.STABLE),
+        None: ("clean", FindingKind.STABLE),
         Fault.LEAK: ("leak", FindingKind.LEAK),
         Fault.SPIKE: ("spike", FindingKind.SPIKE),
     }

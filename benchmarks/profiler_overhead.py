@@ -22,7 +22,7 @@ import torch
 from harness import heading, table
 
 from tbmem import MemoryProfiler
-from tbmem.demo.training import DemoTraining, Fault, pick_device
+from tbmem.demo.training import DemoTraining, pick_device
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "tbmem, everything": {},
@@ -36,7 +36,7 @@ WAIT, WARMUP, ACTIVE = 8, 2, 3
 
 def run_tbmem(folder: str, overrides: dict[str, Any]) -> dict[str, float]:
     """One window under MemoryProfiler; what its own ledger says."""
-    training = DemoTraining(pick_device(), WAIT + WARMUP + ACTIVE, Fault.NONE)
+    training = DemoTraining(pick_device(), WAIT + WARMUP + ACTIVE, None)
     schedule = {"wait": WAIT, "warmup": WARMUP, "active": ACTIVE, "repeat": 1}
     with MemoryProfiler(folder=folder, console=False, **schedule, **overrides) as profiler:
         profiler.watch(training.model, training.optimizer)
@@ -55,7 +55,7 @@ def run_tbmem(folder: str, overrides: dict[str, Any]) -> dict[str, float]:
 
 def run_torch(folder: str) -> dict[str, float]:
     """The same steps under torch.profiler with its own TensorBoard handler."""
-    training = DemoTraining(pick_device(), WAIT + WARMUP + ACTIVE, Fault.NONE)
+    training = DemoTraining(pick_device(), WAIT + WARMUP + ACTIVE, None)
     steps: list[float] = []
     writing = 0.0
     with torch.profiler.profile(

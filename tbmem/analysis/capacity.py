@@ -20,7 +20,6 @@ class CapacityTest:
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
         self._is_news = [True] * len(self._thresholds)
-        self._calm_below = self._thresholds[0]
         self._alarmed = False
         self.highest = 0
         """The highest threshold passed so far: 0 none, 1 the first, and so on."""
@@ -34,7 +33,7 @@ class CapacityTest:
         Returns:
             The number (1, 2, 3) of a threshold passed since the last report, or 0.
         """
-        if percent < self._calm_below and not self._alarmed:
+        if percent < self._thresholds[0] and not self._alarmed:
             return 0
         news = 0
         for number, threshold in enumerate(self._thresholds):

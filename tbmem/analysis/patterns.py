@@ -150,7 +150,7 @@ class Detector:
         call the first a change of level.
         """
         if sample.device != "cpu":
-            return sample.allocated if sample.peak is None else sample.peak
+            return sample.highest
         if sample.host_peak_rss is not None:
             return max(sample.host_peak_rss - self._free_heap, 0)
         # steps shorter than the peak's readings have none of their own; where there never is one, the level serves

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tbmem.cli.arguments import AsJson, ConfigFile, Overrides
 from tbmem.config import load_config
+from tbmem.demo.fault import Fault
 from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,18 +20,11 @@ if TYPE_CHECKING:
     from tbmem.model.summary import RunSummary
 
 
-class Injected(str, Enum):
-    """Faults that can be had."""
-
-    LEAK = "leak"
-    SPIKE = "spike"
-
-
 def command(
     config: ConfigFile = None,
     overrides: Overrides = None,
     logdir: Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")] = None,
-    inject: Annotated[Injected | None, typer.Option(help="Put a fault in, to see its warning.")] = None,
+    inject: Annotated[Fault | None, typer.Option(help="Put a fault in, to see its warning.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 60,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; by default the accelerator.")] = None,
     as_json: AsJson = False,
@@ -48,12 +41,12 @@ def command(
         typer.echo(json.dumps(summary_view(summary) if summary is not None else None, indent=2))
 
 
-def _train(settings: Config, steps: int, inject: Injected | None, device: torch.device | None) -> RunSummary | None:
+def _train(settings: Config, steps: int, inject: Fault | None, device: torch.device | None) -> RunSummary | None:
     import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from tbmem.demo.training import Fault, run_demo
+    from tbmem.demo.training import run_demo
 
     # so small a model gains nothing from more threads, and loses minutes where they have to wait for a busy core
     torch.set_num_threads(1)
@@ -75,7 +68,7 @@ def _train(settings: Config, steps: int, inject: Injected | None, device: torch.
         return run_demo(
             settings,
             steps=steps,
-            fault=Fault(inject.value) if inject is not None else Fault.NONE,
+            fault=inject,
             device=device,
             console=_console_for_lines(console),
             on_step=show,

@@ -90,7 +90,7 @@ def load_with_origins(
         ("argument", _layer_of_mapping("argument", sections)),
     ]
     merged = OmegaConf.structured(Config)
-    origins = dict.fromkeys(_flatten(OmegaConf.to_container(merged)), "default")
+    origins = dict.fromkeys(_schema_keys(), "default")
     for origin, layer in layers:
         merged = _merge(merged, layer, origin)
         origins.update(dict.fromkeys(_flatten(OmegaConf.to_container(layer)), origin))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from tbmem.config import Config
+from tbmem.demo.fault import Fault
 from tbmem.demo.model import LanguageModel, ModelSize
 from tbmem.demo.text import VOCABULARY, draw_batch, load_text
 from tbmem.model.summary import RunSummary
@@ -23,24 +23,16 @@ _OUTLIER_AT = 0.75
 """Where in the run it comes."""
 
 
-class Fault(str, Enum):
-    """What the demo does wrong on purpose."""
-
-    NONE = "none"
-    LEAK = "leak"
-    SPIKE = "spike"
-
-
 class DemoTraining:
     """Trains a small language model on the standard library's sources, step by step.
 
     Args:
         device: Where to train.
         steps: Length of the run, which places the injected spike.
-        fault: What to do wrong.
+        fault: What to do wrong; ``None`` for nothing.
     """
 
-    def __init__(self, device: torch.device, steps: int, fault: Fault) -> None:
+    def __init__(self, device: torch.device, steps: int, fault: Fault | None) -> None:
         torch.manual_seed(_SEED)
         self.size = ModelSize()
         self.device = device
@@ -78,7 +70,7 @@ def run_demo(
     config: Config,
     *,
     steps: int = 60,
-    fault: Fault = Fault.NONE,
+    fault: Fault | None = None,
     device: torch.device | None = None,
     console: Any = None,
     on_step: Callable[[int, float], None] | None = None,
@@ -88,7 +80,7 @@ def run_demo(
     Args:
         config: The callback's configuration.
         steps: How long.
-        fault: What to do wrong.
+        fault: What to do wrong; ``None`` for nothing.
         device: Where; by default the accelerator if there is one, else the CPU.
         console: A rich console that draws a progress bar.
         on_step: Called after each step with its number and loss.

@@ -24,6 +24,11 @@ class FindingKind(str, Enum):
     SHORT_RUN = "short_run"
     WARMUP = "warmup"
 
+    @property
+    def label(self) -> str:
+        """The kind as the console writes it: ``'NEAR CAPACITY'``."""
+        return self.value.replace("_", " ").upper()
+
 
 class Severity(str, Enum):
     """How urgent a finding is."""

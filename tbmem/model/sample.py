@@ -59,3 +59,8 @@ class MemorySample(NamedTuple):
         if self.peak_allocated is not None:
             return self.peak_allocated
         return self.host_peak_rss if self.device == "cpu" else None
+
+    @property
+    def highest(self) -> int | None:
+        """The peak where there is one, else the level after the step."""
+        return self.allocated if self.peak is None else self.peak

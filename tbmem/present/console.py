@@ -60,10 +60,9 @@ def _share(peak: int, total: int | None) -> str:
 
 def finding_line(finding: Finding) -> str:
     """A finding as one block: kind, place, sentence, advice."""
-    kind = finding.kind.value.replace("_", " ").upper()
     rank = f"rank {finding.rank}" if finding.rank else ""
     place = " ".join(filter(None, (device_label(finding.device), rank, finding.message)))
-    text = f"{kind}  {place}"
+    text = f"{finding.kind.label}  {place}"
     if finding.kind is FindingKind.LEAK and finding.evidence.get("holder") is None:
         text += f"{SEPARATOR}which line holds it is not known"
     return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text
@@ -72,6 +71,11 @@ def finding_line(finding: Finding) -> str:
 def finding_level(finding: Finding) -> int:
     """Level at which a finding is logged."""
     return _LEVELS[finding.severity]
+
+
+def show_finding(finding: Finding) -> None:
+    """Log a finding at its level."""
+    get_logger().log(finding_level(finding), "%s", finding_line(finding))
 
 
 def get_logger() -> logging.Logger:
@@ -145,5 +149,5 @@ def make_handler(console: Console | None = None) -> logging.Handler:
         show_level=False,
         log_time_format="%H:%M:%S",
         omit_repeated_times=False,
-        keywords=[kind.value.replace("_", " ").upper() for kind in FindingKind],
+        keywords=[kind.label for kind in FindingKind],
     )

@@ -58,8 +58,8 @@ def _heading(summary: RunSummary) -> str:
 
 
 def _verdict_line(verdict: Finding) -> str:
-    kind = verdict.kind.value.replace("_", " ").upper()
-    return SEPARATOR.join(filter(None, (f"verdict {device_label(verdict.device)}: {kind}", verdict.message)))
+    heading = f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
+    return SEPARATOR.join(filter(None, (heading, verdict.message)))
 
 
 def _peak_line(peak: Peak) -> str:

@@ -19,7 +19,7 @@ from tbmem.config import Config, ConfigSource, load_config
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.summary import RunSummary
-from tbmem.present.console import console_handler, finding_level, finding_line, get_logger
+from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.present.summary import summary_lines
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.monitor import MemoryMonitor
@@ -73,7 +73,7 @@ class MemoryCallback:
         self._guard = Guard()
         self._rank = Rank()
         self._resources = ExitStack()
-        self._found: list[Finding] = []
+        self._found: list[Finding] = []  # where there is no monitor to keep them
         self._steps = 0
         self._began = 0.0
         self._pid: int | None = None
@@ -122,7 +122,7 @@ class MemoryCallback:
         try:
             self._open()
         except BaseException:
-            self._let_go()
+            self._resources.close()
             self.monitor = self.profiler = None
             raise
         self._began = time.perf_counter()
@@ -185,7 +185,7 @@ class MemoryCallback:
                 self.monitor.stop()
             self._guard.run("summary", self._sum_up, seconds, error)
         finally:
-            self._let_go()
+            self._resources.close()
 
     def _open(self) -> None:
         config = self.config
@@ -238,11 +238,12 @@ class MemoryCallback:
                 self._report(replace(finding, rank=self._rank.rank))
 
     def _report(self, finding: Finding) -> None:
-        self._found.append(finding)
         if self.monitor is not None:
             self.monitor.report(finding)
-        elif self.config.output.includes(self._rank.rank):
-            get_logger().log(finding_level(finding), "%s", finding_line(finding))
+            return
+        self._found.append(finding)
+        if self.config.output.includes(self._rank.rank):
+            show_finding(finding)
 
     def _sum_up(self, seconds: float, error: BaseException | None) -> None:
         monitor, profiler = self.monitor, self.profiler
@@ -268,9 +269,6 @@ class MemoryCallback:
         if self.config.output.summary and self.config.output.includes(self._rank.rank):
             for line in summary_lines(self.summary):
                 get_logger().info("%s", line)
-
-    def _let_go(self) -> None:
-        self._resources.close()
 
     def _complain(self, call: str) -> None:
         """A call at the wrong moment is said once; it must not end a training."""

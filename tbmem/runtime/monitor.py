@@ -23,7 +23,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
-from tbmem.present.console import console_handler, finding_level, finding_line, get_logger
+from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.background import Background, Sink
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
@@ -52,7 +52,7 @@ class _Watched:
         self._highest = -1
 
     def note_peak(self, sample: MemorySample) -> None:
-        reached = sample.allocated if sample.peak is None else sample.peak
+        reached = sample.highest
         if reached is None or reached <= self._highest:
             return
         self._highest = reached
@@ -252,7 +252,7 @@ class MemoryMonitor:
             self.findings.append(finding)
         self.log(finding)
         if self._console:
-            get_logger().log(finding_level(finding), "%s", finding_line(finding))
+            show_finding(finding)
 
     def _sample(self, profiled: bool) -> Sequence[Finding]:
         assert self._counters is not None
@@ -307,11 +307,9 @@ class MemoryMonitor:
         sinks: list[Sink | None] = []
         if self._console:
             sinks.append(LineSink(self.config.log_every_n_steps))
-        if not isinstance(folder, RunFolder):
-            return [sink for sink in sinks if sink is not None]
-        if self.config.log:
+        if isinstance(folder, RunFolder) and self.config.log:
             sinks.append(self._guard.run(WRITING, LogSink, folder.monitor_log))
-        if self.config.scalars:
+        if isinstance(folder, RunFolder) and self.config.scalars:
             sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
         return [sink for sink in sinks if sink is not None]
 

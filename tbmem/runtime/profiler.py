@@ -20,7 +20,7 @@ from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.summary import ProfilerCost
-from tbmem.present.console import console_handler, finding_line, get_logger
+from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.history import MemoryHistory
@@ -104,7 +104,7 @@ class MemoryProfiler:
         self.stop(error)
         finding = self.short_run()
         if finding is not None:
-            get_logger().warning("%s", finding_line(finding))
+            show_finding(finding)
         self._resources.close()
 
     @property
@@ -135,10 +135,10 @@ class MemoryProfiler:
         """
         if self._pid is not None:
             raise UsageError("this MemoryProfiler was started before: make a new one for each run")
-        if not self.config.enabled and not self._snapshot.enabled and not isinstance(self._folder, RunFolder):
-            self._pid, self._ended = os.getpid(), True
-            return
         if not isinstance(self._folder, RunFolder):
+            if not self.config.enabled and not self._snapshot.enabled:
+                self._pid, self._ended = os.getpid(), True
+                return
             self._folder = RunFolder(self._folder, find_rank().rank)
         self._pid = os.getpid()
         self._step = 1
@@ -319,9 +319,7 @@ class MemoryProfiler:
             return False
         last = self._step + self.config.active - 1
         of = f" of {self.config.repeat}" if self.config.repeat else ""
-        get_logger().log(
-            self._level, "profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of
-        )
+        self._say("profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of)
         window.begin()
         return True
 

@@ -90,9 +90,8 @@ def _history(
                 recording.files.append(path)
             book = guard.run(PART, addresses.end, {"snapshot": path.name})
             if book is not None:
-                place = folder.address_book(path)
-                guard.run(PART, book.save, place)
-                recording.files.append(place)
+                place = guard.run(PART, folder.write_address_book, book, path)
+                recording.files += [place] if place is not None else []
         finally:
             guard.run("record (switching off)", addresses.close)
             guard.run("record (switching off)", history.stop)

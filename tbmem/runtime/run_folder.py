@@ -15,6 +15,8 @@ import psutil
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import layout
+from tbmem.model.address_book import AddressBook
+from tbmem.runtime.files import complete_or_nothing
 from tbmem.runtime.ranks import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -68,9 +70,16 @@ class RunFolder:
             number += 1
         return path
 
-    def address_book(self, beside: Path) -> Path:
-        """The address book of a trace or snapshot."""
-        return beside.with_name(layout.address_book_name(beside.name))
+    def write_address_book(self, book: AddressBook, beside: Path) -> Path:
+        """Write the address book of a trace or snapshot, whole or not at all.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        path = beside.with_name(layout.address_book_name(beside.name))
+        with complete_or_nothing(path) as partial:
+            book.save(partial)
+        return path
 
 
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:

@@ -233,11 +233,7 @@ class Window:
             "pid": os.getpid(),
             "trace": trace.name,
         }
-        book = self._addresses.end(about)
-        path = self._folder.address_book(trace)
-        with complete_or_nothing(path) as partial:
-            book.save(partial)
-        files.address_book = path
+        files.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
 
     def _write_snapshot(self, files: WindowFiles) -> None:
         if self._history is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from tbmem.demo.fault import Fault
 from tbmem.demo.model import LanguageModel, ModelSize
 from tbmem.demo.text import VOCABULARY, draw_batch, load_text
-from tbmem.demo.training import DemoTraining, Fault
+from tbmem.demo.training import DemoTraining
 
 
 def test_the_text_is_python() -> None:
@@ -39,7 +40,7 @@ def test_the_model_cannot_see_the_future() -> None:
 
 
 def test_it_learns() -> None:
-    training = DemoTraining(torch.device("cpu"), 12, Fault.NONE)
+    training = DemoTraining(torch.device("cpu"), 12, None)
 
     losses = [training.step(number) for number in range(1, 13)]
 
