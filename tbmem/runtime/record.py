@@ -78,7 +78,7 @@ def _history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> Iterator[None]:
     guard.run(PART, history.start)
-    guard.run(PART, addresses.begin)
+    guard.run(PART, _begin_addresses, addresses)
     try:
         yield
     finally:
@@ -111,6 +111,11 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         finally:
             guard.run("record (switching off)", window.discard)
             guard.run("record (switching off)", addresses.close)
+
+
+def _begin_addresses(addresses: AddressRecorder) -> None:
+    addresses.open()
+    addresses.begin()
 
 
 def _begin(window: Window, addresses: AddressRecorder) -> None:

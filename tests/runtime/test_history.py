@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tbmem.model.address_book import AddressBook
 from tbmem.runtime.history import PICKLE_PROTOCOL, MemoryHistory
 from tests.sources.fakes import FakeCuda, FakeMemory
 
@@ -296,3 +297,17 @@ def test_a_record_inside_a_record_leaves_recording_to_the_outer(cuda: FakeCuda, 
     assert inside
     assert not cuda.memory.is_recording
     assert len(_snapshots(tmp_path)) == 2
+
+
+def test_record_notes_gradients_that_only_the_optimizers_step_sees(cuda: FakeCuda, tmp_path: Path) -> None:
+    # given a training that clears its gradients before the block ends, and an optimizer that nobody gave
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # when it is recorded
+    with _record(tmp_path, max_entries=50) as recording:
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # then the book holds them all the same
+    book = AddressBook.load(recording.files[1])
+    assert [note.category.name for note in book.notes()].count("GRADIENT") == 2
