@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 from tbmem.model.address_book import AddressBook
 from tbmem.runtime.history import PICKLE_PROTOCOL, MemoryHistory
