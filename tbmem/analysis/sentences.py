@@ -40,7 +40,7 @@ def fallen_back(sample: MemorySample) -> Finding:
     """A leak that was reported is taken back."""
     message = "the growth reported before has fallen back: something was released, it was no leak"
     evidence = {"allocated_bytes": sample.allocated}
-    return _finding(FindingKind.GROWTH, Severity.INFO, sample, message, evidence, first_step=sample.step)
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, first_step=sample.step)
 
 
 def ended(sample: MemorySample) -> Finding:
@@ -50,7 +50,7 @@ def ended(sample: MemorySample) -> Finding:
         " something has filled up, it is no leak so far"
     )
     evidence = {"allocated_bytes": sample.allocated}
-    return _finding(FindingKind.GROWTH, Severity.INFO, sample, message, evidence, first_step=sample.step)
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, first_step=sample.step)
 
 
 def spike(sample: MemorySample, jump: Jump) -> Finding:

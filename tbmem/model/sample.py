@@ -51,7 +51,13 @@ class MemorySample(NamedTuple):
     workers_rss: int | None = None
     """Resident memory of all child processes (DataLoader workers), at most one second old."""
     profiled: bool = False
-    """The step ran under a profiler window, whose own memory is in the host's figures."""
+    """The step ran under a profiler window (or under evidence), whose own memory is in the host's figures."""
+    updated: bool | None = None
+    """Whether an optimizer has stepped since the previous sample; ``None`` where none is known."""
+    host_private: int | None = None
+    """Of ``host_rss``, what this process shares with nobody."""
+    workers_private: int | None = None
+    """Memory of all child processes that they share with nobody: what copy-on-write has copied is in it."""
 
     @property
     def peak(self) -> int | None:

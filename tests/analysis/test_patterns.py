@@ -22,7 +22,7 @@ LEAK, SPIKE, STABLE = FindingKind.LEAK, FindingKind.SPIKE, FindingKind.STABLE
 SHIFT, NEAR, GROWTH, WARMUP = (
     FindingKind.LEVEL_SHIFT,
     FindingKind.NEAR_CAPACITY,
-    FindingKind.GROWTH,
+    FindingKind.GROWING,
     FindingKind.WARMUP,
 )
 
