@@ -3,6 +3,7 @@
 from tbmem.config.load import ConfigSource, LoadedConfig, load_config, load_with_origins
 from tbmem.config.schema import (
     Config,
+    EvidenceConfig,
     MonitorConfig,
     OutputConfig,
     PatternsConfig,
@@ -14,6 +15,7 @@ from tbmem.config.schema import (
 __all__ = [
     "Config",
     "ConfigSource",
+    "EvidenceConfig",
     "LoadedConfig",
     "MonitorConfig",
     "OutputConfig",

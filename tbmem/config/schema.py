@@ -205,6 +205,41 @@ class SnapshotConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EvidenceConfig:
+    """A few steps under the lens, when growth is suspected: who holds it, and which line adds to it."""
+
+    enabled: bool = True
+    """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps."""
+    max_windows: int = 4
+    """How often in a run at most."""
+    steps: int = 6
+    """Steps that are watched each time (more where memory grows only every few steps)."""
+    max_seconds: float = 1.0
+    """What looking may cost in all, outside of the watched steps, in seconds each time."""
+    births: bool = True
+    """Whether allocations of the watched steps are followed: on the CPU through torch's profiler, on CUDA and
+    XPU through the allocator's history."""
+    trace_lines: bool = True
+    """Whether the line that adds to a growing container is watched for while it runs (left alone under a
+    debugger); else it is read from the source."""
+    confirm_after: int = 50
+    """Steps for which memory must have grown before a leak is called with evidence: a list that an epoch fills
+    and empties looks the same until it is emptied."""
+    min_leak: int | str = "1 KiB"
+    """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps)."""
+
+    def __post_init__(self) -> None:
+        lowest = {"max_windows": 1, "steps": 4, "max_seconds": 0.0, "confirm_after": 1}
+        _at_least("evidence", self, lowest)
+        _bytes_of("evidence.min_leak", self.min_leak)
+
+    @property
+    def min_leak_bytes(self) -> int:
+        """``min_leak`` in bytes."""
+        return parse_bytes(self.min_leak)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig:
     """What the console shows."""
 
@@ -240,5 +275,7 @@ class Config:
     """Windows of torch.profiler."""
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
     """Allocator history."""
+    evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
+    """Who holds what grows."""
     output: OutputConfig = field(default_factory=OutputConfig)
     """Console."""

@@ -42,6 +42,8 @@ class Suspicion:
     """Floor now, in bytes."""
     gap: int = 1
     """Steps between two rises: 1 where every step adds something."""
+    from_the_start: bool = False
+    """It was growing when the judging began: the growth is probably as old as the run."""
 
     @property
     def growth(self) -> int:
@@ -194,10 +196,17 @@ class Evidence:
     """Most generations first; ``None`` where births could not be watched."""
     sizes_grow: float = 0.0
     """Share of the recurring allocations (by bytes) that got larger from step to step: 1 under a curriculum."""
+    collector_on: bool = True
+    """Whether Python's garbage collector runs by itself."""
     notes: tuple[str, ...] = ()
     """What could not be seen, and why: one sentence each."""
     seconds: float = 0.0
     """What looking cost outside the steps."""
+
+    @property
+    def watched_steps(self) -> int:
+        """Steps under the lens."""
+        return self.last_step - self.first_step
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -40,6 +40,11 @@ def address_book_name(stem: str) -> str:
     return stem + ADDRESS_BOOK_SUFFIX
 
 
+def evidence_name(number: int) -> str:
+    """``plugins/tbmem/evidence-<number>.json``, numbered by suspicion."""
+    return f"{PLUGIN_FOLDER}/evidence-{number}.json"
+
+
 def rank_folder(rank: int) -> str:
     """Sub-folder of a rank, where several ranks write: ``'rank3'``."""
     return f"rank{rank}"

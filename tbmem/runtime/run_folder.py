@@ -70,6 +70,10 @@ class RunFolder:
             number += 1
         return path
 
+    def evidence(self, number: int) -> Path:
+        """What was seen when growth was suspected for the ``number``-th time."""
+        return self.path / layout.evidence_name(number)
+
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
         """Write the address book of a trace or snapshot, whole or not at all.
 

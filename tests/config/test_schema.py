@@ -9,6 +9,7 @@ import pytest
 
 from tbmem.config import (
     Config,
+    EvidenceConfig,
     MonitorConfig,
     OutputConfig,
     PatternsConfig,
@@ -25,10 +26,16 @@ SECTIONS: dict[str, type[Any]] = {
     "patterns": PatternsConfig,
     "profiling": ProfilingConfig,
     "snapshot": SnapshotConfig,
+    "evidence": EvidenceConfig,
     "output": OutputConfig,
 }
 
 BROKEN = [
+    ("evidence.max_windows", 0),
+    ("evidence.steps", 3),
+    ("evidence.max_seconds", -1.0),
+    ("evidence.confirm_after", 0),
+    ("evidence.min_leak", "1 kilo"),
     ("run.logdir", ""),
     ("run.name", ""),
     ("run.name", " "),

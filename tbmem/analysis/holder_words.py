@@ -1,0 +1,168 @@
+"""Holders and sites go in; the clauses that a user reads, and plain JSON values, come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind, LineSource, Site
+from tbmem.units import format_bytes
+
+KNOWN_BY = {
+    LineSource.SEEN: "it grew while this line ran",
+    LineSource.READ: "read in the source; nobody saw it run",
+}
+
+ADVICE_FOR_SITES = "find out who keeps what this line makes: a graph that is never freed, an extension in C++, a cycle through autograd"
+
+_CAUSES = {
+    HolderKind.HOOKS: "a hook that is registered again and again",
+    HolderKind.GRAPH: "a graph that is never freed: state carried from step to step with its history",
+    HolderKind.TENSOR: "one tensor that is replaced by a larger one",
+    HolderKind.CONTEXT: "a cycle through autograd that keeps itself alive",
+    HolderKind.GARBAGE: "garbage that only the collector frees",
+    HolderKind.ITERATOR: "an iterator that keeps everything it has seen",
+}
+_CAUSES_BY_CONTENTS = {
+    Contents.GRAPHS: "an output kept with its graph",
+    Contents.VIEWS: "a view that keeps a large storage",
+    Contents.TENSORS: "tensors that are kept and never dropped",
+    Contents.MODULES: "modules that are kept and never dropped",
+    Contents.HOOKS: "a hook that is registered again and again",
+    Contents.OBJECTS: "plain objects that are kept and never dropped",
+}
+_ADVICE = {
+    HolderKind.HOOKS: "register the hook once, or remove() its handle after each step",
+    HolderKind.GRAPH: "cut the history: use .detach() on the state, .item() for a sum, or run it under torch.no_grad()",
+    HolderKind.TENSOR: "write into a tensor of fixed size, or empty it at the end of each epoch",
+    HolderKind.CONTEXT: (
+        "use ctx.save_for_backward() instead of an attribute; torch.autograd.grad() instead of"
+        " backward(create_graph=True)"
+    ),
+    HolderKind.GARBAGE: "break the cycle (weakref, or del the attribute), or let the collector run",
+    HolderKind.ITERATOR: "make a new iterator for each epoch: while True: for batch in loader: ...",
+    HolderKind.LRU_CACHE: "give the cache a maxsize that fits, key it on something small, or drop the cache",
+}
+_ADVICE_BY_CONTENTS = {
+    Contents.GRAPHS: "use loss.detach() or loss.item()",
+    Contents.VIEWS: "keep a copy of the part: .clone()",
+    Contents.TENSORS: "move them to the CPU, or clear it at the end of each epoch",
+    Contents.MODULES: "keep a state_dict on disk instead, or bound it",
+    Contents.HOOKS: "remove() each handle",
+    Contents.OBJECTS: "clear it at the end of each epoch, or bound it (deque(maxlen=...))",
+}
+_ELEMENTS = {
+    Contents.GRAPHS: "tensors, each keeps its graph",
+    Contents.VIEWS: "views, each keeps its whole storage",
+    Contents.TENSORS: "tensors",
+    Contents.MODULES: "modules",
+    Contents.HOOKS: "hooks",
+    Contents.OBJECTS: "objects",
+}
+
+
+def held_by(holder: Holder, others: Sequence[Holder]) -> str:
+    """``held by list 'history' in train() at train.py:57  history.append(loss) · 1 204 tensors, ...``."""
+    clauses = [f"held by {holder.name}{_place(holder)}", _contents(holder)]
+    if holder.kind is HolderKind.LRU_CACHE:
+        clauses.append(_cache(holder))
+    if others:
+        clauses.append("and by " + ", ".join(f"{other.name}{_place(other)}" for other in others[:3]))
+    return " · ".join(clauses)
+
+
+def fills_up(holder: Holder, step: int) -> str:
+    """``deque 'buffer' in main() fills: 25 of 40, full in 15 steps at 2.5 MiB``."""
+    bound, left = holder.bound or 0, holder.steps_left or 0
+    size = format_bytes(bound * holder.bytes_per_element)
+    return (
+        f"{holder.name}{_place(holder)} fills: {number(holder.length)} of {number(bound)},"
+        f" full in about {number(left)} steps (step {number(step + left)}) at {size}"
+    )
+
+
+def survives(site: Site) -> str:
+    """``allocated at model.py:12  y = x.tanh() · what 7 of 7 watched steps allocated there is still alive``."""
+    where = f"allocated at {site.stack[0]}" if site.stack else f"allocated by {site.operator or 'an operator'}"
+    if site.in_backward:
+        where += " (in the backward pass)"
+    alive = f"what {site.generations} of {site.steps} watched steps allocated there is still alive"
+    return f"{where} · {alive}, {format_bytes(site.bytes_per_step)} a step · no Python object that holds it was found"
+
+
+def cause_of(holder: Holder) -> str:
+    """The kind of leak in words."""
+    if holder.kind is HolderKind.LRU_CACHE and holder.hits == 0:
+        return "a cache that keeps everything and has never been hit"
+    return _CAUSES.get(holder.kind) or _CAUSES_BY_CONTENTS[holder.contents]
+
+
+def cause_of_site(site: Site) -> str:
+    """The kind of leak in words, where no holder is known."""
+    if site.in_backward:
+        return "a graph that was never freed"
+    return "memory that is never freed, held outside of Python's sight"
+
+
+def advice_for(holder: Holder) -> str:
+    """What to do about it."""
+    return _ADVICE.get(holder.kind) or _ADVICE_BY_CONTENTS[holder.contents]
+
+
+def number(value: float) -> str:
+    """``12 345``, with thin groups as the console writes them."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def as_dict(holder: Holder) -> dict[str, Any]:
+    """Plain JSON values."""
+    return {
+        "name": holder.name,
+        "kind": holder.kind.value,
+        "type": holder.type,
+        "contents": holder.contents.value,
+        "length": holder.length,
+        "per_step": round(holder.per_step, 3),
+        "bytes_per_element": holder.bytes_per_element,
+        "bytes_per_step": round(holder.bytes_per_step),
+        "bound": holder.bound,
+        "hits": holder.hits,
+        "line": line_as_dict(holder.lines[0]) if holder.lines else None,
+        "line_known_by": holder.known_by.value if holder.lines else None,
+    }
+
+
+def site_as_dict(site: Site) -> dict[str, Any]:
+    """Plain JSON values."""
+    return {
+        "operator": site.operator,
+        "in_backward": site.in_backward,
+        "generations": site.generations,
+        "watched_steps": site.steps,
+        "bytes_per_step": round(site.bytes_per_step),
+        "stack": [line_as_dict(line) for line in site.stack],
+    }
+
+
+def line_as_dict(line: CodeLine) -> dict[str, Any]:
+    """Plain JSON values."""
+    return {"file": line.file, "line": line.line, "function": line.function, "text": line.text}
+
+
+def _place(holder: Holder) -> str:
+    return f" at {holder.lines[0]}" if holder.lines else ""
+
+
+def _contents(holder: Holder) -> str:
+    size = format_bytes(holder.bytes_per_element)
+    if holder.kind is HolderKind.GRAPH:
+        return f"its graph is {number(holder.length)} nodes long and gains {format_bytes(holder.bytes_per_step)} a step"
+    if holder.kind is HolderKind.TENSOR:
+        return f"it gains {format_bytes(holder.bytes_per_step)} a step"
+    return f"{number(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
+
+
+def _cache(holder: Holder) -> str:
+    hits = f"{number(holder.hits or 0)} hits" if holder.hits else "never hit"
+    bound = f"bounded at {number(holder.bound)}" if holder.bound is not None else "without a bound"
+    return f"{hits}, {bound}"
