@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -26,22 +25,6 @@ def make():
     return lambda i: None
 """
 LINE = {"file": "", "line": 3, "function": "step", "text": "kept.append(x)  # all of them"}
-
-
-@pytest.fixture(scope="module")
-def verdicts() -> ModuleType:
-    """The script as a module: it is in no package."""
-    spec = importlib.util.spec_from_file_location("verdicts", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["verdicts"] = module  # its dataclass looks its module up
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
-    return module
 
 
 def write(folder: Path, name: str, text: str) -> Path:
