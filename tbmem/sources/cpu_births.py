@@ -27,8 +27,8 @@ BUDGET = 0.5
 FEWEST_STEPS = 3
 """Watched steps without which nothing can be said."""
 
-_COST_OF_A_CALL = 5e-6
-"""Seconds to record and read one call of a Python function, generously."""
+_COST_OF_A_CALL = 3.5e-6
+"""Seconds to record and read one call of a Python function."""
 _MOST_CALLS = 30_000
 
 
@@ -131,7 +131,7 @@ class CpuBirths:
     def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
         calls.end()
         self._calls = None
-        self._with_stack = calls.rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 5)
+        self._with_stack = calls.rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
         if not self._with_stack:
             self._notes.append("a step calls too many Python functions to follow them: lines are not known")
 

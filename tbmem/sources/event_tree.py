@@ -134,7 +134,9 @@ class _Places:
         if is_root or not file:
             return Place(place.frames, "", place.in_backward)
         frame = Frame(file, caller.line_number, caller.function_name)
-        return Place((frame, *place.frames), "", place.in_backward)
+        # a function in C has no frame of its own: what it calls has the same caller as itself
+        frames = place.frames if place.frames[:1] == (frame,) else (frame, *place.frames)
+        return Place(frames, "", place.in_backward)
 
     def _own_frame(self, branch: _Branch, operator: str) -> Frame | None:
         """The frame that runs an operator which it has not called by name (``a * b``), if it is the user's."""

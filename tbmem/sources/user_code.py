@@ -183,7 +183,8 @@ def _foreign() -> tuple[str, ...]:
 def _is_users(path: str) -> bool:
     if path.startswith("<"):
         return path.startswith(_INTERACTIVE)
-    return not path.startswith(_foreign()) and _COMPILED not in path
+    is_there = os.path.isfile(path) or path in linecache.cache  # a notebook's cells are in no file
+    return is_there and not path.startswith(_foreign()) and _COMPILED not in path
 
 
 def _whole(name: str) -> str:
