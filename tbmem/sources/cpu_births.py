@@ -16,16 +16,11 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.birth_report import BirthReport
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
 from tbmem.sources.user_code import UserCode
-
-BUDGET = 0.5
-"""Seconds that reading may take in all, besides half the time of the watched steps."""
-FEWEST_STEPS = 3
-"""Watched steps without which nothing can be said."""
 
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
