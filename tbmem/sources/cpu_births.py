@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -40,6 +42,9 @@ class CpuBirths:
         clock: Seconds.
     """
 
+    current: CpuBirths | None = None
+    """The one of this process that watches."""
+
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter) -> None:
         self._budget = budget
         self._clock = clock
@@ -60,9 +65,10 @@ class CpuBirths:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
         if self._calls is not None:
             return False
+        if not self._is_recording or threading.current_thread() is not threading.main_thread():
+            return True
         allowed = self._budget + 0.5 * self._in_steps
-        too_slow = self._spent > 3 * allowed
-        return not self._is_recording or too_slow or (self._spent > allowed and self._watched >= FEWEST_STEPS)
+        return self._spent > 3 * allowed or (self._spent > allowed and self._watched >= FEWEST_STEPS)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
@@ -71,6 +77,8 @@ class CpuBirths:
             if reason:
                 self._notes.append(reason)
                 return
+            _end_in_children()
+            CpuBirths.current = self
             self._quiet.begin()
             self._calls = _CallCount(_MOST_CALLS, self._clock)
             self._calls.begin()
@@ -118,6 +126,8 @@ class CpuBirths:
         with contextlib.suppress(Exception):
             self._switch_off()
         self._quiet.end()
+        if CpuBirths.current is self:
+            CpuBirths.current = None
 
     @property
     def _watched(self) -> int:
@@ -206,6 +216,18 @@ def _prepared_profiles() -> bool:
     # not isinstance: it asks the program's own objects, and some answer with a warning
     profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
     return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
+
+
+@cache
+def _end_in_children() -> None:
+    """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_end)
+
+
+def _end() -> None:
+    if CpuBirths.current is not None:
+        CpuBirths.current.abandon()
 
 
 @contextmanager

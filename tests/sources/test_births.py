@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -363,6 +365,33 @@ def test_when_reading_has_taken_its_time_the_window_is_full() -> None:
 
     assert cpu_births.FEWEST_STEPS + WARM_UP <= marks < 9
     assert report.sites == ()
+
+
+_FORKS = """
+import os, sys, torch
+from tbmem.sources.cpu_births import CpuBirths
+for marks in (0, 1):
+    births = CpuBirths()
+    births.begin(0)
+    for number in range(marks):
+        births.mark(number)
+    child = os.fork()
+    if child == 0:
+        is_on = torch._C._autograd._profiler_enabled() or sys.getprofile() is not None
+        os._exit(1 if is_on else 0)
+    assert os.waitpid(child, 0)[1] == 0, "the child still records"
+    births.mark(7)
+    births.mark(8)
+    assert births.finish().sites == ()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_forked_worker_does_not_go_on_recording() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # torch's own log lines are held back as well
 
 
 def test_each_device_has_its_own_way() -> None:
