@@ -7,6 +7,11 @@ from typing import Protocol
 
 from tbmem.model.evidence import Site
 
+BUDGET = 0.5
+"""Seconds that reading may take in all."""
+FEWEST_STEPS = 3
+"""Watched steps without which nothing can be said."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BirthReport:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -16,16 +18,11 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.birth_report import BirthReport
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
 from tbmem.sources.user_code import UserCode
-
-BUDGET = 0.5
-"""Seconds that reading may take in all, besides half the time of the watched steps."""
-FEWEST_STEPS = 3
-"""Watched steps without which nothing can be said."""
 
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
@@ -44,6 +41,9 @@ class CpuBirths:
         budget: Seconds that reading may take in all, besides half the time of the watched steps.
         clock: Seconds.
     """
+
+    current: CpuBirths | None = None
+    """The one of this process that watches."""
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter) -> None:
         self._budget = budget
@@ -65,9 +65,10 @@ class CpuBirths:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
         if self._calls is not None:
             return False
+        if not self._is_recording or threading.current_thread() is not threading.main_thread():
+            return True
         allowed = self._budget + 0.5 * self._in_steps
-        too_slow = self._spent > 3 * allowed
-        return not self._is_recording or too_slow or (self._spent > allowed and self._watched >= FEWEST_STEPS)
+        return self._spent > 3 * allowed or (self._spent > allowed and self._watched >= FEWEST_STEPS)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
@@ -76,6 +77,8 @@ class CpuBirths:
             if reason:
                 self._notes.append(reason)
                 return
+            _end_in_children()
+            CpuBirths.current = self
             self._quiet.begin()
             self._calls = _CallCount(_MOST_CALLS, self._clock)
             self._calls.begin()
@@ -123,6 +126,8 @@ class CpuBirths:
         with contextlib.suppress(Exception):
             self._switch_off()
         self._quiet.end()
+        if CpuBirths.current is self:
+            CpuBirths.current = None
 
     @property
     def _watched(self) -> int:
@@ -208,8 +213,21 @@ def why_not() -> str:
 def _prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
     kind = torch_profiler.profile
-    profiles = [found for found in gc.get_referrers(kind) if isinstance(found, kind)]
+    # not isinstance: it asks the program's own objects, and some answer with a warning
+    profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
     return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
+
+
+@cache
+def _end_in_children() -> None:
+    """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_end)
+
+
+def _end() -> None:
+    if CpuBirths.current is not None:
+        CpuBirths.current.abandon()
 
 
 @contextmanager

@@ -93,9 +93,10 @@ class UserCode:
         line = frame.line
         if not line and frame.call is not None:
             line = source.line_of(frame.call) or source.first_line(frame.call.inside)
-        function = source.function_at(line)
+        around = source.function_at(line)
+        name = around.name if around is not None and around.first else frame.function
         text = linecache.getline(frame.file, line).strip()
-        return CodeLine(file=frame.file, line=line, function=function.name if function else frame.function, text=text)
+        return CodeLine(file=frame.file, line=line, function=name, text=text)
 
 
 class _Function(NamedTuple):
