@@ -4,8 +4,9 @@
 
 A loop file has make(), which returns step(i) (with an optional step.close), and says the truth about itself: LABEL
 (leak, spike, stable), ACCEPT (verdicts that are defensible), LEAK_LINE (text of the line at fault), SOURCE, and, if
-it likes, ONSET (step at which it begins, 0 if it does not say). It runs under MemoryCallback in the default
-configuration, and once more without tbmem, for the overhead. Files whose names begin with an underscore are left out.
+it likes, ONSET (step at which it begins, 0 if it does not say; a run that ends before may be called stable as well).
+It runs under MemoryCallback in the default configuration, and once more without tbmem, for the overhead. Files whose
+names begin with an underscore are left out.
 
 Exit status: 0 if all is well, 1 if a leak was missed, an innocent loop was accused or a loop crashed, 2 on wrong input.
 """
@@ -25,7 +26,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ class Loop:
     def must_be_found(self) -> bool:
         """Whether no other verdict than a leak will do."""
         return self.label == "leak" and "stable" not in self.accept
+
+    def within(self, steps: int) -> Loop:
+        """The truth about the first ``steps`` steps: before the onset there is nothing to be found."""
+        if self.onset < steps or "stable" in self.accept:
+            return self
+        return replace(self, accept=(*self.accept, "stable"))
 
 
 def read_loops(folder: Path) -> list[Loop]:
@@ -318,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("steps", "repeat", "jobs", "limit"):
             if getattr(given, name) <= 0:
                 raise WrongInput(f"--{name} must be above 0")
-        loops = [loop for loop in read_loops(given.loops) if (given.only or "") in loop.path.stem]
+        loops = [loop.within(given.steps) for loop in read_loops(given.loops) if (given.only or "") in loop.path.stem]
         if not loops:
             raise WrongInput(f"no loop's name contains {given.only!r}")
     except WrongInput as error:
