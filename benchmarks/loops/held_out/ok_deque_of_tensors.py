@@ -1,6 +1,6 @@
 """The last 20 outputs in a deque with maxlen, for a running standard deviation.
 
-source: DeNA/HandyRL#189, wise use of maxlen; own case
+source: DeNA/HandyRL#189 (a deque with a bound); own case
 """
 
 import collections
