@@ -4,8 +4,9 @@
 
 A loop file has make(), which returns step(i) (with an optional step.close), and says the truth about itself: LABEL
 (leak, spike, stable), ACCEPT (verdicts that are defensible), LEAK_LINE (text of the line at fault), SOURCE, and, if
-it likes, ONSET (step at which it begins, 0 if it does not say). It runs under MemoryCallback in the default
-configuration, and once more without tbmem, for the overhead. Files whose names begin with an underscore are left out.
+it likes, ONSET (step at which it begins, 0 if it does not say; a run that ends before may be called stable as well).
+It runs under MemoryCallback in the default configuration, and once more without tbmem, for the overhead. Files whose
+names begin with an underscore are left out.
 
 Exit status: 0 if all is well, 1 if a leak was missed, an innocent loop was accused or a loop crashed, 2 on wrong input.
 """
@@ -25,7 +26,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ class Loop:
     def must_be_found(self) -> bool:
         """Whether no other verdict than a leak will do."""
         return self.label == "leak" and "stable" not in self.accept
+
+    def within(self, steps: int) -> Loop:
+        """The truth about the first ``steps`` steps: before the onset there is nothing to be found."""
+        if self.onset < steps or "stable" in self.accept:
+            return self
+        return replace(self, accept=(*self.accept, "stable"))
 
 
 def read_loops(folder: Path) -> list[Loop]:
@@ -242,7 +249,8 @@ def measure(loops: Sequence[Loop], given: argparse.Namespace) -> dict[str, Any]:
         times = 0 if failed or not given.overhead else given.repeat
         plain = [run(loop, given.steps, given.limit, watched=False) for _ in range(times)]
         row = merge([judge(loop, told) for told in watched])
-        print(f"{loop.path.stem}: {row['verdict']}", file=sys.stderr, flush=True)
+        if not given.totals:
+            print(f"{loop.path.stem}: {row['verdict']}", file=sys.stderr, flush=True)
         return {**row, "seconds": overhead(plain, watched)}
 
     with ThreadPoolExecutor(given.jobs) as pool:
@@ -250,26 +258,34 @@ def measure(loops: Sequence[Loop], given: argparse.Namespace) -> dict[str, Any]:
     return {"loops": rows, **score(loops, rows), "steps": given.steps, "repeat": given.repeat}
 
 
-def show(result: Mapping[str, Any]) -> None:
-    """Print the result as Markdown."""
+def show(result: Mapping[str, Any], totals: bool) -> None:
+    """Print the result as Markdown; ``totals`` names no loop."""
     rows = result["loops"]
     print(heading(f"verdicts.py: {len(rows)} loops, {result['steps']} steps"))
     columns = [name for name in VERDICTS + FAILURES if any(row["verdict"] == name for row in rows)]
     counts = result["confusion"]
     print(table(["truth \\ verdict", *columns], [[t, *(counts[t].get(c, 0) for c in columns)] for t in VERDICTS]))
     print()
+    if not totals:
+        _show_loops(rows)
+    for name in ("missed", "false_alarms", "missed_spikes", "failures", "flaky"):
+        names = [] if totals else result[name]
+        print(f"{name.replace('_', ' ')}: {len(result[name])}  {', '.join(names)}".rstrip())
+    recall, lines = _percent(result["recall"]), _percent(result["lines_named"])
+    print(f"recall {recall}, right line named in {lines} of the leaks found")
+    late = [row["delay"] for row in rows if row["label"] == "leak" and row["delay"] is not None]
+    if late:
+        print(f"steps from onset to confirmation: median {statistics.median(late):g}, most {max(late)}")
+    _show_overhead([row["seconds"] for row in rows if row["seconds"]])
+
+
+def _show_loops(rows: Sequence[Mapping[str, Any]]) -> None:
     header = ["loop", "truth", "verdict", "", "suspected", "confirmed", "line", "holder", "ms/step alone → watched"]
     print(table(header, [_cells(row) for row in rows]))
     print()
     for row in rows:
         for trouble in filter(None, [row["error"], *row["problems"]]):
             print(f"{row['name']}: {trouble}")
-    for name in ("missed", "false_alarms", "missed_spikes", "failures", "flaky"):
-        print(f"{name.replace('_', ' ')}: {len(result[name])}  {', '.join(result[name])}".rstrip())
-    print(
-        f"recall {_percent(result['recall'])}, right line named in {_percent(result['lines_named'])} of the leaks found"
-    )
-    _show_overhead([row["seconds"] for row in rows if row["seconds"]])
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -305,6 +321,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each loop, to see verdicts that change")
     parser.add_argument("--jobs", type=int, default=1, help="loops that run at the same time")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a loop is given up")
+    parser.add_argument("--totals", action="store_true", help="name no loop: for a folder nobody should tune on")
     parser.add_argument("--only", help="loops whose names contain this")
     parser.add_argument(
         "--no-overhead", dest="overhead", action="store_false", help="leave out the runs without tbmem: half the time"
@@ -318,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("steps", "repeat", "jobs", "limit"):
             if getattr(given, name) <= 0:
                 raise WrongInput(f"--{name} must be above 0")
-        loops = [loop for loop in read_loops(given.loops) if (given.only or "") in loop.path.stem]
+        loops = [loop.within(given.steps) for loop in read_loops(given.loops) if (given.only or "") in loop.path.stem]
         if not loops:
             raise WrongInput(f"no loop's name contains {given.only!r}")
     except WrongInput as error:
@@ -328,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         print(json.dumps(result, indent=1))
     else:
-        show(result)
+        show(result, given.totals)
     return 1 if result["missed"] or result["false_alarms"] or result["failures"] else 0
 
 

@@ -52,6 +52,15 @@ def test_a_loop_tells_the_truth_without_being_run(verdicts: ModuleType, tmp_path
     assert loop.must_be_found
 
 
+def test_before_its_onset_a_leak_may_be_called_stable(verdicts: ModuleType, tmp_path: Path) -> None:
+    # given
+    loop = verdicts.read_loop(write(tmp_path, "kept.py", LEAK))
+    # then
+    assert loop.within(8) == loop
+    assert loop.within(7).accept == ("leak", "stable")
+    assert not loop.within(7).must_be_found
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
