@@ -169,7 +169,7 @@ def _rank(survived: Mapping[int, int]) -> tuple[int, int]:
 
 
 class Sizes:
-    """How large the allocations of each watched step were, whether they survived or not."""
+    """How large was what each watched step allocated for itself, and freed again."""
 
     def __init__(self) -> None:
         self._smallest = 0.0
@@ -179,7 +179,7 @@ class Sizes:
         """A watched step has ended.
 
         Args:
-            sizes: Bytes of every allocation made in it.
+            sizes: Bytes of every allocation that was made and freed in it.
         """
         found = list(sizes)
         if not self._steps:
@@ -190,8 +190,9 @@ class Sizes:
         """Share, by bytes, of the recurring allocations that got larger from step to step.
 
         The largest of a step is compared with the largest of the next, the second with the second, and so on: under a
-        curriculum all of them rise. The one that rises most is left out, for one tensor that grows for ever
-        (``torch.cat``) is no curriculum, however large.
+        curriculum all of them rise. What outlives its step is not among them, and the one that rises most is left out
+        if there are others: a tensor that grows for ever (``torch.cat``), or is read as a whole in each step, is no
+        curriculum, however large.
 
         Returns:
             0 to 1.
@@ -202,7 +203,7 @@ class Sizes:
             return 0.0
         most = max(rising, key=lambda ranked: ranked[-1] - ranked[0])
         rest = sum(map(sum, ranks)) - sum(most)
-        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 0.0
+        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 1.0
 
 
 def rises(series: Sequence[int]) -> bool:

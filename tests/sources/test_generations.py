@@ -170,6 +170,10 @@ def test_half_of_the_bytes_may_grow() -> None:
     assert 0.6 < _sizes(*steps).grow() < 0.7
 
 
+def test_where_there_is_nothing_else_one_size_that_grows_is_enough() -> None:
+    assert _sizes(*([1000 + step] for step in range(8))).grow() == 1
+
+
 def test_small_allocations_tell_nothing() -> None:
     steps = [[1 << 20, *(8 + step for _ in range(50))] for step in range(8)]
 
