@@ -114,7 +114,7 @@ class CpuBirths:
             return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent)
         with self._timed():
             sites = self._generations.sites(self._code.line)
-            grow = self._sizes.grow()
+            grow = self._sizes.grow(self._generations.outliving())
         return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent)
 
     def abandon(self) -> None:

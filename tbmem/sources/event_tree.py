@@ -35,7 +35,7 @@ class StepEvents:
     freed: list[int] = field(default_factory=list)
     """Addresses allocated before the step and freed, or used again, in it."""
     sizes: list[int] = field(default_factory=list)
-    """Bytes of every allocation, in order."""
+    """Bytes of every allocation that was made and freed in it."""
 
     @classmethod
     def read(cls, roots: Sequence[Any], code: UserCode) -> StepEvents:
@@ -52,11 +52,13 @@ class StepEvents:
             address, size = memory.ptr, memory.alloc_size
             if memory.device.type != "cpu":
                 continue
-            if alive.pop(address, None) is None:
+            known = alive.pop(address, None)
+            if known is None:
                 events.freed.append(address)
+            else:
+                events.sizes.append(known[0])
             if size > 0:
                 alive[address] = size, node, branch
-                events.sizes.append(size)
         places = _Places(code)
         for address, (size, node, branch) in alive.items():
             events.births[address] = Birth(size, places.of(_operator_after(node, branch)))

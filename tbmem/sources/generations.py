@@ -133,6 +133,10 @@ class Generations:
         series = [self._series(by_step) for by_step in self._outlived.values()]
         return max((one for one in series if rises(one)), key=lambda one: one[-1] - one[0], default=[0] * self.steps)
 
+    def outliving(self) -> list[list[int]]:
+        """Bytes per step of each place of which something outlives every step."""
+        return [self._series(by_step) for by_step in self._outlived.values() if len(by_step) == self.steps]
+
     def _survivors(self) -> dict[Place, dict[int, int]]:
         """Surviving bytes by place and step of birth; what was born last has had no time to die."""
         found: defaultdict[Place, dict[int, int]] = defaultdict(dict)
@@ -169,7 +173,7 @@ def _rank(survived: Mapping[int, int]) -> tuple[int, int]:
 
 
 class Sizes:
-    """How large the allocations of each watched step were, whether they survived or not."""
+    """How large was what each watched step allocated and freed again."""
 
     def __init__(self) -> None:
         self._smallest = 0.0
@@ -179,30 +183,34 @@ class Sizes:
         """A watched step has ended.
 
         Args:
-            sizes: Bytes of every allocation made in it.
+            sizes: Bytes of every allocation that was made and freed in it.
         """
         found = list(sizes)
         if not self._steps:
             self._smallest = sum(found) * _SMALLEST_SHARE
         self._steps.append(sorted((size for size in found if size >= self._smallest), reverse=True))
 
-    def grow(self) -> float:
+    def grow(self, outliving: Sequence[Sequence[int]] = ()) -> float:
         """Share, by bytes, of the recurring allocations that got larger from step to step.
 
-        The largest of a step is compared with the largest of the next, the second with the second, and so on: under a
-        curriculum all of them rise. The one that rises most is left out, for one tensor that grows for ever
-        (``torch.cat``) is no curriculum, however large.
+        The largest of a step is compared with the largest of the next, the second with the second, and so on; of what
+        outlives its step, each place with itself. Under a curriculum all of them rise. The one that rises most is left
+        out if there are others: a tensor that grows for ever (``torch.cat``), or is read as a whole in each step, is
+        no curriculum, however large.
+
+        Args:
+            outliving: Bytes per step of each place whose births outlive every step.
 
         Returns:
             0 to 1.
         """
-        ranks = list(zip(*self._steps, strict=False))  # as many as the step with the fewest has
-        rising = [ranked for ranked in ranks if rises(ranked)]
+        series = [*zip(*self._steps, strict=False), *outliving]  # as many ranks as the step with the fewest has
+        rising = [one for one in series if rises(one)]
         if not rising:
             return 0.0
-        most = max(rising, key=lambda ranked: ranked[-1] - ranked[0])
-        rest = sum(map(sum, ranks)) - sum(most)
-        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 0.0
+        most = max(rising, key=lambda one: one[-1] - one[0])
+        rest = sum(map(sum, series)) - sum(most)
+        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 1.0
 
 
 def rises(series: Sequence[int]) -> bool:

@@ -94,17 +94,19 @@ def test_under_a_curriculum_sizes_grow() -> None:
 
 
 def test_one_tensor_that_grows_is_found_and_is_no_curriculum() -> None:
-    state = {"all": torch.zeros(1000)}
+    # given two caches that grow on one line, each larger than anything else
+    caches = {"keys": torch.zeros(9000), "values": torch.zeros(9000)}
 
     def step() -> None:
-        state["all"] = torch.cat([state["all"], torch.zeros(1000)])
+        for name, cache in list(caches.items()):
+            caches[name] = torch.cat([cache, torch.zeros(1000)])
 
     report = _watch(step)
 
     (site,) = _sites(report)
     assert site.growing
     assert site.share == 0
-    assert _here(site)[0].startswith('state["all"] = torch.cat(')
+    assert _here(site)[0].startswith("caches[name] = torch.cat(")
     assert report.sizes_grow == 0
 
 

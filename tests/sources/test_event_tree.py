@@ -74,7 +74,7 @@ def test_what_is_alive_at_the_end_of_the_step_was_born_in_it() -> None:
     events = _read(memory(1, 100), memory(2, 200), memory(1, -100))
 
     assert events.births == {2: Birth(200, Place())}
-    assert events.sizes == [100, 200]
+    assert events.sizes == [100]
 
 
 def test_a_free_of_something_older_is_told() -> None:

@@ -170,6 +170,19 @@ def test_half_of_the_bytes_may_grow() -> None:
     assert 0.6 < _sizes(*steps).grow() < 0.7
 
 
+def test_where_there_is_nothing_else_one_size_that_grows_is_enough() -> None:
+    assert _sizes(*([1000 + step] for step in range(8))).grow() == 1
+
+
+def test_what_outlives_its_step_counts_as_well() -> None:
+    # given steps that free nothing of what they allocate: inputs and outputs are kept until the next
+    generations = Generations()
+    for step in range(8):
+        generations.step({2 * step: Birth(KIB + step, _place(1)), 2 * step + 1: Birth(2 * KIB + step, _place(2))})
+
+    assert Sizes().grow(generations.outliving()) == 1
+
+
 def test_small_allocations_tell_nothing() -> None:
     steps = [[1 << 20, *(8 + step for _ in range(50))] for step in range(8)]
 
