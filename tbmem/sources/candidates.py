@@ -63,10 +63,18 @@ class Bench:
         self._born = born
         self._ends = time.perf_counter() + _ALL
 
-    def scale(self) -> Scale:
-        """A new scale, with what is left of the time."""
+    def scale(self, with_born: bool = True) -> Scale:
+        """A new scale, with what is left of the time.
+
+        Args:
+            with_born: Whether tensors that were there at the first look weigh nothing.
+        """
         left = max(self._ends - time.perf_counter(), 0.005)
-        return Scale(min(_EACH, left), self.elsewhere, self._born)
+        return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
+
+    def add_files(self, names: Iterable[str]) -> None:
+        """More files to search for lines in, when those on the stack have none."""
+        self.files = tuple(dict.fromkeys((*self.files, *names)))
 
     def keep(self, candidate: Candidate, probe: Probe | None = None) -> None:
         """Note a candidate, and what to watch for its line."""

@@ -6,7 +6,6 @@ Between two looks only addresses, lengths and names of types are kept.
 from __future__ import annotations
 
 import gc
-from collections import Counter, defaultdict
 from collections.abc import Hashable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
@@ -72,14 +71,13 @@ class Objects:
     """All that the collector knows, by type. Holds everything: for the length of one look only."""
 
     def __init__(self) -> None:
-        everything = gc.get_objects()
-        self.counts: Counter[type] = Counter(map(type, everything))
-        wanted = {kind for kind in self.counts if _is_wanted(kind)}
-        self.by_kind: defaultdict[type, list[Any]] = defaultdict(list)
+        everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
+        table = _Table()
         for one in everything:
-            kind = type(one)
-            if kind in wanted:
-                self.by_kind[kind].append(one)
+            found = table[type(one)]
+            if found is not None:
+                found.append(one)
+        self.by_kind: dict[type, list[Any]] = {kind: found for kind, found in table.items() if found}
 
     def containers(self) -> list[tuple[type, list[Any]]]:
         """Kinds of containers that can grow, and all there are of each."""
@@ -109,7 +107,15 @@ class Objects:
 
     def user_classes(self) -> list[type]:
         """Classes of the user's of which there are objects, autograd's nodes left out."""
-        return [kind for kind in self.counts if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
+        return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
+
+
+class _Table(dict[type, "list[Any] | None"]):
+    """A list for each type that is of interest, decided when it is first met."""
+
+    def __missing__(self, kind: type) -> list[Any] | None:
+        self[kind] = found = [] if _is_wanted(kind) else None
+        return found
 
 
 def _is_wanted(kind: type) -> bool:
@@ -172,8 +178,8 @@ class Census:
             kept[address] = series
 
     def _count(self, step: int, objects: Objects) -> None:
-        counted: dict[Hashable, int] = {class_key(kind): objects.counts[kind] for kind in objects.user_classes()}
-        counted.update({class_key(kind): objects.counts[kind] for kind in objects.contexts()})
+        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in objects.user_classes()}
+        counted.update({class_key(kind): len(objects.by_kind[kind]) for kind in objects.contexts()})
         counted["leaves"] = len(objects.leaves_with_graphs())
         kept = {}
         for key, number in counted.items():

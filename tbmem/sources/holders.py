@@ -63,7 +63,7 @@ class HolderHunt:
             step: Now.
             frame: The user's loop, the caller of ``step()``.
         """
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), plain.collector_paused():
             objects = Objects()
             if not self._census.looks:
                 self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
@@ -176,13 +176,14 @@ class HolderHunt:
 
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), plain.collector_paused():
             bench = Bench(self._sources, self._born, frame)
             objects = Objects()
             walk = Walk(60_000, 0.25)
             walk.from_frames(frame, objects.generators())
             if not walk.complete:
                 bench.notes.append("There are more objects than were looked at: some names may be missing.")
+            bench.add_files(walk.user_files())
             self._fill(bench, objects, walk)
             instances = Instances(bench, self._census, objects, walk)
             del objects, walk
@@ -219,5 +220,4 @@ def _others_run(frame: FrameType | None) -> bool:
 def _forget() -> None:
     """Let go of users' classes in what is remembered about types."""
     plain.forget()
-    usercode.forget()
     graphs.forget()

@@ -103,7 +103,7 @@ class Instances:
         candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
         files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
         candidate.read = _class_reader(bench.sources, files, kind.__name__, set())
-        self._noted.append((candidate, tuple(id(one) for one in ones[:_TRIED]), way))
+        self._noted.append((candidate, tuple(id(one) for one in ones[OLDER:][:_TRIED] or ones), way))
 
     def judge(self) -> None:
         """Tell garbage from objects that something holds; nobody may hold a reference to the objects meanwhile."""
@@ -130,12 +130,12 @@ def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, name
 
 
 def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:
-    """A holder that is a class; the younger objects are weighed after some older ones."""
-    scale = bench.scale()
-    for one in ones[MEASURED : MEASURED + OLDER]:
+    """A holder that is a class; some of its objects are weighed after some others."""
+    scale = bench.scale(with_born=False)
+    for one in ones[:OLDER]:
         scale.weigh(one)
     weights = []
-    for one in ones[:MEASURED]:
+    for one in ones[OLDER:][:MEASURED] or ones:
         weights.append(scale.weigh(one))
         if scale.is_late:
             break

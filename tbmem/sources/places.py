@@ -140,6 +140,7 @@ class Walk:
         """
         self.found: dict[int, Place] = {}
         self.complete = True
+        self._namespaces: set[int] = set()
         self._queue: deque[tuple[Place, int]] = deque()
         self._limit = limit
         self._ends = time.perf_counter() + seconds
@@ -163,6 +164,14 @@ class Walk:
         self._add_frames([one for one in mine if one not in users], tidy)
         self._drain()
 
+    def user_files(self) -> list[str]:
+        """Users' files in which the functions and classes are written that were met."""
+        codes = [place.value.__code__ for place in self.found.values() if type(place.value) is FunctionType]
+        kinds = {type(place.value) for place in self.found.values()}
+        classes = [code for kind in kinds if is_user_class(kind) for code in _codes(kind)]
+        names = dict.fromkeys(code.co_filename for code in (*codes, *classes))
+        return [name for name in names if is_user_file(name)]
+
     def add(self, value: Any, owner: Place | Scope, step: Step, label: Any, depth: int = 0) -> Place | None:
         """Note one object, unless it has been seen or is of no interest; its place where it was noted."""
         kind = type(value)
@@ -185,6 +194,8 @@ class Walk:
                 self.complete = False
                 self._queue.clear()
                 return
+            if type(place.value) is FunctionType and is_user_file(place.value.__code__.co_filename):
+                self._add_globals(Scope(module=place.value.__code__.co_filename), place.value.__globals__)
             try:
                 for value, step, label in _referred(place.value):
                     self.add(value, place, step, label, depth + 1)
@@ -207,6 +218,9 @@ class Walk:
             self.add(value, scope, Step.CLOSED if name in free else Step.LOCAL, name)
 
     def _add_globals(self, scope: Scope, names: dict[str, Any]) -> None:
+        if id(names) in self._namespaces:
+            return
+        self._namespaces.add(id(names))
         for name, value in list(names.items()):
             if not (name.startswith("__") and name.endswith("__")):
                 self.add(value, scope, Step.GLOBAL, name)
@@ -236,6 +250,10 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _codes(kind: type) -> list[CodeType]:
+    return [one.__code__ for one in plain.class_attributes(kind).values() if type(one) is FunctionType]
 
 
 Reference = tuple[Any, Step, Any]

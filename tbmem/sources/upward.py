@@ -40,7 +40,6 @@ class _Search:
         self._ours = ours
         self._holders: dict[int, tuple[Any, Step, Any]] = {}
         self._modules = {id(one.__dict__): one for one in list(sys.modules.values()) if type(one) is ModuleType}
-        self._is_ours = False
 
     def level(self, frontier: dict[int, Any]) -> dict[int, Any]:
         """Find who holds the objects of a level; those that must be looked at next."""

@@ -20,6 +20,7 @@ _DEMO = _OURS + "demo" + os.sep
 _NOTEBOOK = ("<ipython-input", "<stdin>", "<doctest", "<console>")
 
 
+@functools.lru_cache(maxsize=1)
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
@@ -28,7 +29,7 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(os.path.join(folder, "") for one in found for folder in {one, os.path.realpath(one)})
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=16384)
 def is_user_file(filename: str) -> bool:
     """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours.
 
@@ -134,8 +135,3 @@ _ONLY_THE_FRAME = 3
 def nobody_traces() -> bool:
     """Whether no trace or profile function is set in this thread."""
     return sys.gettrace() is None and sys.getprofile() is None
-
-
-def forget() -> None:
-    """Drop what was remembered about files."""
-    is_user_file.cache_clear()
