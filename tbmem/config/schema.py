@@ -212,7 +212,7 @@ class EvidenceConfig:
     """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps."""
     max_windows: int = 4
     """How often in a run at most."""
-    steps: int = 6
+    steps: int = 8
     """Steps that are watched each time (more where memory grows only every few steps)."""
     max_seconds: float = 1.0
     """What looking may cost in all, outside of the watched steps, in seconds each time."""

@@ -27,6 +27,8 @@ PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
 _LOOKS = 4
 """Censuses of a session, the first before its first step: three intervals tell growth from coming and going."""
+_FEWEST_LOOKS = 3
+"""Without three nothing can be said to grow; a heap too large for so many is not searched."""
 _LONGEST_GAP = 30
 """Steps between two censuses at most, where memory grows only every few steps."""
 _BIRTHS_GAP = 2
@@ -49,7 +51,7 @@ class Session:
         config: How much may be spent.
         hunt: Looks for what grows.
         births: Follows allocations; ``None`` where that cannot be done.
-        clock: Seconds.
+        clock: Seconds; this thread's own, so that other work on the machine does not count.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Session:
         config: EvidenceConfig,
         hunt: HolderHunt,
         births: Births | None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -110,9 +112,12 @@ class Session:
         self._looks_left -= 1
         self._next_look = step + self._spacing
         took = self._timed(self._hunt.look, step, frame)
-        if took > self._config.max_seconds / _LOOKS and self._looks_left:
+        affordable = self._config.max_seconds / max(took, 1e-9)
+        if self._looks_left and affordable < _FEWEST_LOOKS:
             self._looks_left = 0
             self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
+        elif self._looks_left == 1 and affordable < _LOOKS:
+            self._looks_left = 0
 
     def _follow_births(self, step: int) -> None:
         births = self._births

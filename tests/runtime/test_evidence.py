@@ -154,15 +154,15 @@ class Setting:
 def test_a_suspicion_is_watched_for_a_few_steps_and_concluded() -> None:
     # given
     setting = Setting(FakeDetector(suspicion()))
-    # when: suspected at 48, six steps are watched, one is traced
-    setting.run(48, 54)
+    # when: suspected at 48, some steps are watched, one is traced
+    setting.run(48, 57)
     assert setting.investigator.is_watching
-    setting.run(55, 55)
+    setting.run(58, 58)
     # then
     assert not setting.investigator.is_watching
-    assert setting.hunt.looks == [48, 50, 52, 54]
+    assert setting.hunt.looks == [48, 51, 54, 57]
     assert setting.births.began == 49
-    assert setting.births.marks == [49, 50, 51, 52, 53, 54]
+    assert setting.births.marks == [49, 50, 51, 52, 53, 54, 55, 56, 57]
     assert setting.births.is_finished
     assert setting.hunt.is_closed
 
@@ -183,7 +183,7 @@ def test_a_leak_waits_until_the_growth_is_too_old_for_an_epoch() -> None:
 
 def test_what_grew_when_the_judging_began_is_as_old_as_the_run() -> None:
     setting = Setting(FakeDetector(suspicion(from_the_start=True)))
-    setting.run(48, 55)
+    setting.run(48, 58)
     assert setting.detector.concluded
 
 
@@ -192,7 +192,7 @@ def test_a_dismissal_does_not_wait() -> None:
     bounded = Holder(**{**{f: getattr(LIST, f) for f in LIST.__slots__}, "bound": 60})
     setting = Setting(FakeDetector(suspicion()), hunt=FakeHunt((bounded,)))
     # when
-    setting.run(48, 55)
+    setting.run(48, 58)
     # then
     assert setting.detector.concluded[0].outcome is Outcome.DISMISSED
 
@@ -229,7 +229,7 @@ def test_a_line_that_is_not_seen_is_waited_for_a_little() -> None:
 
 def test_births_that_have_seen_enough_end_early() -> None:
     setting = Setting(FakeDetector(suspicion()), births=FakeBirths(full_after=3))
-    setting.run(48, 55)
+    setting.run(48, 58)
     assert setting.births.marks == [49, 50, 51]
     assert setting.births.is_finished
 
@@ -237,7 +237,7 @@ def test_births_that_have_seen_enough_end_early() -> None:
 def test_a_profiler_window_goes_before_births() -> None:
     asked: list[int] = []
     setting = Setting(FakeDetector(suspicion()), is_free=lambda steps: bool(asked.append(steps)))
-    setting.run(48, 55)
+    setting.run(48, 58)
     assert setting.births.began == 0
     assert asked and asked[0] >= 7
 
