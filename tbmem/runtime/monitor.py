@@ -275,7 +275,9 @@ class MemoryMonitor:
     def _judge_pending(self) -> list[Finding]:
         pending, self._pending = self._pending, []
         found: list[Finding] = []
+        by_device: dict[str, list[MemorySample]] = {}
         for sample in pending:
+            by_device.setdefault(sample.device, []).append(sample)
             watched = self._devices.get(sample.device)
             if watched is None:
                 # the CPU stood in until the accelerator was found
@@ -283,8 +285,10 @@ class MemoryMonitor:
                 watched = self._devices[sample.device] = _Watched(self._limits)
             watched.note_peak(sample)
             watched.row.add(sample)
-            if watched.detector is not None:
-                found.extend(watched.detector.update(sample))
+        for device, samples in by_device.items():
+            watched = self._devices.get(device)
+            if watched is not None and watched.detector is not None:
+                found += watched.detector.update_all(samples)
         return found
 
     def _close_rows(self) -> None:
@@ -337,6 +341,8 @@ def limits_of(patterns: PatternsConfig) -> Limits:
         min_growth_bytes=patterns.min_growth_bytes,
         min_growth_percent=patterns.min_growth_percent,
         spike_percent=patterns.spike_percent,
+        held_spike_percent=patterns.held_spike_percent,
         min_spike_bytes=patterns.min_spike_bytes,
+        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
         capacity_percent=tuple(patterns.capacity_percent),
     )
