@@ -1,23 +1,32 @@
-"""A series of levels goes in; the minima of blocks of 1, 2, 4 ... steps (its floors) come out."""
+"""Levels after steps go in; the minima of blocks of 4, 8, 16 ... steps (its floors) come out."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
-KEPT = 12
+BLOCK = 4
+"""Judged steps of the finest block."""
+KEPT = 24
 """Floors kept at each scale."""
-SCALES = 16
-"""Blocks are 1 to 2**15 steps long; memory is bounded by KEPT * SCALES floors."""
+SCALES = 10
+"""Blocks are 4 to 2048 steps long; memory is bounded by KEPT * SCALES floors."""
 
 
 class Floor(NamedTuple):
-    """The lowest level of one block of steps."""
+    """What was lowest in one block of steps."""
 
-    level: int
+    level: float
     """Bytes."""
     step: int
-    """Last step of the block."""
+    """First step of the block: where memory climbs, that is where its lowest level is."""
+    tick: int
+    """Judged steps until its end."""
+    blocks: int | None = None
+    """Live allocations, where they are counted."""
+    work: int | None = None
+    """Distance of the peak from the level: what the steps themselves need. Bytes; ``None`` where peaks are unknown."""
 
 
 class Floors:
@@ -31,27 +40,55 @@ class Floors:
         self._scales: list[deque[Floor]] = [deque(maxlen=KEPT) for _ in range(SCALES)]
         self._count = 0
 
-    def add(self, step: int, level: int) -> int:
-        """Take in one level.
-
-        Args:
-            step: The step that it belongs to.
-            level: Bytes held when that step ended.
+    def add(self, floor: Floor) -> int:
+        """Take in the floor of one finest block.
 
         Returns:
-            The coarsest scale at which this level completed a block.
+            The coarsest scale at which it completed a block.
         """
         self._count += 1
-        self._scales[0].append(Floor(level, step))
-        scale, blocks = 0, self._count
-        while blocks % 2 == 0 and scale + 1 < SCALES:
-            finer = self._scales[scale]
-            lower = min(finer[-1].level, finer[-2].level)
+        scales = self._scales
+        scales[0].append(floor)
+        scale, count = 0, self._count
+        while not count & 1 and scale + 1 < SCALES:
+            finer = scales[scale]
             scale += 1
-            blocks //= 2
-            self._scales[scale].append(Floor(lower, step))
+            count >>= 1
+            scales[scale].append(_lower(finer[-2], finer[-1]))
         return scale
 
     def at(self, scale: int) -> deque[Floor]:
-        """The last floors of blocks of ``2**scale`` steps, oldest first."""
+        """The last floors of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return self._scales[scale]
+
+    def last(self, scale: int, count: int) -> list[Floor]:
+        """The last ``count`` floors of a scale, or all if there are fewer."""
+        floors = self._scales[scale]
+        return list(floors)[-count:]
+
+
+def _lower(one: Floor, other: Floor) -> Floor:
+    """The floor of two blocks that follow each other."""
+    return Floor(
+        min(one.level, other.level),
+        one.step,
+        other.tick,
+        _least(one.blocks, other.blocks),
+        _least(one.work, other.work),
+    )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return None
+    return min(one, other)
+
+
+def block_steps(scale: int) -> int:
+    """Judged steps of one block at a scale."""
+    return BLOCK << scale
+
+
+def levels(floors: Sequence[Floor]) -> list[float]:
+    """The levels alone."""
+    return [floor.level for floor in floors]

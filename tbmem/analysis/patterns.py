@@ -1,4 +1,4 @@
-"""One MemorySample at a time goes in; findings (leak, spike, level shift, near capacity) and a verdict come out.
+"""MemorySamples go in; findings (suspicion, leak, spike, level shift, near capacity ...) and a verdict come out.
 
 The same object judges live and over a recorded series; its memory does not grow with the run.
 """
@@ -6,35 +6,27 @@ The same object judges live and over a recorded series; its memory does not grow
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tbmem.analysis import sentences
-from tbmem.analysis.capacity import CapacityTest, used_percent
-from tbmem.analysis.growth import Change, GrowthTest
-from tbmem.analysis.spikes import Jump, SpikeTest
+from tbmem.analysis.channels import GrowthChannel, GrowthEvent
+from tbmem.analysis.forecast import Forecast
+from tbmem.analysis.growth import Change
+from tbmem.analysis.history import History
+from tbmem.analysis.limits import Limits
+from tbmem.analysis.rise import Rise, Stage
+from tbmem.analysis.sentences import Growing
+from tbmem.analysis.spikes import Jump, JumpKind
+from tbmem.analysis.watch import CPU, Event, Fragmented, Full, Jumped, Watch
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
-from tbmem.model.finding import Finding, Severity
+from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
-from tbmem.units import MIB
+
+__all__ = ["ENOUGH_STEPS", "Detector", "Limits", "judge"]
 
 ENOUGH_STEPS = 8
 """Judged steps below which there is no verdict."""
-_SUSPICIOUS_BYTES = 24 << 10
-_WORSE = 2.0
-"""A leak is reported again when it has grown by this factor."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """When a pattern counts; the fields are those of the configuration's section ``patterns``."""
-
-    warmup_steps: int = 1
-    patience: int = 24
-    min_growth_bytes: int = 2 * MIB
-    min_growth_percent: float = 0.02
-    spike_percent: float = 5.0
-    min_spike_bytes: int = 32 * MIB
-    capacity_percent: tuple[float, ...] = (87.5, 93.75, 97.5)
+_SHARE_EXPLAINED = 0.5
+"""Share of the resident memory's growth that malloc must show for it to be the same growth."""
 
 
 class Detector:
@@ -42,32 +34,17 @@ class Detector:
 
     Args:
         limits: When a pattern counts.
-        awaits_evidence: Whether somebody answers suspicions through ``conclude``.
+        awaits_evidence: Whether somebody answers suspicions through ``conclude``; without, none are told.
     """
 
     def __init__(self, limits: Limits | None = None, *, awaits_evidence: bool = False) -> None:
         self._awaits_evidence = awaits_evidence
-        self._suspects = GrowthTest(patience=24, min_growth=_SUSPICIOUS_BYTES, min_growth_percent=0.0)
-        self._suspicion: Suspicion | None = None
-        self._concluded: Conclusion | None = None
-        self._not_before = 0
-        self._limits = limits = limits or Limits()
-        self._growth = GrowthTest(
-            patience=limits.patience,
-            min_growth=limits.min_growth_bytes,
-            min_growth_percent=limits.min_growth_percent,
-        )
-        self._spikes = SpikeTest(spike_percent=limits.spike_percent, min_spike=limits.min_spike_bytes)
-        self._capacity = CapacityTest(limits.capacity_percent)
+        self._watch = Watch(limits or Limits())
+        self._history = History()
+        self._suspicions: dict[Channel, Suspicion] = {}
+        self._conclusions: dict[Channel, Conclusion] = {}
+        self._first: MemorySample | None = None
         self._sample: MemorySample | None = None
-        self._judged = 0
-        self._range: tuple[int, int] | None = None
-        self._reported_growth = 0
-        self._worst_spike: Finding | None = None
-        self._fullest: Finding | None = None
-        self._interrupted = False
-        self._free_heap = 0
-        self._has_peaks = False
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
         """Take in the next sample of the device.
@@ -78,153 +55,164 @@ class Detector:
         Returns:
             What has just become clear, usually nothing.
         """
-        self._has_peaks |= sample.host_peak_rss is not None
-        findings = self._judge(sample)
-        if sample.reserved is not None and sample.allocated is not None:
-            self._free_heap = sample.reserved - sample.allocated
-        return findings
+        return self.update_all((sample,))
 
     def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Take in several samples: the same findings as from ``update`` one by one."""
-        return [finding for sample in samples for finding in self.update(sample)]
+        """Take in several samples: the same findings as from ``update`` one by one, at a fraction of the cost.
+
+        Args:
+            samples: Samples of the device, steps ascending.
+        """
+        if not samples:
+            return []
+        if self._first is None:
+            self._first = samples[0]
+        self._sample = samples[-1]
+        events = self._watch.take(samples)
+        if not events:
+            return []
+        by_step = {sample.step: sample for sample in samples}
+        return [finding for event in events for finding in self._tell(by_step[event.step], event)]
 
     @property
     def suspicions(self) -> Sequence[Suspicion]:
         """Suspicions that stand and are not concluded, one per channel at most."""
-        return () if self._suspicion is None else (self._suspicion,)
+        return tuple(self._suspicions.values())
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
-        """Take in what the evidence says about a suspicion."""
-        sample = self._sample
-        if sample is None:
+        """Take in what the evidence says about a suspicion.
+
+        Args:
+            suspicion: One of ``suspicions``; one that has meanwhile come to nothing is passed over.
+            conclusion: What to make of it.
+
+        Returns:
+            A leak, or that the suspicion is dismissed, or nothing.
+        """
+        channel = self._watch.channels[suspicion.channel]
+        standing = self._suspicions.pop(suspicion.channel, None)
+        sample, rise = self._sample, channel.growth.rise
+        if standing is None or sample is None or rise is None:
             return ()
-        self._suspicion = None
-        if conclusion.outcome is Outcome.CONFIRMED:
-            self._concluded = conclusion
-            return (sentences.confirmed(sample, suspicion, conclusion),)
-        self._not_before = sample.step + 2 * (suspicion.last_step - suspicion.first_step)
+        if conclusion.outcome is Outcome.OPEN:
+            channel.growth.leave_open()
+            return ()
+        self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.DISMISSED:
-            return (sentences.dismissed(sample, suspicion, conclusion),)
-        return ()
-
-    def _suspect(self, sample: MemorySample, findings: list[Finding]) -> None:
-        if sample.allocated is None:
-            return
-        self._suspects.update(sample.step, sample.allocated)
-        growth = self._suspects.current
-        if growth is None:
-            self._suspicion = None
-        elif self._suspicion is None and self._concluded is None and sample.step >= self._not_before:
-            self._suspicion = Suspicion(
-                device=sample.device,
-                rank=sample.rank,
-                channel=Channel.ALLOCATED,
-                first_step=growth.first_step,
-                last_step=growth.last_step,
-                base=growth.base,
-                level=growth.level,
-            )
-            findings.append(sentences.suspect(sample, self._suspicion))
-
-    def _judge(self, sample: MemorySample) -> list[Finding]:
-        self._sample = sample
-        findings: list[Finding] = []
-        self._judge_capacity(sample, findings)
-        if sample.step <= self._limits.warmup_steps:
-            return findings
-        if sample.profiled and sample.device == "cpu":
-            # the profiler's own records lie in the same heap: its steps say nothing about the training
-            if not self._interrupted:
-                self._interrupted = True
-                findings.extend(self.close())
-            return findings
-        if self._interrupted:
-            self._spikes.rebase()
-            self._interrupted = False
-        if self._awaits_evidence:
-            self._suspect(sample, findings)
-        self._judge_growth(sample, findings)
-        self._judge_spike(sample, findings)
-        self._judged += 1
-        return findings
+            rise.explain(conclusion.ends_at)
+            return (sentences.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
+        rise.lasting = conclusion.lasting
+        channel.growth.confirm()
+        return (sentences.leak(sample, self._growing(channel, rise, sample, channel.forecast(rise, sample.step))),)
 
     def close(self) -> Sequence[Finding]:
         """The run has ended: report what was still open."""
-        jump = self._spikes.close()
-        if jump is None or self._sample is None:
-            return ()
-        return (self._jump_finding(self._sample, jump),)
-
-    def verdict(self) -> Finding:
-        """The state of the device in one finding: leak, spike, near capacity, stable, or too early to tell."""
         sample = self._sample
         if sample is None:
+            return ()
+        return [finding for event in self._watch.close() for finding in self._tell(sample, event)]
+
+    def verdict(self) -> Finding:
+        """The state of the device in one finding; too early to tell where too few steps were judged."""
+        sample, watch = self._sample, self._watch
+        if sample is None:
             return sentences.no_steps()
-        if self._growth.current is not None:
-            return sentences.leak(sample, self._growth.current)
-        if self._worst_spike is not None:
-            return self._worst_spike
-        if self._fullest is not None and self._fullest.severity is not Severity.INFO:
-            return self._fullest
-        if self._judged < ENOUGH_STEPS:
-            return sentences.too_early(sample, self._judged, ENOUGH_STEPS)
-        return sentences.stable(sample, *(self._range or (0, 0)), self._judged)
+        growing = [(channel, channel.growth.rise) for channel in watch.channels.values()]
+        for channel, rise in growing:
+            if rise is not None and rise.stage is Stage.LEAK:
+                return sentences.leak(sample, self._growing(channel, rise, sample, channel.forecast(rise, sample.step)))
+        severe = self._history.severe(fragmented=watch.fragments.stands)
+        if severe is not None:
+            return severe
+        if watch.judged < ENOUGH_STEPS:
+            return sentences.too_early(sample, watch.judged, ENOUGH_STEPS)
+        for channel, rise in growing:
+            if rise is not None and self._counts(channel, rise):
+                return sentences.growing(sample, self._growing(channel, rise, sample))
+        return self._history.calm() or sentences.stable(sample, *(watch.range or (0, 0)), watch.judged)
 
-    def _judge_growth(self, sample: MemorySample, findings: list[Finding]) -> None:
-        level = sample.allocated
-        if level is None:
-            return
-        low, high = self._range or (level, level)
-        self._range = (min(low, level), max(high, level))
-        change, growth = self._growth.update(sample.step, level), self._growth.current
-        if change is None:
-            return
-        if growth is None:
-            self._reported_growth = 0
-            fell = change is Change.FELL
-            findings.append(sentences.fallen_back(sample) if fell else sentences.ended(sample))
-        elif growth.bytes >= _WORSE * self._reported_growth:
-            self._reported_growth = growth.bytes
-            findings.append(sentences.leak(sample, growth))
+    def _counts(self, channel: GrowthChannel, rise: Rise) -> bool:
+        """Whether growth that is no leak is worth a verdict."""
+        return channel.growth.is_material(rise) and not self._is_malloc(channel, rise)
 
-    def _judge_spike(self, sample: MemorySample, findings: list[Finding]) -> None:
-        needed = self._needed(sample)
-        if needed is None:
-            return
-        jump = self._spikes.update(sample.step, needed)
-        if jump is not None:
-            findings.append(self._jump_finding(sample, jump))
+    def _tell(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
+        if isinstance(event, GrowthEvent):
+            return self._tell_growth(sample, event)
+        if isinstance(event, Jumped):
+            found = self._tell_jump(sample, event.channel, event.jump)
+        elif isinstance(event, Full):
+            found = sentences.near_capacity(sample, event.percent, event.level)
+        else:
+            assert isinstance(event, Fragmented)
+            found = sentences.fragmentation(sample, event.lost, event.reserved)
+        if found is None:
+            return ()
+        self._history.add(found)
+        return (found,)
 
-    def _needed(self, sample: MemorySample) -> int | None:
-        """The step's peak; on the CPU less what malloc had free when the step began.
+    def _tell_jump(self, sample: MemorySample, channel: Channel, jump: Jump) -> Finding | None:
+        """The jump as a finding, unless another channel has told it."""
+        if jump.kind is JumpKind.SHIFT:
+            return None if self._history.has_shift(jump.first_step) else sentences.level_shift(sample, channel, jump)
+        if jump.kind is JumpKind.BEAT:
+            return sentences.periodic(sample, channel, jump) if self._history.note_beat(channel, jump) else None
+        steps = range(jump.first_step, jump.last_step + 1)
+        if self._history.has_spike(steps) or self._history.expects(channel, jump.first_step):
+            return None
+        return sentences.spike(sample, channel, jump)
 
-        malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
-        call the first a change of level.
-        """
-        if sample.device != "cpu":
-            return sample.highest
-        if sample.host_peak_rss is not None:
-            return max(sample.host_peak_rss - self._free_heap, 0)
-        # steps shorter than the peak's readings have none of their own; where there never is one, the level serves
-        return None if self._has_peaks else sample.allocated
+    def _tell_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
+        channel, rise = self._watch.channels[event.channel], event.rise
+        if event.change is Change.SUSPECTED:
+            return self._suspect(sample, channel, rise, event.gap)
+        if event.change is Change.CERTAIN:
+            self._suspicions.pop(event.channel, None)
+            if self._is_malloc(channel, rise):
+                return ()
+            return (sentences.leak(sample, self._growing(channel, rise, sample, event.forecast)),)
+        fell = event.change is Change.FELL
+        standing = self._suspicions.pop(event.channel, None)
+        growing = self._growing(channel, rise, sample)
+        self._conclusions.pop(event.channel, None)
+        if rise.stage is Stage.LEAK and not self._is_malloc(channel, rise):
+            return (sentences.taken_back(sample, growing, fell=fell),)
+        if standing is not None:
+            reason = "it fell back by itself" if fell else "it ended by itself"
+            return (sentences.dismissed(sample, standing, reason, {}),)
+        return ()
 
-    def _judge_capacity(self, sample: MemorySample, findings: list[Finding]) -> None:
-        percent = used_percent(sample)
-        if percent is None:
-            return
-        level = self._capacity.update(percent)
-        if level:
-            finding = sentences.near_capacity(sample, percent, level)
-            if level == self._capacity.highest:
-                self._fullest = finding
-            findings.append(finding)
+    def _suspect(self, sample: MemorySample, channel: GrowthChannel, rise: Rise, gap: int) -> Sequence[Finding]:
+        if not self._awaits_evidence:
+            return ()
+        if self._is_malloc(channel, rise):
+            channel.growth.leave_open()
+            return ()
+        self._suspicions[channel.channel] = suspicion = channel.suspicion(rise, sample, gap)
+        return (sentences.suspect(sample, suspicion),)
 
-    def _jump_finding(self, sample: MemorySample, jump: Jump) -> Finding:
-        finding = sentences.level_shift(sample, jump) if jump.lasting else sentences.spike(sample, jump)
-        worst = self._worst_spike
-        if not jump.lasting and (worst is None or jump.peak > worst.evidence["peak_bytes"]):
-            self._worst_spike = finding
-        return finding
+    def _is_malloc(self, channel: GrowthChannel, rise: Rise) -> bool:
+        """Whether the resident memory grows only because malloc hands out more, which another channel shows."""
+        allocated = self._watch.channels[Channel.ALLOCATED]
+        if channel.channel is not Channel.HOST or self._sample is None or self._sample.device != CPU:
+            return False
+        before, after = allocated.level_at(rise.first_step), allocated.level_at(rise.last_step)
+        return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * rise.growth
+
+    def _growing(
+        self, channel: GrowthChannel, rise: Rise, sample: MemorySample, ahead: Forecast | None = None
+    ) -> Growing:
+        """All that is known about growth, for the sentence."""
+        first = self._first
+        assert first is not None
+        taken = sample.step - first.step
+        seconds = (sample.time - first.time) / taken if taken > 0 and sample.time > first.time else None
+        return Growing(
+            suspicion=channel.suspicion(rise, sample),
+            block=channel.steps_of(rise),
+            blocks=rise.blocks,
+            conclusion=self._conclusions.get(channel.channel),
+            forecast=None if ahead is None else ahead.timed(seconds),
+        )
 
 
 def judge(samples: Iterable[MemorySample], limits: Limits | None = None) -> list[Finding]:
@@ -238,5 +226,5 @@ def judge(samples: Iterable[MemorySample], limits: Limits | None = None) -> list
         All findings in order, the verdict last.
     """
     detector = Detector(limits)
-    findings = [finding for sample in samples for finding in detector.update(sample)]
+    findings = detector.update_all(list(samples))
     return [*findings, *detector.close(), detector.verdict()]

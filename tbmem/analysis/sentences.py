@@ -2,121 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from tbmem.analysis.advice import ADVICE
-from tbmem.analysis.capacity import steps_left
-from tbmem.analysis.floors import KEPT
-from tbmem.analysis.growth import Growth
+from tbmem.analysis.forecast import Forecast
 from tbmem.analysis.spikes import Jump
-from tbmem.model.evidence import Conclusion, Suspicion
+from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_signed
+from tbmem.units import format_bytes, format_duration, format_signed
 
 _CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
+_SUBJECTS = {
+    Channel.ALLOCATED: "memory",
+    Channel.PEAK: "the peak",
+    Channel.RESERVED: "reserved memory",
+    Channel.HOST: "the resident memory of the process",
+    Channel.WORKERS: "the private memory of the child processes",
+}
+"""How the series of a channel is called in a sentence."""
+_FAR = 100_000_000
+"""Steps beyond which nobody plans."""
 
 
-def leak(sample: MemorySample, growth: Growth) -> Finding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growing:
+    """All that is known about growth."""
+
+    suspicion: Suspicion
+    """Where it began, how far it came, in which channel."""
+    block: int
+    """Judged steps of the blocks whose floors climbed."""
+    blocks: int
+    """How many of them."""
+    conclusion: Conclusion | None = None
+    """What the evidence says; ``None`` where none was taken."""
+    forecast: Forecast | None = None
+
+
+def leak(sample: MemorySample, growing: Growing) -> Finding:
     """Memory is kept from step to step."""
-    left = steps_left(sample, growth.bytes_per_step)
-    message = (
-        f"memory grows by {format_bytes(growth.bytes_per_step)} per step since step {growth.first_step}"
-        f" ({format_signed(growth.bytes)} by step {growth.last_step}, and never falls back)"
-    )
-    if left is not None:
-        message += f" · full in about {left:,} steps".replace(",", " ")
+    seen, conclusion, ahead = growing.suspicion, growing.conclusion, growing.forecast
+    parts = [
+        f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
+        f" {seen.first_step} ({format_signed(seen.growth)} by step {seen.last_step}{_share(conclusion)})"
+    ]
+    if conclusion is None:
+        parts.append("no evidence was taken")
+    else:
+        parts += [text for text in (conclusion.cause, conclusion.reason) if text]
+    if ahead is not None and ahead.steps < _FAR:
+        parts.append(_time_left(ahead))
     evidence = {
-        "bytes_per_step": round(growth.bytes_per_step),
-        "growth_bytes": growth.bytes,
-        "floor_first_bytes": growth.base,
-        "floor_last_bytes": growth.level,
-        "steps_left": left,
-        "known_by": f"the lowest levels of {KEPT} consecutive blocks of {growth.block} steps climb",
+        **_numbers(seen),
+        **_forecast_numbers(ahead),
+        "known_by": f"the lowest levels of {growing.blocks} consecutive blocks of {growing.block} steps climb",
         "holder": None,
+        **({} if conclusion is None else _conclusion_numbers(conclusion)),
     }
-    return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, first_step=growth.first_step)
+    advice = conclusion.advice if conclusion is not None and conclusion.advice else ADVICE[FindingKind.LEAK]
+    message = " · ".join(parts)
+    return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, seen.first_step, advice=advice)
 
 
 def suspect(sample: MemorySample, suspicion: Suspicion) -> Finding:
     """Growth that may be a leak."""
     message = (
-        f"{suspicion.channel.value} memory grows by {format_bytes(suspicion.bytes_per_step)} per step"
+        f"{_SUBJECTS[suspicion.channel]} grows by {format_bytes(suspicion.bytes_per_step)} per step"
         f" since step {suspicion.first_step}: it may be a leak"
     )
-    return _finding(
-        FindingKind.SUSPECT, Severity.INFO, sample, message, _numbers(suspicion), first_step=suspicion.first_step
-    )
+    return _finding(FindingKind.SUSPECT, Severity.INFO, sample, message, _numbers(suspicion), suspicion.first_step)
 
 
-def dismissed(sample: MemorySample, suspicion: Suspicion, conclusion: Conclusion) -> Finding:
-    """The evidence has cleared a suspicion."""
-    evidence = {**_numbers(suspicion), **conclusion.evidence, "reason": conclusion.reason}
-    return _finding(
-        FindingKind.DISMISSED, Severity.INFO, sample, conclusion.reason, evidence, first_step=suspicion.first_step
-    )
+def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, known: Mapping[str, Any]) -> Finding:
+    """A suspicion has come to nothing.
+
+    Args:
+        sample: The latest one.
+        suspicion: What was suspected.
+        reason: One clause: why it is no leak.
+        known: What the evidence showed.
+    """
+    message = f"{_SUBJECTS[suspicion.channel]} grew by {format_signed(suspicion.growth)}: no leak, {reason}"
+    evidence = {**_numbers(suspicion), "reason": reason, **known}
+    return _finding(FindingKind.DISMISSED, Severity.INFO, sample, message, evidence, suspicion.first_step)
 
 
-def confirmed(sample: MemorySample, suspicion: Suspicion, conclusion: Conclusion) -> Finding:
-    """The evidence has confirmed a suspicion."""
+def taken_back(sample: MemorySample, growing: Growing, *, fell: bool) -> Finding:
+    """A leak that was reported is taken back.
+
+    Args:
+        sample: The latest one.
+        growing: What was reported.
+        fell: Most of it is free again; otherwise it has stopped growing.
+    """
+    seen = growing.suspicion
+    subject = _SUBJECTS[seen.channel]
+    why = "most of the growth is free again" if fell else "it has not gone on for as long as it lasted"
+    if fell:
+        message = f"the growth of {subject} reported before has fallen back: something was released, it was no leak"
+    else:
+        message = (
+            f"the growth of {subject} reported before has ended: it stays at {format_bytes(seen.level)};"
+            " something has filled up, it is no leak so far"
+        )
+    evidence = {**_numbers(seen), "reason": why, "allocated_bytes": sample.allocated}
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, sample.step)
+
+
+def growing(sample: MemorySample, grows: Growing) -> Finding:
+    """Memory grows, and it is the workload's own doing, or too early to call it a leak."""
+    seen, conclusion = grows.suspicion, grows.conclusion
     message = (
-        f"{format_signed(round(suspicion.bytes_per_step))}/step since step {suspicion.first_step} · {conclusion.reason}"
+        f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
+        f" {seen.first_step} ({format_signed(seen.growth)} so far)"
     )
-    evidence = {
-        **_numbers(suspicion),
-        "reason": conclusion.reason,
-        "cause": conclusion.cause,
-        "share": conclusion.share,
-        **conclusion.evidence,
-    }
-    return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, first_step=suspicion.first_step)
+    if conclusion is not None and conclusion.outcome is Outcome.DISMISSED:
+        message += f" · {conclusion.reason}"
+    else:
+        message += " · not long enough to call it a leak"
+    evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, seen.first_step)
 
 
-def _numbers(suspicion: Suspicion) -> dict[str, object]:
-    return {
-        "channel": suspicion.channel.value,
-        "bytes_per_step": round(suspicion.bytes_per_step),
-        "growth_bytes": suspicion.growth,
-        "floor_first_bytes": suspicion.base,
-        "floor_last_bytes": suspicion.level,
-    }
-
-
-def fallen_back(sample: MemorySample) -> Finding:
-    """A leak that was reported is taken back."""
-    message = "the growth reported before has fallen back: something was released, it was no leak"
-    evidence = {"allocated_bytes": sample.allocated}
-    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, first_step=sample.step)
-
-
-def ended(sample: MemorySample) -> Finding:
-    """A leak that was reported has stopped growing."""
-    message = (
-        f"the growth reported before has ended: memory stays at {format_bytes(sample.allocated or 0)};"
-        " something has filled up, it is no leak so far"
-    )
-    evidence = {"allocated_bytes": sample.allocated}
-    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, first_step=sample.step)
-
-
-def spike(sample: MemorySample, jump: Jump) -> Finding:
+def spike(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     """One step, or a few, needed far more than the others."""
-    height = jump.peak - jump.usual
-    word = "reached" if sample.host_peak_rss is None or sample.device != "cpu" else "needed"
+    word = {Channel.HOST: "needed", Channel.ALLOCATED: "held"}.get(channel, "reached")
+    share = 100 * jump.height / jump.usual if jump.usual else 0.0
     message = (
         f"step {jump.first_step} {word} {format_bytes(jump.peak)},"
-        f" {format_signed(height)} above the usual {format_bytes(jump.usual)}"
+        f" {format_signed(jump.height)} ({share:.0f} %) above the usual {format_bytes(jump.usual)}"
     )
-    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, jump, message)
+    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message)
 
 
-def level_shift(sample: MemorySample, jump: Jump) -> Finding:
+def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     """Steps need more than before, for good."""
-    height = jump.peak - jump.usual
+    verb = "holds" if channel is Channel.ALLOCATED else "needs"
     message = (
-        f"since step {jump.first_step} each step needs {format_signed(height)} more"
+        f"since step {jump.first_step} each step {verb} {format_signed(jump.height)} more"
         f" ({format_bytes(jump.usual)} before, {format_bytes(jump.peak)} now)"
     )
-    return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, jump, message)
+    return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, jump, message)
+
+
+def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+    """What looked like a spike comes in a regular beat."""
+    message = (
+        f"every {jump.period} steps {format_bytes(jump.peak)} are needed, {format_signed(jump.height)} above the usual"
+        f" {format_bytes(jump.usual)}: a regular beat, as of validation or checkpoints"
+    )
+    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, period_steps=jump.period)
+
+
+def fragmentation(sample: MemorySample, lost: int, reserved: int) -> Finding:
+    """Free memory that cannot serve a request."""
+    share = 100 * lost / reserved
+    message = (
+        f"{format_bytes(lost)} ({share:.0f} %) of the reserved {format_bytes(reserved)} were never in use at once:"
+        " free pieces that fit no request"
+    )
+    evidence = {"channel": Channel.RESERVED.value, "lost_bytes": lost, "reserved_bytes": reserved}
+    return _finding(FindingKind.FRAGMENTATION, Severity.WARNING, sample, message, evidence, sample.step)
 
 
 def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
@@ -126,20 +176,20 @@ def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
     message = f"{_CAPACITY_WORDS[level - 1]}: {percent:.1f} % of {place} in use ({total} in all)"
     evidence = {"used_percent": round(percent, 2), "device_total_bytes": sample.device_total}
     severity = _CAPACITY_SEVERITY[level - 1]
-    return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, first_step=sample.step)
+    return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, sample.step)
 
 
 def stable(sample: MemorySample, lowest: int, highest: int, judged: int) -> Finding:
     """Nothing is wrong."""
     message = f"stable between {format_bytes(lowest)} and {format_bytes(highest)} over {judged} judged steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
-    return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, first_step=1)
+    return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, 1)
 
 
 def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
     """Too few steps were judged for a verdict."""
-    message = f"too early to tell: {judged} of {enough} steps judged"
-    return _finding(FindingKind.WARMUP, Severity.INFO, sample, message, {"judged_steps": judged}, first_step=1)
+    message = f"too short to tell: {judged} of {enough} steps judged"
+    return _finding(FindingKind.WARMUP, Severity.INFO, sample, message, {"judged_steps": judged}, 1)
 
 
 def out_of_memory(step: int, error: BaseException) -> Finding:
@@ -169,13 +219,66 @@ def no_steps() -> Finding:
     )
 
 
-def _of_jump(kind: FindingKind, severity: Severity, sample: MemorySample, jump: Jump, message: str) -> Finding:
+def _share(conclusion: Conclusion | None) -> str:
+    if conclusion is None or conclusion.share is None:
+        return ""
+    return f", {100 * conclusion.share:.0f} % of it explained"
+
+
+def _time_left(ahead: Forecast) -> str:
+    """``'out of memory in ~5 300 steps (2 h 10 min)'``."""
+    steps = f"{ahead.steps:,}".replace(",", " ")
+    time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
+    return f"out of memory in ~{steps} steps{time}"
+
+
+def _numbers(suspicion: Suspicion) -> dict[str, Any]:
+    return {
+        "channel": suspicion.channel.value,
+        "bytes_per_step": round(suspicion.bytes_per_step),
+        "growth_bytes": suspicion.growth,
+        "floor_first_bytes": suspicion.base,
+        "floor_last_bytes": suspicion.level,
+    }
+
+
+def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
+    if ahead is None:
+        return {"steps_left": None}
+    return {
+        "steps_left": ahead.steps,
+        "steps_left_low": ahead.steps_low,
+        "steps_left_high": ahead.steps_high,
+        "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1),
+    }
+
+
+def _conclusion_numbers(conclusion: Conclusion) -> dict[str, Any]:
+    return {
+        "reason": conclusion.reason,
+        "cause": conclusion.cause,
+        "share": conclusion.share,
+        **conclusion.evidence,
+    }
+
+
+def _of_jump(
+    kind: FindingKind,
+    severity: Severity,
+    sample: MemorySample,
+    channel: Channel,
+    jump: Jump,
+    message: str,
+    **others: Any,
+) -> Finding:
     evidence = {
+        "channel": channel.value,
         "peak_bytes": jump.peak,
         "usual_bytes": jump.usual,
-        "height_bytes": jump.peak - jump.usual,
+        "height_bytes": jump.height,
+        **others,
     }
-    return _finding(kind, severity, sample, message, evidence, first_step=jump.first_step, last_step=jump.last_step)
+    return _finding(kind, severity, sample, message, evidence, jump.first_step, last_step=jump.last_step)
 
 
 def _finding(
@@ -184,9 +287,10 @@ def _finding(
     sample: MemorySample,
     message: str,
     evidence: Evidence,
-    *,
     first_step: int,
+    *,
     last_step: int | None = None,
+    advice: str | None = None,
 ) -> Finding:
     return Finding(
         kind=kind,
@@ -197,5 +301,5 @@ def _finding(
         last_step=sample.step if last_step is None else last_step,
         message=message,
         evidence=evidence,
-        advice=ADVICE.get(kind, ""),
+        advice=ADVICE.get(kind, "") if advice is None else advice,
     )

@@ -1,10 +1,18 @@
-"""The peak of each step goes in; single steps far above the usual, and lasting changes of level, come out."""
+"""The level of each step goes in; steps far above the usual, lasting changes, and what comes again and again, come out.
+
+What is usual are median and deviation of the last steps; what comes in a regular beat (validation, checkpoints) is
+told once, as a beat.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tbmem.analysis.beat import Beat
 
 WINDOW = 64
 """Steps that define what is usual."""
@@ -13,40 +21,72 @@ RETURN_WITHIN = 5
 _SIGMAS = 8.0
 _MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation of a normal distribution."""
+_SPREADS = 2.0
+"""With a full window it is enough to be so many times as far from the median as the highest of the window."""
 _RECORD = 1.03
-"""A spike must pass the highest peak so far by 3 %: what comes again (validation, checkpoints) is reported once."""
+"""A spike must pass the highest level so far by 3 %: what comes again is reported once."""
+_HIGHER = 1.2
+"""And a later spike must be higher above the usual than those before by this factor."""
+_BEYOND = 1.5
+"""Factor by which one of a beat must be higher than the others to be a spike of its own."""
+_AT_ONCE = 0.5
+"""Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
 _FEW = 8
 """With fewer steps than this to compare with, a jump must be ``_FEW_PERCENT`` high."""
-_FEW_PERCENT = 25.0
+_FEW_PERCENT = 15.0
+_ENOUGH = 32
+"""With fewer steps before it a jump is told only when there are so many after all."""
+_FEW_SPREADS = 6.0
+"""And so many times as high as all of them are apart."""
 _NEARLY = 0.5
 """Share of the smallest spike from which on median and deviation are worked out at once."""
-_ORDER_EVERY = 8
-"""Steps after which median and deviation are worked out anew; a window of 64 hardly changes in between."""
+_ORDER_EVERY = 64
+"""Steps after which they are worked out anyway."""
+_ORDER_SOONEST = 8
+"""Steps after which they are worked out for a level that may be high."""
+
+
+class JumpKind(str, Enum):
+    """What became of a jump."""
+
+    SPIKE = "spike"
+    SHIFT = "shift"
+    """Memory stayed there: a change of level."""
+    BEAT = "beat"
+    """It comes in a regular beat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A step, or a few, whose peak left the usual range."""
+    """A step, or a few, whose level left the usual range."""
 
+    kind: JumpKind
     first_step: int
     last_step: int
     peak: int
     """Highest level in bytes."""
     usual: int
     """Median of the steps before in bytes."""
-    lasting: bool
-    """Memory stayed there: a change of level, not a spike."""
+    period: int = 0
+    """Steps between two of a beat."""
+    members: Sequence[int] = ()
+    """First steps of those of the beat that are known."""
+
+    @property
+    def height(self) -> int:
+        """Bytes above the usual."""
+        return self.peak - self.usual
 
 
 class SpikeTest:
-    """Tells spikes from changes of level, step by step.
+    """Tells spikes, changes of level and beats apart, step by step.
 
     Args:
-        spike_percent: Smallest height above the usual peak in per cent of it.
+        spike_percent: Smallest height above the usual level in per cent of it.
         min_spike: Smallest height in bytes.
     """
 
-    def __init__(self, *, spike_percent: float, min_spike: int) -> None:
+    def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
         self._recent: deque[int] = deque(maxlen=WINDOW)
@@ -54,83 +94,164 @@ class SpikeTest:
         self._usual: int | None = None
         self._threshold = self._worth_a_look = math.inf
         self._record = 0
+        self._last = 0
+        self._before: deque[tuple[Jump, bool]] = deque(maxlen=WINDOW)
         self._pending: list[tuple[int, int]] = []
+        self._early: list[Jump] = []
+        self._beat_height = 0
+        self.beat = Beat()
 
-    def update(self, step: int, peak: int) -> Jump | None:
-        """Take in the peak of ``step``.
+    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Jump]]:
+        """Take in the levels of several steps.
+
+        Args:
+            steps: Their numbers.
+            values: Their levels in bytes.
 
         Returns:
-            A jump, once it is clear whether memory came down again.
+            The jumps of which it has become clear what became of them, each with the step at which it did; the same
+            however the steps are handed in.
         """
-        if peak > self._worth_a_look:
+        jumps: list[tuple[int, Jump]] = []
+        start, count = 0, len(values)
+        while start < count:
+            stop = min(start + self._room(), count)
+            chunk = values[start:stop]
+            highest = max(chunk)
+            if self._pending or highest > self._worth_a_look:
+                for step, value in zip(steps[start:stop], chunk, strict=True):
+                    jumps += [(step, jump) for jump in self._update(step, value)]
+            else:
+                self._learn(chunk, highest)
+            if self._early and len(self._recent) >= _ENOUGH:
+                jumps += [(steps[stop - 1], jump) for jump in self._judge_early()]
+            start = stop
+        return jumps
+
+    def _update(self, step: int, value: int) -> Sequence[Jump]:
+        if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
         usual = self._usual
-        high = usual is not None and peak > self._threshold
+        high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                jump = self._resolve(usual, lasting=False)
-                self._learn(peak)
-                return jump
-            self._pending.append((step, peak))
-            if len(self._pending) > RETURN_WITHIN:
-                return self._resolve(usual, lasting=True)
-        elif high and peak > self._record * _RECORD:
-            self._pending.append((step, peak))
+                jumps = self._resolve(usual, JumpKind.SPIKE)
+                self._learn((value,), value)
+                return jumps
+            self._pending.append((step, value))
+            return self._resolve(usual, JumpKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
+        if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
+            self._pending.append((step, value))
         else:
-            self._learn(peak)
-        return None
+            self._learn((value,), value)
+        return ()
 
-    def close(self) -> Jump | None:
+    def close(self) -> Sequence[Jump]:
         """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
         usual = self._usual
-        return self._resolve(usual, lasting=False) if self._pending and usual is not None else None
+        jumps = list(self._resolve(usual, JumpKind.SPIKE)) if self._pending and usual is not None else []
+        return [*jumps, *self._judge_early()]
 
     def rebase(self) -> None:
         """Forget what was usual: something outside the training has changed the level."""
         self._recent.clear()
         self._usual = None
+        self._since_ordered = 0
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
+        self._early.clear()
 
-    @property
-    def pending(self) -> Jump | None:
-        """A jump of which it is not yet known whether it will last."""
-        usual = self._usual
-        return self._jump(usual, lasting=False) if self._pending and usual is not None else None
+    def _room(self) -> int:
+        """How many levels may be taken in before median and deviation are worked out."""
+        return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
 
-    def _learn(self, peak: int) -> None:
-        self._recent.append(peak)
-        if peak > self._record:
-            self._record = peak
-        self._since_ordered += 1
-        if self._since_ordered >= _ORDER_EVERY or len(self._recent) < 2 * _FEW:
+    def _learn(self, values: Sequence[int], highest: int) -> None:
+        self._recent.extend(values)
+        self._last = values[-1]
+        if highest > self._record:
+            self._record = highest
+        self._since_ordered += len(values)
+        if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
             self._order()
 
     def _order(self) -> None:
         """Work out what is usual and what is high from the last steps."""
         self._since_ordered = 0
         ordered = sorted(self._recent)
-        usual = self._usual = ordered[len(ordered) // 2]
+        usual, height = _usual_of(ordered)
+        self._usual = usual
+        spread = ordered[-1] - ordered[0]
         if len(ordered) < _FEW:
-            height = _FEW_PERCENT / 100 * usual
-        else:
-            deviations = sorted(abs(value - usual) for value in ordered)
-            height = _SIGMAS * _MAD_TO_SIGMA * deviations[len(deviations) // 2]
+            height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
+        elif len(ordered) == WINDOW:
+            height = min(height, _SPREADS * (ordered[-1] - usual))
+        elif len(ordered) < _ENOUGH:
+            height = max(height, _SPREADS * spread)
         lowest = usual + max(self._share * usual, self._min_spike)
         self._threshold = max(usual + height, lowest)
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _jump(self, usual: int, *, lasting: bool) -> Jump:
+    def _resolve(self, usual: int, kind: JumpKind) -> Sequence[Jump]:
         steps = [step for step, _ in self._pending]
-        return Jump(steps[0], steps[-1], max(peak for _, peak in self._pending), usual, lasting)
-
-    def _resolve(self, usual: int, *, lasting: bool) -> Jump:
-        jump = self._jump(usual, lasting=lasting)
-        levels = [peak for _, peak in self._pending]
+        levels = [level for _, level in self._pending]
+        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
         self._pending.clear()
-        self._record = max(self._record, jump.peak)
-        if lasting:
+        known = len(self._recent) >= _ENOUGH
+        if kind is JumpKind.SHIFT:
             self.rebase()
             for level in levels:
-                self._learn(level)
-        return jump
+                self._learn((level,), level)
+            return (jump,) if known else ()
+        self._recent.extend(levels)
+        if not known:
+            self._early.append(jump)
+            return ()
+        return self._news_of(jump)
+
+    def _judge_early(self) -> Sequence[Jump]:
+        """Judge the jumps of the first steps now that it is known what is usual."""
+        early, self._early = self._early, []
+        jumps: list[Jump] = []
+        for jump in early:
+            usual, height = _usual_of(sorted(self._recent))
+            if jump.peak > usual + max(height, self._share * usual, self._min_spike):
+                jumps += self._news_of(replace(jump, usual=usual))
+        return jumps
+
+    def _news_of(self, jump: Jump) -> Sequence[Jump]:
+        """The jump itself, the beat that it makes known, or nothing if its like was there before."""
+        on_beat = self.beat.expects(jump.first_step)
+        known = self.beat.add(jump.first_step)
+        is_record = jump.peak > self._record * _RECORD
+        if on_beat and jump.height <= _BEYOND * self._beat_height:
+            return ()
+        highest = max((other.height for other, _ in self._before), default=0)
+        self._before.append((jump, is_record))
+        if known:
+            return self._known_beat(jump)
+        return (jump,) if is_record and jump.height > _HIGHER * highest else ()
+
+    def _known_beat(self, jump: Jump) -> Sequence[Jump]:
+        """The beat, and the highest jump outside it, which may not have been told because of the beat's."""
+        others = [(other, is_record) for other, is_record in self._before if not self.beat.expects(other.first_step)]
+        members = [other for other, _ in self._before if self.beat.expects(other.first_step)]
+        self._beat_height = max(member.height for member in members)
+        self._before = deque(others, WINDOW)
+        steps = tuple(member.first_step for member in members)
+        beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
+        highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
+        return (beat,) if highest is None else (beat, highest)
+
+
+def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
+    """Median, and how far above it chance does not reach.
+
+    Args:
+        ordered: Levels in bytes, lowest first.
+    """
+    middle = (len(ordered) - 1) // 2
+    usual = ordered[middle]
+    if ordered[0] == ordered[-1]:
+        return usual, 0.0
+    deviations = sorted([abs(value - usual) for value in ordered])
+    return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]

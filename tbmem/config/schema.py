@@ -108,25 +108,37 @@ class PatternsConfig:
     """Whether the counters are judged at all."""
     warmup_steps: int = 1
     """First steps that are not judged: allocator, optimizer state and caches are still being set up."""
-    patience: int = 24
-    """Steps over which the floor of the memory must have risen before it is called a leak."""
+    patience: int = 300
+    """Steps over which the floor of the memory must have risen before it is called a leak without evidence. What
+    will have filled the device long before is told at once."""
     min_growth: int | str = "2 MiB"
     """Smallest growth over those steps that counts, in bytes or as ``"2 MiB"``."""
     min_growth_percent: float = 0.02
     """The same in per cent of the level; the larger of the two counts."""
     spike_percent: float = 5.0
-    """Smallest height of a spike above the usual level, in per cent of that level."""
-    min_spike: int | str = "32 MiB"
-    """The same in bytes; the larger of the two counts."""
+    """Smallest height of a step's peak above the usual one, in per cent of that, to be a spike."""
+    held_spike_percent: float = 2.0
+    """The same for what a step still holds when it has ended, which is counted exactly."""
+    min_spike: int | str = "1 MiB"
+    """Smallest height in bytes; the larger of the two counts."""
+    min_resident_spike: int | str = "16 MiB"
+    """The same for peaks of the resident memory, which serve on the CPU and are rough."""
     capacity_percent: tuple[float, ...] = (87.5, 93.75, 97.5)
     """Shares of the device at which memory is tight, needs action, and is about to run out
     (70, 75 and 78 GB of an 80 GB device)."""
 
     def __post_init__(self) -> None:
-        lowest = {"warmup_steps": 0, "patience": 6, "min_growth_percent": 0, "spike_percent": 0}
+        lowest = {
+            "warmup_steps": 0,
+            "patience": 6,
+            "min_growth_percent": 0,
+            "spike_percent": 0,
+            "held_spike_percent": 0,
+        }
         _at_least("patterns", self, lowest)
         _bytes_of("patterns.min_growth", self.min_growth)
         _bytes_of("patterns.min_spike", self.min_spike)
+        _bytes_of("patterns.min_resident_spike", self.min_resident_spike)
         levels = list(self.capacity_percent)
         ascending = len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0
         rule = "must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]"
@@ -141,6 +153,11 @@ class PatternsConfig:
     def min_spike_bytes(self) -> int:
         """``min_spike`` in bytes."""
         return parse_bytes(self.min_spike)
+
+    @property
+    def min_resident_spike_bytes(self) -> int:
+        """``min_resident_spike`` in bytes."""
+        return parse_bytes(self.min_resident_spike)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

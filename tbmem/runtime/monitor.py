@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from tbmem.analysis.patterns import Detector, Limits
+from tbmem.analysis.limits import Limits
+from tbmem.analysis.patterns import Detector
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, PatternsConfig
 from tbmem.errors import TbmemError, UsageError
@@ -398,6 +399,8 @@ def limits_of(patterns: PatternsConfig) -> Limits:
         min_growth_bytes=patterns.min_growth_bytes,
         min_growth_percent=patterns.min_growth_percent,
         spike_percent=patterns.spike_percent,
+        held_spike_percent=patterns.held_spike_percent,
         min_spike_bytes=patterns.min_spike_bytes,
+        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
         capacity_percent=tuple(patterns.capacity_percent),
     )

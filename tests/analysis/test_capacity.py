@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.capacity import CapacityTest, steps_left, used_percent
+from tbmem.analysis.capacity import CapacityTest
+from tbmem.analysis.limits import Limits
+from tbmem.analysis.watch import Full, Watch
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MakeSample
 
@@ -57,6 +59,12 @@ def test_the_highest_threshold_ever_is_kept() -> None:
     assert test.highest == 2
 
 
+def used_percent(sample: MemorySample) -> float | None:
+    """How full the watch finds the device."""
+    full = Watch(Limits(capacity_percent=(1e-9, 1e-8, 1e-7))).take([sample])
+    return full[0].percent if full and isinstance(full[0], Full) else None
+
+
 def test_an_accelerator_counts_its_own_peak(make_sample: MakeSample) -> None:
     assert used_percent(make_sample(1, 45.0, 78.0)) == pytest.approx(97.5)
 
@@ -77,28 +85,11 @@ def test_the_cpu_counts_the_whole_machine(make_sample: MakeSample) -> None:
 @pytest.mark.parametrize("total", [None, 0])
 def test_without_a_capacity_nothing_can_be_said(total: int | None, make_sample: MakeSample) -> None:
     assert used_percent(make_sample(1, 45.0, device_total=total)) is None
-    assert steps_left(make_sample(1, 45.0, device_total=total), GIB) is None
 
 
 def test_a_cpu_that_does_not_tell_what_is_available_is_not_judged(make_sample: MakeSample) -> None:
-    sample = make_sample(1, 45.0, device="cpu")
-    assert used_percent(sample) is None
-    assert steps_left(sample, GIB) is None
-
-
-@pytest.mark.parametrize(("rate", "left"), [(GIB, 20), (3 * GIB, 7), (0, None), (-GIB, None)])
-def test_steps_until_the_device_is_full(rate: float, left: int | None, make_sample: MakeSample) -> None:
-    assert steps_left(make_sample(1, 45.0, 60.0), rate) == left
-
-
-def test_a_device_that_is_full_has_no_step_left(make_sample: MakeSample) -> None:
-    assert steps_left(make_sample(1, 81.0), GIB) == 0
-
-
-def test_on_the_cpu_what_is_available_is_left(make_sample: MakeSample) -> None:
-    assert steps_left(make_sample(1, 45.0, device="cpu", host_available=10 * GIB), GIB) == 10
+    assert used_percent(make_sample(1, 45.0, device="cpu")) is None
 
 
 def test_counters_that_are_none_use_nothing() -> None:
-    sample = MemorySample(step=1, time=0.0, device="cuda:0", device_total=80 * GIB)
-    assert used_percent(sample) == 0
+    assert used_percent(MemorySample(step=1, time=0.0, device="cuda:0", device_total=80 * GIB)) is None

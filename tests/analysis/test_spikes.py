@@ -10,40 +10,45 @@ import numpy as np
 import pytest
 from scipy.stats import median_abs_deviation
 
-from tbmem.analysis.spikes import RETURN_WITHIN, WINDOW, Jump, SpikeTest
+from tbmem.analysis.spikes import RETURN_WITHIN, WINDOW, Jump, JumpKind, SpikeTest
 from tests.conftest import GIB, MIB
 
 USUAL = 46 * GIB
 
 
 def make_test(spike_percent: float = 5.0, min_spike: int = 32 * MIB) -> SpikeTest:
-    return SpikeTest(spike_percent=spike_percent, min_spike=min_spike)
+    return SpikeTest(spike_percent, min_spike)
 
 
 def run(peaks: Iterable[int], test: SpikeTest | None = None) -> list[Jump]:
     """All jumps of a series, the one that is open at its end included."""
-    test = test or make_test()
-    jumps = [test.update(step, peak) for step, peak in enumerate(peaks, start=1)]
-    return [jump for jump in (*jumps, test.close()) if jump is not None]
+    test, peaks = test or make_test(), list(peaks)
+    jumps = [jump for _, jump in test.extend(range(1, len(peaks) + 1), peaks)]
+    return [*jumps, *test.close()]
+
+
+def spike_at(step: int, peak: int, usual: int = USUAL, last: int | None = None) -> Jump:
+    return Jump(JumpKind.SPIKE, step, last or step, peak, usual)
 
 
 # what is usual
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("count", [9, 21, WINDOW - 1])
+@pytest.mark.parametrize("count", [33, 47, WINDOW - 1])
 def test_usual_and_threshold_are_those_of_scipy(count: int, seed: int) -> None:
-    # given: an odd number of noisy peaks, so that the median is one of them
+    # given: an odd number of noisy peaks; the threshold may be some steps old
     dice = random.Random(seed)
     peaks = [USUAL + dice.randrange(GIB) for _ in range(count)]
     usual = int(np.median(peaks))
     height = max(8 * float(median_abs_deviation(peaks, scale="normal")), 1.03 * max(peaks) - usual)
     # when
-    below = run([*peaks, round(usual + height * 0.999)], make_test(0, 0))
-    above = run([*peaks, round(usual + height * 1.001)], make_test(0, 0))
+    below = run([*peaks, round(usual + height * 0.8)], make_test(0, 0))
+    above = run([*peaks, round(usual + height * 1.25)], make_test(0, 0))
     # then
     assert below == []
-    assert [(jump.first_step, jump.usual, jump.lasting) for jump in above] == [(count + 1, usual, False)]
+    assert [(jump.first_step, jump.kind) for jump in above] == [(count + 1, JumpKind.SPIKE)]
+    assert above[0].usual == pytest.approx(usual, rel=0.002)
 
 
 def test_only_the_last_steps_define_what_is_usual() -> None:
@@ -79,12 +84,12 @@ def test_what_counts_as_high_grows_with_the_noise(width: int) -> None:
 )
 def test_a_spike_must_be_as_high_as_both_limits(percent: float, size: int, height: float, found: bool) -> None:
     # given: perfectly flat, so that the noise asks for nothing
-    peaks = [USUAL] * 20 + [round(USUAL * (1 + height))] + [USUAL] * 5
+    peaks = [USUAL] * 40 + [round(USUAL * (1 + height))] + [USUAL] * 5
     # when / then
     assert bool(run(peaks, make_test(percent, size))) is found
 
 
-@pytest.mark.parametrize(("height", "found"), [(0.2, False), (0.3, True)])
+@pytest.mark.parametrize(("height", "found"), [(0.1, False), (0.2, True)])
 @pytest.mark.parametrize("before", [1, 2, 7])
 def test_with_little_to_compare_with_only_a_high_jump_counts(before: int, height: float, found: bool) -> None:
     peaks = [USUAL] * before + [round(USUAL * (1 + height)), USUAL]
@@ -106,37 +111,64 @@ def test_a_few_high_steps_are_one_spike(width: int) -> None:
     # when
     jumps = run([USUAL] * 20 + high + [USUAL] * 20)
     # then
-    assert jumps == [Jump(21, 20 + width, high[-1], USUAL, lasting=False)]
+    assert jumps == [spike_at(21, high[-1], last=20 + width)]
 
 
 def test_a_spike_is_told_as_soon_as_it_is_over() -> None:
     # given
     test = make_test()
-    run_before = [test.update(step, USUAL) for step in range(1, 21)]
+    before = test.extend(range(1, 41), [USUAL] * 40)
     # when
-    during, after = test.update(21, 78 * GIB), test.update(22, USUAL)
+    during, after = test.extend([41], [78 * GIB]), test.extend([42], [USUAL])
     # then
-    assert [*run_before, during] == [None] * 21
-    assert after == Jump(21, 21, 78 * GIB, USUAL, lasting=False)
+    assert (before, during) == ([], [])
+    assert after == [(42, spike_at(41, 78 * GIB))]
+
+
+def test_a_spike_among_the_first_steps_is_told_when_it_is_known_what_is_usual() -> None:
+    # given: one step to compare with
+    test = make_test()
+    # when
+    told = [test.extend([step], [78 * GIB if step == 2 else USUAL]) for step in range(1, 40)]
+    # then
+    assert [jumps for jumps in told if jumps] == [[(32, spike_at(2, 78 * GIB))]]
 
 
 def test_a_spike_that_is_still_open_at_the_end_is_told_then() -> None:
     # given
     test = make_test()
-    for step, peak in enumerate([USUAL, USUAL, 78 * GIB], start=1):
-        assert test.update(step, peak) is None
+    assert test.extend([1, 2, 3], [USUAL, USUAL, 78 * GIB]) == []
     # when / then
-    assert test.pending == Jump(3, 3, 78 * GIB, USUAL, lasting=False)
-    assert test.close() == Jump(3, 3, 78 * GIB, USUAL, lasting=False)
-    assert test.close() is None
-    assert test.pending is None
+    assert test.close() == [spike_at(3, 78 * GIB)]
+    assert test.close() == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 10, 64, 1000])
+def test_how_many_steps_are_handed_in_at_once_makes_no_difference(size: int) -> None:
+    # given: noise, spikes early and late, a change of level, a beat
+    dice = random.Random(3)
+    peaks = [USUAL + dice.randrange(GIB) + 10 * GIB * (step > 300) for step in range(700)]
+    for step in (5, 150, 400, 450, 500, 550, 620):
+        peaks[step] += (20 + step % 7) * GIB
+    one, many = make_test(), make_test()
+    # when
+    singly = [found for step, peak in enumerate(peaks) for found in one.extend([step], [peak])]
+    steps = list(range(len(peaks)))
+    together = [
+        found
+        for start in range(0, len(peaks), size)
+        for found in many.extend(steps[start : start + size], peaks[start : start + size])
+    ]
+    # then
+    assert {jump.kind for _, jump in singly} == set(JumpKind)
+    assert together == singly
 
 
 def test_a_later_spike_is_news_only_if_it_is_higher() -> None:
     # given
-    peaks = [USUAL] * 20 + [60 * GIB] + [USUAL] * 20 + [60 * GIB] + [USUAL] * 20 + [70 * GIB] + [USUAL] * 5
+    peaks = [USUAL] * 40 + [60 * GIB] + [USUAL] * 20 + [60 * GIB] + [USUAL] * 40 + [70 * GIB] + [USUAL] * 5
     # when / then
-    assert [jump.first_step for jump in run(peaks)] == [21, 63]
+    assert [jump.first_step for jump in run(peaks)] == [41, 103]
 
 
 @pytest.mark.parametrize("every", [7, 10, 50, 100])
@@ -150,8 +182,44 @@ def test_validation_that_comes_again_is_told_once(every: int, wide: int) -> None
     ]
     # when
     jumps = run(peaks)
+    # then: a spike, and from the third on a beat
+    kinds = [jump.kind for jump in jumps]
+    assert kinds[-1] is JumpKind.BEAT
+    assert kinds.count(JumpKind.BEAT) == 1
+    assert kinds.count(JumpKind.SPIKE) <= 1
+    assert jumps[-1].period == every
+    assert set(jumps[-1].members) >= {jump.first_step for jump in jumps[:-1]}
+
+
+def test_an_outlier_between_validations_is_told_though_it_is_lower() -> None:
+    # given: validation at 60 GiB every 50 steps, one odd step at 55 GiB
+    peaks = [60 * GIB if step % 50 == 49 else USUAL for step in range(400)]
+    peaks[222] = 55 * GIB
+    # when
+    jumps = run(peaks)
     # then
-    assert [jump.lasting for jump in jumps] == [False]
+    assert [jump.first_step for jump in jumps if jump.kind is JumpKind.SPIKE][-1] == 223
+
+
+def test_an_outlier_before_the_beat_is_known_is_told_when_it_is() -> None:
+    # given
+    peaks = [60 * GIB if step % 50 == 49 else USUAL for step in range(400)]
+    peaks[122] = 55 * GIB
+    # when
+    jumps = run(peaks)
+    # then
+    assert [(jump.kind, jump.first_step) for jump in jumps] == [
+        (JumpKind.SPIKE, 50),
+        (JumpKind.BEAT, 150),
+        (JumpKind.SPIKE, 123),
+    ]
+
+
+def test_slow_growth_beyond_the_threshold_is_no_jump() -> None:
+    # given: readings are rare, so that the level of the window lags behind
+    peaks = [GIB + 3 * MIB * step for step in range(400)]
+    # when / then
+    assert run(peaks, make_test(2.0, MIB)) == []
 
 
 # changes of level
@@ -160,14 +228,17 @@ def test_validation_that_comes_again_is_told_once(every: int, wide: int) -> None
 @pytest.mark.parametrize("level", [50 * GIB, 60 * GIB, 78 * GIB])
 def test_a_jump_that_stays_is_a_change_of_level(level: int) -> None:
     # when
-    jumps = run([USUAL] * 30 + [level] * 60)
+    jumps = run([USUAL] * 40 + [level] * 60)
     # then
-    assert jumps == [Jump(31, 31 + RETURN_WITHIN, level, USUAL, lasting=True)]
+    assert jumps == [Jump(JumpKind.SHIFT, 41, 41 + RETURN_WITHIN, level, USUAL)]
 
 
 def test_after_a_change_of_level_the_new_one_is_usual() -> None:
-    jumps = run([USUAL] * 30 + [60 * GIB] * 30 + [75 * GIB] + [60 * GIB] * 5)
-    assert [(jump.first_step, jump.usual, jump.lasting) for jump in jumps] == [(31, USUAL, True), (61, 60 * GIB, False)]
+    jumps = run([USUAL] * 40 + [60 * GIB] * 40 + [75 * GIB] + [60 * GIB] * 5)
+    assert [(jump.first_step, jump.usual, jump.kind) for jump in jumps] == [
+        (41, USUAL, JumpKind.SHIFT),
+        (81, 60 * GIB, JumpKind.SPIKE),
+    ]
 
 
 def test_a_fall_is_no_jump() -> None:
@@ -186,7 +257,6 @@ def test_after_a_rebase_nothing_is_usual() -> None:
     test.rebase()
     # then
     assert run([20 * GIB] * 3, test) == []
-    assert test.pending is None
 
 
 @pytest.mark.parametrize("percent", [0.1, 1.0, 4.0, 20.0])

@@ -200,7 +200,9 @@ def test_the_detectors_limits_are_those_of_the_configuration() -> None:
         min_growth="3 MiB",
         min_growth_percent=0.5,
         spike_percent=6.0,
+        held_spike_percent=3.0,
         min_spike="5 MiB",
+        min_resident_spike="7 MiB",
         capacity_percent=(10.0, 20.0, 30.0),
     )
 

@@ -1,0 +1,225 @@
+"""Readings of one series of bytes go in; what has changed about its growth, with the rise at that moment, comes out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from tbmem.analysis.blocks import Blocks
+from tbmem.analysis.floors import BLOCK, SCALES, Floor
+from tbmem.analysis.forecast import Forecast, forecast
+from tbmem.analysis.growth import Change, GrowthTest
+from tbmem.analysis.rise import Rise
+from tbmem.model.evidence import Channel, Suspicion
+from tbmem.model.sample import MemorySample
+
+LONG_UNSTEPPED = 64
+"""Samples without an optimizer step from which on every sample is judged: it is another kind of loop."""
+_STEEP_PERCENT = 2.5
+"""Rise from one block of four steps to the next, in per cent, that may be the end."""
+_STEEP = ((4, 64), (3, 16))
+"""So many such blocks are enough if memory will have run out in so many steps."""
+_LEAST_PART = 0.1
+"""A rise of the level counts as one if it is at least this part of the largest."""
+
+
+_RECENT = 48
+"""Readings in which the distance of rises is looked for."""
+
+
+class GrowthEvent(NamedTuple):
+    """Something has changed about the growth of a channel."""
+
+    step: int
+    channel: Channel
+    change: Change
+    rise: Rise
+    """As it was then."""
+    gap: int = 1
+    """Steps between two rises of what is never given back."""
+    forecast: Forecast | None = None
+
+
+class GrowthChannel:
+    """Watches one series for growth.
+
+    Args:
+        channel: Which one it is.
+        test: What judges its floors.
+        block: Steps of the finest blocks.
+    """
+
+    def __init__(self, channel: Channel, test: GrowthTest, block: int = BLOCK) -> None:
+        self.channel = channel
+        self.growth = test
+        self.blocks = Blocks(block)
+        self.total: int | None = None
+        """Bytes at which the series ends; ``None`` where that is not known."""
+        self.available: int | None = None
+        """What is left instead, for memory that is shared with others."""
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._unstepped = 0
+
+    def extend(
+        self,
+        steps: Sequence[int],
+        values: Sequence[int],
+        peaks: Sequence[int] | None = None,
+        blocks: Sequence[int] | None = None,
+    ) -> list[GrowthEvent]:
+        """Take in steps that were all read.
+
+        Args:
+            steps: Their numbers.
+            values: Bytes held at their ends.
+            peaks: Highest within each, where that is known exactly.
+            blocks: Live allocations, where they are counted.
+
+        Returns:
+            What has changed about the growth.
+        """
+        events: list[GrowthEvent] = []
+        levels, tops = self.blocks.correct(values, peaks), values if peaks is None else peaks
+        start, stop, count = 0, self.blocks.room, len(values)
+        while start < count:
+            if start or stop < count:
+                part, high, number = levels[start:stop], tops[start:stop], blocks and blocks[start:stop]
+            else:
+                part, high, number = levels, tops, blocks
+            self._recent.extend(part)
+            floor = self.blocks.add(steps[start], part, high, number)
+            if floor is not None:
+                events += self._judge(floor, steps[min(stop, count) - 1])
+            start, stop = stop, stop + self.blocks.steps
+        return events
+
+    def extend_updated(
+        self,
+        updated: Sequence[bool | None],
+        steps: Sequence[int],
+        values: Sequence[int],
+        peaks: Sequence[int] | None = None,
+        blocks: Sequence[int] | None = None,
+    ) -> list[GrowthEvent]:
+        """The same for steps of which only those of the optimizer count, unless there are none for long."""
+        if False not in updated:
+            self._unstepped = 0
+            return self.extend(steps, values, peaks, blocks)
+        events: list[GrowthEvent] = []
+        for at, step in enumerate(steps):
+            self._unstepped = self._unstepped + 1 if updated[at] is False else 0
+            if 0 < self._unstepped < LONG_UNSTEPPED:
+                events += self.skip(step)
+            else:
+                one = slice(at, at + 1)
+                events += self.extend((step,), values[one], peaks and peaks[one], blocks and blocks[one])
+        return events
+
+    def skip(self, step: int) -> list[GrowthEvent]:
+        """Note a step that was not read."""
+        floor = self.blocks.skip()
+        return [] if floor is None else list(self._judge(floor, step))
+
+    def _judge(self, floor: Floor, step: int) -> Sequence[GrowthEvent]:
+        growth = self.growth
+        change = growth.add(floor)
+        if change is None and self._is_steep(floor):
+            change = growth.hasten()
+        if change is None:
+            return ()
+        rise = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.rise
+        assert rise is not None
+        certain = change is Change.CERTAIN
+        return (
+            GrowthEvent(
+                step,
+                self.channel,
+                change,
+                replace(rise),
+                self._gap() if change is Change.SUSPECTED else 1,
+                self.forecast(rise, step) if certain else None,
+            ),
+        )
+
+    def _is_steep(self, floor: Floor) -> bool:
+        """Whether memory will have run out before anybody could be patient."""
+        floors = self.growth.floors.at(0)
+        if len(floors) < _STEEP[-1][0] or floor.level - floors[-2].level < _STEEP_PERCENT / 100 * floors[-2].level:
+            return False
+        left = (
+            self.available if self.total is None else self.total - floor.level - self.blocks.offset - (floor.work or 0)
+        )
+        if left is None:
+            return False
+        for count, steps in _STEEP:
+            known = [each.level for each in list(floors)[-count:]]
+            rises = [after - before for before, after in pairwise(known)]
+            if len(known) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
+                return True
+        return False
+
+    def level_at(self, step: int) -> float | None:
+        """The floor at a step in the past, as finely as it is remembered."""
+        for scale in range(SCALES):
+            floors = self.growth.floors.at(scale)
+            if floors and floors[0].step <= step:
+                return max(floor for floor in floors if floor.step <= step).level
+        return None
+
+    def suspicion(self, rise: Rise, sample: MemorySample, gap: int = 1) -> Suspicion:
+        """The rise as a suspicion of a sample's device."""
+        level = round(rise.level + self.blocks.offset)
+        return Suspicion(
+            device=sample.device,
+            rank=sample.rank,
+            channel=self.channel,
+            first_step=rise.first_step,
+            last_step=rise.last_step,
+            base=level - round(rise.growth),
+            level=level,
+            gap=gap,
+        )
+
+    def steps_of(self, rise: Rise) -> int:
+        """Judged steps of the blocks in which a rise was found."""
+        return self.blocks.steps << rise.scale
+
+    def _gap(self) -> int:
+        """Steps between two rises of what is never given back."""
+        kept: list[float] = []
+        for value in reversed(self._recent):
+            kept.append(min(value, kept[-1]) if kept else value)
+        rises = [later - earlier for later, earlier in pairwise(kept)]
+        least = _LEAST_PART * max(rises, default=0)
+        places = [at for at, rise in enumerate(rises) if rise > least]
+        return max(round((places[-1] - places[0]) / (len(places) - 1)), 1) if len(places) > 1 else 1
+
+    def forecast(self, rise: Rise, step: int) -> Forecast | None:
+        """When the rise will have filled what is left."""
+        points = self._points(rise)
+        if self.total is not None:
+            capacity = self.total - self.blocks.offset
+        elif self.available is not None:
+            capacity = rise.level + self.available
+        else:
+            return None
+        # within a block a rise reaches above its floor by itself
+        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * rise.bytes_per_step, 0.0)
+        return forecast(points, capacity=capacity, lift=lift, step=step)
+
+    def _points(self, rise: Rise) -> Sequence[tuple[int, float]]:
+        """The floors of the rise at the finest scale that remembers all of it."""
+        for scale in range(rise.scale, SCALES):
+            floors = self.growth.floors.at(scale)
+            if floors and (floors[0].step <= rise.first_step or scale == SCALES - 1):
+                points = [(floor.step, floor.level) for floor in floors if floor.step >= rise.first_step]
+                if len(points) >= 6:
+                    return points
+        floors = self.growth.floors.at(rise.scale)
+        return [(floor.step, floor.level) for floor in floors if floor.step >= rise.first_step] or [
+            (rise.first_step, rise.base),
+            (rise.last_step, rise.level),
+        ]

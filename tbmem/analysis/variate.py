@@ -1,0 +1,118 @@
+"""Level and peak of each step go in; the level without what the size of the batch explains comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_ENOUGH = 32
+"""Steps from which the relation is worked out."""
+_WINDOW = 512
+"""Steps after which what was learned counts half."""
+_MEAN = 32
+"""Steps over which the usual need is averaged."""
+_MOVING = 0.25
+"""Share of steps whose level must have changed: where it hardly ever does there is no noise to remove."""
+_OUTLIER = 6.0
+"""Times the usual change from which on a change counts less."""
+_EXPLAINED = 0.25
+"""Share of the changes (r squared) that the peaks must explain."""
+_CHANGED = 0.1
+"""Relative change of the relation from which on the new one is used."""
+
+
+class ControlVariate:
+    """Takes the noise of batches of varying size out of the level.
+
+    A larger batch needs more within its step (the peak's distance from the level), and leaves more behind at its
+    end. The relation of the two is learned from their changes from one step to the next, so that neither a leak nor
+    a change of level has a part in it.
+    """
+
+    def __init__(self) -> None:
+        self.slope = 0.0
+        """Bytes left behind for each byte that the step itself needed; 0 where there is no relation."""
+        self._offset = 0.0
+        self._need: float | None = None
+        self._level = -1
+        self._steps = self._moved = 0.0
+        self._nn = self._nl = self._ll = 0.0
+        self._mean = 0.0
+        self._usual_need = self._usual_level = 0.0
+        self._due = _ENOUGH
+
+    def correct(self, levels: Sequence[int], peaks: Sequence[int]) -> Sequence[float]:
+        """Take in some steps.
+
+        Args:
+            levels: Bytes held when each ended.
+            peaks: Highest within each.
+
+        Returns:
+            The levels that steps of usual size would have left behind, in bytes.
+        """
+        level = levels[0]
+        if self._is_still(level) and levels.count(level) == len(levels):
+            # nothing moves: all that must be noted is that time passes
+            self._steps += len(levels)
+            self._need = float(peaks[-1] - level)
+            return levels
+        return [self._correct(level, peak) for level, peak in zip(levels, peaks, strict=True)]
+
+    def _is_still(self, level: int) -> bool:
+        return level == self._level and not self.slope and not self._offset
+
+    def _correct(self, level: int, peak: int) -> float:
+        need = float(peak - level)
+        if self._need is None:
+            self._need, self._level, self._mean = need, level, need
+            return level
+        if self._is_still(level):
+            self._steps += 1
+            self._need = need
+            return level
+        more_need, more_level = need - self._need, level - self._level
+        self._need, self._level = need, level
+        self._steps += 1
+        weight = self._weight(more_need, more_level)
+        if more_level:
+            self._moved += 1
+            self._nl += weight * more_need * more_level
+            self._ll += weight * more_level * more_level
+            self._nn += weight * more_need * more_need
+        reach = _OUTLIER * self._usual_need
+        usual = min(max(need, self._mean - reach), self._mean + reach)
+        self._mean += (usual - self._mean) / _MEAN
+        if self._steps >= self._due:
+            self._learn()
+        return level - self.slope * usual + self._offset if self.slope else level + self._offset
+
+    def _weight(self, more_need: float, more_level: float) -> float:
+        """How much a change counts: one that is far larger than the others (an outlier, validation) next to nothing."""
+        need, height = abs(more_need), abs(more_level)
+        first = not self._usual_need and not self._usual_level
+        excess = max(_ratio(need, self._usual_need), _ratio(height, self._usual_level)) / _OUTLIER
+        share = 1.0 if first else 1.0 / max(excess, 1.0)
+        self._usual_need += (need * share - self._usual_need) / _MEAN
+        self._usual_level += (height * share - self._usual_level) / _MEAN
+        return share * share
+
+    def _learn(self) -> None:
+        """Work the relation out anew; the corrected level must not jump when it changes."""
+        self._due *= 2
+        if self._steps >= _WINDOW:
+            for name in ("_steps", "_moved", "_nn", "_nl", "_ll"):
+                setattr(self, name, getattr(self, name) / 2)
+            self._due = _WINDOW
+        related = (
+            self._moved >= _MOVING * self._steps
+            and self._nl > 0
+            and self._nl * self._nl >= _EXPLAINED * self._nn * self._ll
+        )
+        slope = min(self._nl / self._nn, 1.0) if related else 0.0
+        if abs(slope - self.slope) > _CHANGED * max(slope, self.slope):
+            self._offset += (slope - self.slope) * self._mean
+            self.slope = slope
+
+
+def _ratio(value: float, usual: float) -> float:
+    return value / usual if usual else float(value > 0)
