@@ -24,6 +24,10 @@ _TENSORS = 50_000
 """Tensors that are looked at one by one."""
 
 
+_ENOUGH = 4
+"""New elements between two looks from which a rate is told."""
+
+
 class Series:
     """One size at several looks."""
 
@@ -49,8 +53,10 @@ class Series:
 
     @property
     def per_step(self) -> float:
-        """Growth per step over all looks."""
-        (first, before), (last, after) = self.points[0], self.points[-1]
+        """Growth per step: since the look before last where that is enough to tell, else over all looks."""
+        (first, before), (last, after) = self.points[-2:]
+        if after - before < _ENOUGH:
+            first, before = self.points[0]
         return (after - before) / max(last - first, 1)
 
     @property

@@ -139,15 +139,17 @@ def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, C
         container: Whose elements.
         series: Its lengths so far: only what was added meanwhile is weighed.
     """
-    scale = bench.scale()
-    new = min(MEASURED, max(series.growth, 1))
+    is_ordered = set not in plain.mro(type(container))
+    scale = bench.scale(with_born=is_ordered)
+    scale.seen.add(id(container))
     recent = min(math.ceil(series.per_step), 16)  # the loop's own variables may still hold these
+    new = max(min(MEASURED, series.growth - recent), 1)
     try:
         elements = elements_of(container, new + recent + OLDER)
     except RuntimeError:
         bench.notes.append("A container changed while it was weighed.")
         return 0, Contents.OBJECTS
-    if len(elements) > recent + 1:
+    if len(elements) > recent + 1 and is_ordered:
         del elements[len(elements) - recent :]
     measured = elements[-new:]
     for parts in elements[: -len(measured)]:

@@ -7,7 +7,6 @@ between two calls, except while the watch is on, and then only as long as the us
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Hashable
 from dataclasses import replace
 from types import FrameType
@@ -24,7 +23,7 @@ from tbmem.sources.lines import LineWatch, SizeProbe
 from tbmem.sources.places import Walk
 from tbmem.sources.slots import Slots
 from tbmem.sources.sourcecode import SourceCode
-from tbmem.sources.usercode import is_user_file
+from tbmem.sources.usercode import frames_of_other_threads, is_user_file
 from tbmem.sources.values import add_graphs, add_value, grown_values
 from tbmem.sources.weights import Elsewhere, address_of
 
@@ -92,7 +91,7 @@ class HolderHunt:
         if not probes:
             return False
         watch = LineWatch(probes)
-        self._others_run = _others_run(frame)
+        self._others_run = _others_run()
         if not watch.start(frame):
             watch.stop(None)
             self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
@@ -206,10 +205,10 @@ class HolderHunt:
         add_leaves(bench, self._census, objects, walk)
 
 
-def _others_run(frame: FrameType | None) -> bool:
+def _others_run() -> bool:
     """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
-    for number, top in sys._current_frames().items():
-        one: FrameType | None = top if number != threading.get_ident() else None
+    for top in frames_of_other_threads():
+        one: FrameType | None = top
         while one is not None:
             if is_user_file(one.f_code.co_filename):
                 return True

@@ -10,12 +10,13 @@ from torch.autograd.function import BackwardCFunction
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain
-from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
+from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects, Series, class_key
 from tbmem.sources.garbage import circle
 from tbmem.sources.places import Walk
 from tbmem.sources.sourcecode import SourceCode, called, creates_graph
 from tbmem.sources.usercode import plain_name
+from tbmem.sources.weights import Elsewhere
 
 _TRIED = 3
 """Objects of a class of which one must be garbage."""
@@ -98,7 +99,9 @@ class Instances:
     def _note(self, kind: type, ones: list[Any], series: Series, walk: Walk) -> None:
         bench = self._bench
         text = f"{plain_name(kind.__qualname__)} objects"
-        named = next((walk.found[id(one)] for one in ones[:MEASURED] if id(one) in walk.found), None)
+        places = [walk.found[id(one)] for one in ones if id(one) in walk.found]
+        named = min(places, key=lambda place: len(place.way()), default=None)
+        bench.elsewhere = Elsewhere(not_under(walk, {id(one) for one in ones}))
         way = naming.full_name(bench.namer.name(named), naming.noun(named)) if named is not None else ""
         candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
         files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
@@ -132,13 +135,14 @@ def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, name
 def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:
     """A holder that is a class; some of its objects are weighed after some others."""
     scale = bench.scale(with_born=False)
-    for one in ones[:OLDER]:
-        scale.weigh(one)
+    scale.seen.update(map(id, ones))  # each by itself: one may lead to all the others
     weights = []
-    for one in ones[OLDER:][:MEASURED] or ones:
+    for one in (*ones[:OLDER], *(ones[OLDER:][:MEASURED] or ones)):
+        scale.seen.discard(id(one))
         weights.append(scale.weigh(one))
         if scale.is_late:
             break
+    weights = weights[OLDER:] or weights
     return Holder(
         kind=kind,
         name=name,

@@ -32,6 +32,7 @@ import torch
 
 from tbmem.sources import plain
 from tbmem.sources.usercode import (
+    frames_of_other_threads,
     has_fast_locals,
     is_our_class,
     is_ours,
@@ -240,8 +241,8 @@ class Walk:
     def _add_other_threads(self) -> None:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
-        for number, top in sys._current_frames().items():
-            frames = list(_stack(top)) if number != threading.get_ident() else []
+        for top in frames_of_other_threads():
+            frames = list(_stack(top))
             if all(one.f_trace is None and not is_ours(one.f_code.co_filename) for one in frames):
                 self._add_frames((one for one in frames if is_user_file(one.f_code.co_filename)), True)
 
@@ -300,7 +301,10 @@ def _items(value: dict[Any, Any]) -> Iterator[Reference]:
 
 def _elements(value: Any, size: int) -> Iterator[Reference]:
     get = list.__getitem__ if list in plain.mro(type(value)) else tuple.__getitem__
-    if size <= _MANY:
+    names = plain.fields_of(value)
+    if names:
+        yield from ((one, Step.ATTRIBUTE, name) for name, one in zip(names, get(value, slice(None)), strict=False))
+    elif size <= _MANY:
         yield from ((one, Step.ITEM, i) for i, one in enumerate(get(value, slice(None))))
     else:
         yield from ((one, Step.ITEM, i) for i, one in enumerate(get(value, slice(plain.HEAD))))

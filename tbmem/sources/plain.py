@@ -230,6 +230,15 @@ def slot_values(one: Any) -> list[tuple[str, Any]]:
     return found
 
 
+def fields_of(value: Any) -> tuple[str, ...]:
+    """Names of a named tuple's elements; empty for anything else."""
+    kind = type(value)
+    if kind is tuple or tuple not in _mro(kind):
+        return ()
+    names = next((_namespace(base)["_fields"] for base in _mro(kind) if "_fields" in _namespace(base)), ())
+    return names if type(names) is tuple else ()
+
+
 def cell_value(cell: CellType) -> Any:
     """What a closure's variable holds; ``None`` while it holds nothing."""
     try:

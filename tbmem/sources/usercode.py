@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -52,9 +53,11 @@ def is_ours(filename: str) -> bool:
 
 
 def is_user_class(kind: type) -> bool:
-    """Whether a class is defined in a user's file; judged by its methods, or else by its module."""
+    """Whether a class is defined in a user's file; judged by its module, or else by its methods."""
     if not kind.__flags__ & (1 << 9):  # made in C
         return False
+    if plain.module_of(kind) in sys.modules:
+        return is_user_module(plain.module_of(kind))
     for entry in plain.class_attributes(kind).values():
         function = getattr(entry, "__func__", entry) if type(entry) in (staticmethod, classmethod) else entry
         if type(function) is FunctionType and not function.__code__.co_filename.startswith("<"):
@@ -85,6 +88,13 @@ def stack_of(frame: FrameType | None) -> Iterator[FrameType]:
         if not is_ours(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
+
+
+def frames_of_other_threads() -> list[FrameType]:
+    """Where the other threads stand. (This thread's own frame in a variable of its own would be a circle.)"""
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    return list(frames.values())
 
 
 def qualified_name(code: CodeType) -> str:

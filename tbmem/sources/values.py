@@ -163,9 +163,10 @@ def _reader(place: Place) -> Callable[[FrameType], Any]:
         return lambda frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None
     held = owner.value
     kinds = plain.mro(type(held))
-    if tuple in kinds and place.step is Step.ITEM:
+    if tuple in kinds:
         outer = _reader(owner)
-        return lambda frame: _item(outer(frame), label)
+        at = plain.fields_of(held).index(label) if place.step is Step.ATTRIBUTE else label
+        return lambda frame: _item(outer(frame), at)
     if dict in kinds and place.step is Step.KEY:
         return lambda frame: dict.get(held, label)
     if list in kinds and place.step is Step.ITEM:
