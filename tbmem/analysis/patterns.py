@@ -72,7 +72,8 @@ class Detector:
         if not events:
             return []
         by_step = {sample.step: sample for sample in samples}
-        return [finding for event in events for finding in self._tell(by_step[event.step], event)]
+        # what was still open when a window began is told with the window's first sample
+        return [finding for event in events for finding in self._tell(by_step.get(event.step, samples[0]), event)]
 
     @property
     def suspicions(self) -> Sequence[Suspicion]:

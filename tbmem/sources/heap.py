@@ -12,6 +12,9 @@ _FREE_OF_CHARGE = 10e-6
 _SHARE_OF_TIME = 0.005
 """Share of the run's time that slower readings may take: malloc walks all its free chunks to count them,
 0.5 µs in a young heap, milliseconds in one with a hundred thousand holes."""
+_SHARE_OF_A_STEP = 10e-6
+"""Seconds per step that slower readings may take where steps are short: a loop of a thousand steps a second would
+else be read so seldom that nothing can be said about it."""
 _PROBE = 1 << 20
 
 HeapReading = tuple[int, int]
@@ -54,6 +57,7 @@ class MallocHeap:
         self._mallinfo2 = mallinfo2
         self._clock = clock
         self._not_before = 0.0
+        self._skips_left = 0
         self._last_cost = math.inf
 
     @classmethod
@@ -76,7 +80,8 @@ class MallocHeap:
         if self._mallinfo2 is None:
             return None
         began = self._clock()
-        if began < self._not_before:
+        if began < self._not_before and self._skips_left > 0:
+            self._skips_left -= 1
             return None
         info = self._mallinfo2()
         cost = self._clock() - began
@@ -84,6 +89,7 @@ class MallocHeap:
         lower, self._last_cost = min(cost, self._last_cost), cost
         if lower > _FREE_OF_CHARGE:
             self._not_before = began + lower / _SHARE_OF_TIME
+            self._skips_left = int(lower / _SHARE_OF_A_STEP)
         mapped = info.hblkhd
         return info.uordblks + mapped, info.arena + mapped
 
