@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tbmem.model.sample import MemorySample
+
 _HYSTERESIS = 2.0
 """Per cent by which use must fall below a threshold before passing it is news again."""
 
@@ -48,3 +50,13 @@ class CapacityTest:
         self._alarmed = not all(self._is_news)
         self.highest = max(self.highest, news)
         return news
+
+
+def room_of(sample: MemorySample) -> int | None:
+    """Bytes that the device can still give: what the host has available for the CPU; ``None`` if nobody tells."""
+    if sample.device == "cpu":
+        return sample.host_available
+    if sample.device_total is None:
+        return None
+    used = max(sample.peak_allocated or 0, sample.allocated or 0, sample.device_used or 0)
+    return max(sample.device_total - used, 0)

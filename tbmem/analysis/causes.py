@@ -26,22 +26,28 @@ SHORT_LIVED = 0.35
 """The same, below which a site keeps nothing: what is alive there was born in the last steps."""
 CURRICULUM = 0.5
 """Share of the recurring allocations that must have got larger for the workload itself to be growing."""
+_BESIDE = 3
+"""Holders that are named beside a surviving site."""
 _MISSES = 8
 """Entries of a cache that was never hit, from which on it is called useless."""
 
 
-def explain(suspicion: Suspicion, evidence: Evidence, *, min_rate: float, room: int | None = None) -> Conclusion:
+def explain(
+    suspicion: Suspicion, evidence: Evidence, *, min_rate: float, room: int | None = None, looked_before: int = 0
+) -> Conclusion:
     """Decide what the evidence makes of a suspicion.
 
     A confirmed leak needs a holder without an end, or a place whose allocations of all watched steps are still
     alive. A suspicion is dismissed when what grows has an end (a bounded container), when everything alive was
-    born in the last step (the workload itself grows), or when what is held is too little to matter.
+    born in the last step (the workload itself grows). Growth that goes on when everything was looked at for the
+    second time, and that nothing in sight holds, is a leak out of sight.
 
     Args:
         suspicion: The growth.
         evidence: What the watched steps showed.
         min_rate: Bytes per step below which a leak is not worth a word.
         room: Bytes that are still free, if known: a bounded holder that needs more never reaches its bound.
+        looked_before: How often evidence of the same growth has left it open.
     """
     rate = max(suspicion.bytes_per_step, 1.0)
     holders = [holder for holder in evidence.holders if holder.bytes_per_step >= min(min_rate, EXPLAINED * rate)]
@@ -51,7 +57,8 @@ def explain(suspicion: Suspicion, evidence: Evidence, *, min_rate: float, room: 
         conclusion = decide(_Case(suspicion, evidence, rate, min_rate, endless, ending))
         if conclusion is not None:
             return conclusion
-    return _open(suspicion, evidence)
+    out_of_sight = looked_before > 0 and evidence.sites is not None and rate >= min_rate
+    return _nothing(evidence, Outcome.CONFIRMED if out_of_sight else Outcome.OPEN)
 
 
 class _Case:
@@ -70,9 +77,22 @@ class _Case:
         self.evidence = evidence
         self.rate = rate
         self.min_rate = min_rate
-        self.endless = [holder for holder in endless if not _is_collectable(holder, evidence)]
+        self.sites = [site for site in evidence.sites or () if site.share >= SURVIVING]
+        self.endless = [
+            holder for holder in endless if not _is_collectable(holder, evidence) and not self._is_bystander(holder)
+        ]
         self.collectable = [holder for holder in endless if _is_collectable(holder, evidence)]
         self.ending = ending
+
+    @property
+    def surviving(self) -> float:
+        """Bytes per watched step that are still alive."""
+        return sum(site.bytes_per_step for site in self.sites)
+
+    def _is_bystander(self, holder: Holder) -> bool:
+        """Whether it only grows along: plain objects that explain little, while tensors survive."""
+        is_plain = holder.contents is Contents.OBJECTS or not holder.lines
+        return is_plain and holder.bytes_per_step < 0.5 * self.rate and self.surviving >= 0.5 * self.rate
 
     def explains(self, holders: Sequence[Holder]) -> bool:
         """Whether they keep a good part of the growth, and enough to matter."""
@@ -154,20 +174,19 @@ def _garbage(case: _Case) -> Conclusion | None:
 
 def _surviving(case: _Case) -> Conclusion | None:
     """No holder is known, but what was born in every watched step is still alive."""
-    sites = [site for site in case.evidence.sites or () if site.share >= SURVIVING]
-    kept = sum(site.bytes_per_step for site in sites)
-    if not sites or case.ending or kept < EXPLAINED * case.rate or max(kept, case.rate) < case.min_rate:
+    kept = case.surviving
+    if not case.sites or case.ending or kept < EXPLAINED * case.rate or max(kept, case.rate) < case.min_rate:
         return None
-    top = _best(sites)
-    small = [holder for holder in case.evidence.holders if holder.bound is None]
+    top = _best(case.sites)
+    beside = [holder for holder in case.evidence.holders if holder.bound is None and holder.lines]
     return Conclusion(
         outcome=Outcome.CONFIRMED,
         step=case.evidence.last_step,
-        reason=words.survives(top),
+        reason=words.survives(top, beside),
         cause=words.cause_of_site(top),
         advice=words.ADVICE_FOR_SITES,
         share=min(kept / case.rate, 1.0),
-        evidence=_numbers(case.evidence, small[:1], top),
+        evidence=_numbers(case.evidence, beside[:_BESIDE], top, site_first=True),
     )
 
 
@@ -187,15 +206,19 @@ def _workload(case: _Case) -> Conclusion | None:
     )
 
 
-def _open(suspicion: Suspicion, evidence: Evidence) -> Conclusion:
+def _nothing(evidence: Evidence, outcome: Outcome) -> Conclusion:
     """The evidence names nothing."""
     if evidence.sites is None:
         reason = "nothing in Python's sight holds it, and births could not be watched"
     else:
         reason = "nothing in Python's or torch's sight holds it: heap without tensors, such as a C extension's"
-    cause = "memory outside torch's sight"
     return Conclusion(
-        outcome=Outcome.OPEN, step=evidence.last_step, reason=reason, cause=cause, evidence=_numbers(evidence, (), None)
+        outcome=outcome,
+        step=evidence.last_step,
+        reason=reason,
+        cause="memory outside torch's sight",
+        advice=words.ADVICE_OUT_OF_SIGHT,
+        evidence=_numbers(evidence, (), None),
     )
 
 
@@ -209,7 +232,7 @@ def _end_of(holder: Holder, case: _Case) -> int | None:
 
 
 def _site_of(case: _Case) -> Site | None:
-    sites = [site for site in case.evidence.sites or () if site.share >= SURVIVING and site.stack]
+    sites = [site for site in case.sites if site.stack]
     return _best(sites) if sites else None
 
 
@@ -219,18 +242,21 @@ def _best(sites: Sequence[Site]) -> Site:
     return max(sites, key=order)
 
 
-def _numbers(evidence: Evidence, holders: Sequence[Holder], site: Site | None) -> dict[str, Any]:
+def _numbers(
+    evidence: Evidence, holders: Sequence[Holder], site: Site | None, *, site_first: bool = False
+) -> dict[str, Any]:
     """What goes into the finding: plain JSON values, the best line first."""
     lines = [line for holder in holders for line in holder.lines]
     known_by = [f"{holder.name}: {words.KNOWN_BY[holder.known_by]}" for holder in holders if holder.lines]
     if site is not None:
-        lines += [line for line in site.stack if line not in lines]
+        stack = list(site.stack)
+        lines = stack + [line for line in lines if line not in stack] if site_first else lines + stack
         known_by.append(f"births: what {site.generations} of {site.steps} watched steps allocated there is still alive")
     return {
-        "holder": holders[0].name if holders else None,
+        "holder": holders[0].name if holders and not site_first else None,
         "holders": [words.as_dict(holder) for holder in holders],
         "line": words.line_as_dict(lines[0]) if lines else None,
-        "lines": [words.line_as_dict(line) for line in lines],
+        "lines": [words.line_as_dict(line) for line in dict.fromkeys(lines)],
         "site": words.site_as_dict(site) if site is not None else None,
         "known_by": "; ".join(known_by),
         "watched_steps": [evidence.first_step, evidence.last_step],

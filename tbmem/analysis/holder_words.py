@@ -18,6 +18,11 @@ ADVICE_FOR_SITES = (
     " a cycle through autograd"
 )
 
+ADVICE_OUT_OF_SIGHT = (
+    "look at what the loop calls outside of torch: a C extension, a decoder, a logger's buffer; heaptrack or memray"
+    " with native stacks name the caller"
+)
+
 _CAUSES = {
     HolderKind.HOOKS: "a hook that is registered again and again",
     HolderKind.GRAPH: "a graph that is never freed: state carried from step to step with its history",
@@ -84,13 +89,16 @@ def fills_up(holder: Holder, step: int) -> str:
     )
 
 
-def survives(site: Site) -> str:
+def survives(site: Site, beside: Sequence[Holder]) -> str:
     """``allocated at model.py:12  y = x.tanh() · what 7 of 7 watched steps allocated there is still alive``."""
     where = f"allocated at {site.stack[0]}" if site.stack else f"allocated by {site.operator or 'an operator'}"
     if site.in_backward:
         where += " (in the backward pass)"
     alive = f"what {site.generations} of {site.steps} watched steps allocated there is still alive"
-    return f"{where} · {alive}, {format_bytes(site.bytes_per_step)} a step · no Python object that holds it was found"
+    sentence = f"{where} · {alive}, {format_bytes(site.bytes_per_step)} a step"
+    if not beside:
+        return f"{sentence} · no Python object that holds it was found"
+    return f"{sentence} · grows along with it: " + ", ".join(f"{each.name}{_place(each)}" for each in beside[:2])
 
 
 def cause_of(holder: Holder) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -181,6 +182,7 @@ class Investigator:
         folder: Where the files of what was seen go; ``None`` writes none.
         guard: Where errors go.
         is_free: Whether no profiler window comes up in the next so many steps.
+        room: Bytes that are still free on a device, where that is known.
         births: Returns what follows allocations on a device; a test gives its own.
         hunt: Makes what looks for holders; a test gives its own.
     """
@@ -191,6 +193,7 @@ class Investigator:
         folder: RunFolder | None,
         guard: Guard,
         is_free: Callable[[int], bool] = lambda steps: True,
+        room: Callable[[str], int | None] = lambda device: None,
         births: Callable[[str], Births | None] = births_of,
         hunt: Callable[[], HolderHunt] = HolderHunt,
     ) -> None:
@@ -198,11 +201,13 @@ class Investigator:
         self._folder = folder
         self._guard = guard
         self._is_free = is_free
+        self._room = room
         self._births_of = births
         self._make_hunt = hunt
         self._session: Session | None = None
         self._windows = 0
-        self._drawn: dict[Suspect, tuple[Suspicion, Conclusion]] = {}
+        self._drawn: dict[Suspect, Conclusion] = {}
+        self._left_open: Counter[Suspect] = Counter()
 
     @property
     def is_watching(self) -> bool:
@@ -265,18 +270,25 @@ class Investigator:
         self, evidence: Evidence, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> None:
         for suspect, suspicion in standing.items():
-            conclusion = explain(suspicion, evidence, min_rate=self._config.min_leak_bytes)
+            conclusion = explain(
+                suspicion,
+                evidence,
+                min_rate=self._config.min_leak_bytes,
+                room=self._room(suspicion.device),
+                looked_before=self._left_open[suspect],
+            )
+            self._left_open[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)
             if path is not None:
                 conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": [path.name]})
-            self._drawn[suspect] = (suspicion, conclusion)
+            self._drawn[suspect] = conclusion
 
     def _hand_over(
         self, step: int, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> list[Finding]:
         """Give the detectors their conclusions; a leak waits until the growth is old enough to be no epoch."""
         findings: list[Finding] = []
-        for suspect, (_, conclusion) in list(self._drawn.items()):
+        for suspect, conclusion in list(self._drawn.items()):
             suspicion = standing.get(suspect)
             if suspicion is None:
                 # it has fallen back by itself meanwhile

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tbmem.analysis.capacity import room_of
 from tbmem.analysis.limits import Limits
 from tbmem.analysis.patterns import Detector
 from tbmem.config.load import override_section
@@ -55,6 +56,7 @@ class _Watched:
     def __init__(self, limits: Limits | None, *, awaits_evidence: bool) -> None:
         self.detector = Detector(limits, awaits_evidence=awaits_evidence) if limits is not None else None
         self.unjudged: list[MemorySample] = []
+        self.last: MemorySample | None = None
         self.unwritten: list[MemorySample] = []
         self.peak: Peak | None = None
         self._highest = -1
@@ -62,6 +64,8 @@ class _Watched:
     def judge(self) -> Sequence[Finding]:
         """Take in the samples that wait for it."""
         samples, self.unjudged = self.unjudged, []
+        if samples:
+            self.last = samples[-1]
         self.note_peak(samples)
         if self.detector is None:
             return ()
@@ -212,7 +216,7 @@ class MemoryMonitor:
                 self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take
             )
         if self._evidence is not None and self._limits is not None:
-            self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free)
+            self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
         chores = [Chore(self._counters.refresh), Chore(self._counters.refresh_workers, early=_EARLY)]
         self._background = Background(self._open_sinks(), chores, self._guard)
         self._background.put(self._header(rank))
@@ -335,6 +339,10 @@ class MemoryMonitor:
 
     def _judge(self) -> list[Finding]:
         return [finding for watched in self._devices.values() for finding in watched.judge()]
+
+    def _room(self, device: str) -> int | None:
+        last = self._devices[device].last
+        return room_of(last) if last is not None else None
 
     def _has_suspicions(self) -> bool:
         return any(watched.detector is not None and watched.detector.suspicions for watched in self._devices.values())

@@ -52,6 +52,7 @@ def concluded(
     suspicion: Suspicion = GROWTH,
     collector_on: bool = True,
     room: int | None = None,
+    looked_before: int = 0,
 ) -> Conclusion:
     evidence = Evidence(
         first_step=42,
@@ -61,7 +62,7 @@ def concluded(
         sizes_grow=sizes_grow,
         collector_on=collector_on,
     )
-    return explain(suspicion, evidence, min_rate=KIB, room=room)
+    return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before)
 
 
 def test_a_list_without_an_end_is_a_leak() -> None:
@@ -167,3 +168,27 @@ def test_a_list_of_numbers_is_too_little_to_matter() -> None:
     slow = replace(GROWTH, level=32 * 40)
     # then
     assert concluded(floats, suspicion=slow).outcome is Outcome.OPEN
+
+
+def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() -> None:
+    # when
+    conclusion = concluded(looked_before=1)
+    # then
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert conclusion.cause == "memory outside torch's sight"
+    # but not where births could not be watched, and not what the collector will free
+    assert concluded(sites=None, looked_before=1).outcome is Outcome.OPEN
+    cycle = replace(LIST, kind=HolderKind.GARBAGE)
+    assert concluded(cycle, looked_before=1).outcome is Outcome.OPEN
+
+
+def test_plain_objects_that_grow_along_are_not_the_holder() -> None:
+    # given: a thread for each batch; its waiters are plain and small, the batches survive
+    waiters = replace(LIST, name="deque done._cond._waiters in make()", contents=Contents.OBJECTS, bytes_per_element=80)
+    nameless = replace(LIST, name="list without a name", lines=(), bytes_per_element=20 * KIB)
+    # when
+    conclusion = concluded(nameless, waiters, sites=(SURVIVORS,))
+    # then
+    assert conclusion.evidence["holder"] is None
+    assert "grows along with it: deque done._cond._waiters in make() at train.py:57" in conclusion.reason
+    assert [line["text"] for line in conclusion.evidence["lines"]] == ["y = x.tanh()", "history.append(loss)"]
