@@ -25,7 +25,7 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/pip install --quiet -c constraints.txt --group bench
 	$(BIN)/python benchmarks/monitor_overhead.py
 	$(BIN)/python benchmarks/profiler_overhead.py
-	$(BIN)/python benchmarks/detector_corpus.py
+	$(BIN)/python benchmarks/detector.py --quick
 
 screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium and chromium-driver
 	$(BIN)/pip install --quiet -c constraints.txt --group docs

@@ -34,6 +34,8 @@ class Series:
     """Index of the first step that leaks."""
     spikes: list[int] = field(default_factory=list)
     """Indices of steps with an outlier."""
+    passes: Array | None = None
+    """Whether a validation pass ran in a step, which is no outlier but may stand out as one."""
     capacity: float = 0.0
     device: str = "cuda:0"
 
@@ -89,6 +91,7 @@ class Run:
         self.updated: Array | None = None
         self.leak_from: int | None = None
         self.spikes: list[int] = []
+        self.passes: Array | None = None
         self.unrest = 0.0
         """Size of what comes and goes at random, in bytes."""
         lazy = int(dice.integers(1, 4))
@@ -133,6 +136,7 @@ class Run:
         every, wide = int(self.dice.choice([25, 50, 100, 250])), self.integer(1, 5)
         on = (self.at % every) < wide
         on[:every] = False
+        self.passes = on
         self.peak = self.peak + self.work * self.uniform(0.1, 1) * on
         self.end = self.end + self.work * self.uniform(0, 0.3) * on
         self.blocks = self.blocks + 40 * on
@@ -249,10 +253,12 @@ class Run:
             self.outlier()
         self.peak = np.maximum(self.peak, self.end)
         capacity = max(float(self.peak.max()) * self.uniform(1.02, 3), 1 * GIB)
-        return Series(family, self.end, self.peak, self.blocks, self.updated, self.leak_from, self.spikes, capacity)
+        return Series(
+            family, self.end, self.peak, self.blocks, self.updated, self.leak_from, self.spikes, self.passes, capacity
+        )
 
 
-Recipe = Callable[[Run], None]
+Recipe = Callable[[Run], object]
 
 
 def _mixed(*parts: str) -> Recipe:
@@ -276,7 +282,7 @@ INNOCENT: dict[str, Recipe] = {
     "epochs": _mixed("epochs"),
     "curriculum": _mixed("curriculum"),
     "warm-up": _mixed("warm_up"),
-    "mixture": lambda run: (run.accumulation(), run.validation(), run.lengths(0.05)) and None,
+    "mixture": lambda run: (run.accumulation(), run.validation(), run.lengths(0.05)),
     "mixture 2": _mixed("lengths", "collector", "validation", "shift"),
     "mixture 3": _mixed("noise", "cache", "validation"),
 }
@@ -285,26 +291,20 @@ LEAKING: dict[str, Recipe] = {
     "leak, late": lambda run: run.leak(late=True),
     "leak, every k": lambda run: run.leak(every=int(run.dice.choice([5, 10, 25, 50, 100]))),
     "leak + lengths": lambda run: (
-        (
-            run.lengths(float(run.dice.choice([0.01, 0.05, 0.2]))),
-            run.leak(uneven=True),
-        )
-        and None
+        run.lengths(float(run.dice.choice([0.01, 0.05, 0.2]))),
+        run.leak(uneven=True),
     ),
-    "leak + accumulation": lambda run: (run.accumulation(), run.leak()) and None,
-    "leak + validation": lambda run: (run.validation(), run.leak(every=int(run.dice.choice([1, 50])))) and None,
-    "leak + collector": lambda run: (run.collector(), run.leak()) and None,
-    "leak + noise": lambda run: (run.noise(), run.leak()) and None,
+    "leak + accumulation": lambda run: (run.accumulation(), run.leak()),
+    "leak + validation": lambda run: (run.validation(), run.leak(every=int(run.dice.choice([1, 50])))),
+    "leak + collector": lambda run: (run.collector(), run.leak()),
+    "leak + noise": lambda run: (run.noise(), run.leak()),
     "leak, partial resets": _mixed("partial_resets"),
     "leak, one tensor": lambda run: run.leak(one_block=True),
     "leak in a mixture": lambda run: (
-        (
-            run.accumulation(),
-            run.validation(),
-            run.lengths(0.05),
-            run.leak(uneven=True),
-        )
-        and None
+        run.accumulation(),
+        run.validation(),
+        run.lengths(0.05),
+        run.leak(uneven=True),
     ),
 }
 FAMILIES = {**INNOCENT, **LEAKING}

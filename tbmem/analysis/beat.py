@@ -10,7 +10,7 @@ _MEMBERS = 3
 """Happenings that make a beat."""
 _MULTIPLES, _MOST = 4, 0.75
 """Or so many, and this share of all, if some of the beat did not happen."""
-_SHORTEST = 4
+_SHORTEST = 8
 """Steps of the shortest period: what is more frequent belongs to the usual."""
 _LOOSE, _LOOSEST = 0.06, 4
 """Share of the period, and steps, by which a happening may be early or late; always at least one step."""

@@ -31,7 +31,7 @@ class Blocks:
         self._passed = 0
         self._first = 0
         self._low: float | None = None
-        self._bottom = self._top = 0
+        self._bottom = self._top = 0.0
         self._blocks: int | None = None
         self._last: float | None = None
         self._resumed = False
@@ -51,7 +51,7 @@ class Blocks:
         return values if peaks is None else self._variate.correct(values, peaks)
 
     def add(
-        self, step: int, levels: Sequence[float], tops: Sequence[int], blocks: Sequence[int] | None
+        self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
     ) -> Floor | None:
         """Take in steps that were all read, no more than there is ``room`` for.
 
@@ -64,11 +64,14 @@ class Blocks:
         Returns:
             The floor of the block, once it is complete.
         """
-        low, bottom, top = min(levels), min(tops), max(tops)
+        low, top = min(levels), max(tops)
+        bottom = low if tops is levels else min(tops)
         if self._low is None:
             self._first, self._low, self._bottom, self._top = step, low, bottom, top
         else:
-            self._low, self._bottom, self._top = min(self._low, low), min(self._bottom, bottom), max(self._top, top)
+            self._low = low if low < self._low else self._low
+            self._bottom = bottom if bottom < self._bottom else self._bottom
+            self._top = top if top > self._top else self._top
         if blocks is not None:
             count = min(blocks)
             self._blocks = count if self._blocks is None else min(self._blocks, count)

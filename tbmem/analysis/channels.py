@@ -13,6 +13,7 @@ from tbmem.analysis.floors import BLOCK, SCALES, Floor
 from tbmem.analysis.forecast import Forecast, forecast
 from tbmem.analysis.growth import Change, GrowthTest
 from tbmem.analysis.rise import Rise
+from tbmem.analysis.staircase import rises_regularly
 from tbmem.model.evidence import Channel, Suspicion
 from tbmem.model.sample import MemorySample
 
@@ -26,6 +27,8 @@ _LEAST_PART = 0.1
 """A rise of the level counts as one if it is at least this part of the largest."""
 
 
+_ENOUGH, _RISES = 28, 5
+"""Readings, and regular rises among them, that are suspicious where none ever falls."""
 _RECENT = 48
 """Readings in which the distance of rises is looked for."""
 
@@ -82,13 +85,15 @@ class GrowthChannel:
             What has changed about the growth.
         """
         events: list[GrowthEvent] = []
-        levels, tops = self.blocks.correct(values, peaks), values if peaks is None else peaks
+        levels = self.blocks.correct(values, peaks)
+        tops = levels if peaks is None else peaks
         start, stop, count = 0, self.blocks.room, len(values)
         while start < count:
             if start or stop < count:
-                part, high, number = levels[start:stop], tops[start:stop], blocks and blocks[start:stop]
+                part, number = levels[start:stop], blocks and blocks[start:stop]
+                high = part if peaks is None else peaks[start:stop]
             else:
-                part, high, number = levels, tops, blocks
+                part, number, high = levels, blocks, tops
             self._recent.extend(part)
             floor = self.blocks.add(steps[start], part, high, number)
             if floor is not None:
@@ -126,6 +131,8 @@ class GrowthChannel:
     def _judge(self, floor: Floor, step: int) -> Sequence[GrowthEvent]:
         growth = self.growth
         change = growth.add(floor)
+        if change is None and growth.rise is None and self._rises():
+            change = growth.suspect_last(_ENOUGH // self.blocks.steps)
         if change is None and self._is_steep(floor):
             change = growth.hasten()
         if change is None:
@@ -143,6 +150,21 @@ class GrowthChannel:
                 self.forecast(rise, step) if certain else None,
             ),
         )
+
+    def _rises(self) -> bool:
+        """Whether the readings themselves, which are exact, rise regularly without ever falling."""
+        recent = self._recent
+        if len(recent) < _ENOUGH or recent[-1] - recent[0] < self.growth.suspicious:
+            return False
+        kept = list(recent)[-_ENOUGH:]
+        if any(after < before for before, after in pairwise(kept)):
+            return False
+        return rises_regularly(kept, self.growth.suspicious, _RISES)
+
+    def interrupt(self) -> None:
+        """Steps follow that are not judged: what they leave behind is no growth."""
+        self.blocks.interrupt()
+        self._recent.clear()
 
     def _is_steep(self, floor: Floor) -> bool:
         """Whether memory will have run out before anybody could be patient."""

@@ -83,7 +83,8 @@ class GrowthTest:
         self._patience = patience
         self._min_growth = min_growth
         self._min_share = min_growth_percent / 100
-        self._suspicious = suspicious
+        self.suspicious = suspicious
+        """Smallest growth in bytes that can be suspected."""
         self._rises = rises
         self._wait = _FIRST_WAIT
         self._not_before = 0
@@ -104,7 +105,7 @@ class GrowthTest:
         for scale in range(coarsest, -1, -1):
             floors = self.floors.at(scale)
             # nearly always it ends here
-            if floors[-1].level - floors[0].level >= self._suspicious:
+            if floors[-1].level - floors[0].level >= self.suspicious:
                 change = self._look(scale, list(floors))
                 if change is not None:
                     return change
@@ -118,6 +119,19 @@ class GrowthTest:
         """
         self._not_before = tick + self._wait
         self._wait *= 2
+
+    def suspect_last(self, count: int) -> Change | None:
+        """The readings behind the last floors are suspicious by themselves.
+
+        Args:
+            count: How many floors.
+        """
+        known = list(self.floors.at(0))
+        part = known[-count:]
+        if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
+            return None
+        self.rise = Rise.over(part, 0)
+        return Change.SUSPECTED
 
     def hasten(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
@@ -232,14 +246,14 @@ class GrowthTest:
         short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
         for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
             part = known[-count:]
-            if len(part) < count or self._is_cycle(part) or not climbs(levels(part), self._suspicious, sigmas):
+            if len(part) < count or self._is_cycle(part) or not climbs(levels(part), self.suspicious, sigmas):
                 continue
             if (count > _LINE or is_line(levels(part))) and not is_explained(part, known):
                 return part
         part = since_last_fall(known)
         if len(part) < _LINE or self._is_cycle(part):
             return None
-        if not rises_regularly(levels(part), self._suspicious, self._rises):
+        if not rises_regularly(levels(part), self.suspicious, self._rises):
             return None
         return None if is_explained(part, known) else part
 

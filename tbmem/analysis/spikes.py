@@ -220,8 +220,10 @@ class SpikeTest:
 
     def _news_of(self, jump: Jump) -> Sequence[Jump]:
         """The jump itself, the beat that it makes known, or nothing if its like was there before."""
+        # high steps with a gap between them are one happening
+        apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         on_beat = self.beat.expects(jump.first_step)
-        known = self.beat.add(jump.first_step)
+        known = apart and self.beat.add(jump.first_step)
         is_record = jump.peak > self._record * _RECORD
         if on_beat and jump.height <= _BEYOND * self._beat_height:
             return ()

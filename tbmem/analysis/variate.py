@@ -16,6 +16,8 @@ _OUTLIER = 6.0
 """Times the usual change from which on a change counts less."""
 _EXPLAINED = 0.25
 """Share of the changes (r squared) that the peaks must explain."""
+_CHANCE = 10.0
+"""The same for few steps, divided by their number: chance explains some of few changes."""
 _CHANGED = 0.1
 """Relative change of the relation from which on the new one is used."""
 
@@ -106,7 +108,7 @@ class ControlVariate:
         related = (
             self._moved >= _MOVING * self._steps
             and self._nl > 0
-            and self._nl * self._nl >= _EXPLAINED * self._nn * self._ll
+            and self._nl * self._nl >= (_EXPLAINED + _CHANCE / self._steps) * self._nn * self._ll
         )
         slope = min(self._nl / self._nn, 1.0) if related else 0.0
         if abs(slope - self.slope) > _CHANGED * max(slope, self.slope):

@@ -112,9 +112,9 @@ class Watch:
         return not (
             True in columns.profiled
             or None in columns.allocated
-            or None in columns.host_rss
             or columns.peak_allocated.count(None) % count
             or columns.live_blocks.count(None) % count
+            or columns.reserved.count(None) % count
             or available.count(available[0]) != count
             or total.count(total[0]) != count
             or columns.step[0] <= self._warmup
@@ -143,7 +143,7 @@ class Watch:
     def _resume(self) -> None:
         self._interrupted = False
         for channel in self.channels.values():
-            channel.blocks.interrupt()
+            channel.interrupt()
         for test in self._spikes.values():
             test.rebase()
 
@@ -211,7 +211,8 @@ class Watch:
             events += channel.extend(columns.step, values)
         else:
             for step, value in zip(columns.step, values, strict=True):
-                events += channel.skip(step) if value is None else channel.extend((step,), (value,))
+                if value is not None:
+                    events += channel.extend((step,), (value,))
         last, read_at = self._workers
         workers = columns.workers_private if columns.workers_private[-1] is not None else columns.workers_rss
         if workers[-1] is None or (workers[-1] == last and columns.time[-1] < read_at + _WORKERS_SECONDS):

@@ -353,7 +353,7 @@ def test_what_stays_after_an_unjudged_stretch_is_no_growth() -> None:
     # when
     for part in range(6):
         told += channel.extend(range(100 * part, 100 * part + 40), [100 * MIB + 3 * MIB * part] * 40)
-        channel.blocks.interrupt()
+        channel.interrupt()
     # then
     assert told == []
 
