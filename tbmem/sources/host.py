@@ -6,7 +6,6 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 import psutil
 
@@ -25,25 +24,14 @@ _RESET_PEAK = b"5"
 _RSS_SECONDS = 0.01
 _PEAK_SECONDS = 0.001
 _FLOOR_MARGIN = 4 << 20
-_new_reading = tuple.__new__
-"""Makes a named tuple from a plain one in half the time that its own constructor takes."""
-
-
-class HostReading(NamedTuple):
-    """This process's own memory, in bytes."""
-
-    resident: int
-    peak: int | None
-    """Largest resident memory since the last reading; ``None`` where the kernel does not tell, or it is not due."""
-    private: int | None
-    """Of the resident memory, what is not a file's or shared: a fork's pages count, touched or not."""
 
 
 class HostMemory:
     """The host's side of a sample: cheap figures at every step, dear ones when they are refreshed.
 
-    ``total`` and ``available`` are those of the last ``refresh``, ``workers_rss`` and ``workers_private`` those of the
-    last ``refresh_workers`` (bytes).
+    All in bytes: ``resident`` and ``private`` (what of it is no file's and not shared, though a child may still have
+    the same pages) are those of the last ``read``, ``total`` and ``available`` those of the last ``refresh``,
+    ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
 
     Args:
         reset_peaks: Whether the kernel's peak counter may be reset, so that each step has its own peak.
@@ -53,9 +41,9 @@ class HostMemory:
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
         self._process = psutil.Process()
         self._children = Children() if workers else None
-        self._rss, self._rss_read_at = 0, -math.inf
-        self._private: int | None = None
-        self._peak_read_at = -math.inf
+        self.resident = 0
+        self.private: int | None = None
+        self._rss_read_at = self.read_at = self.read_again_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
@@ -74,39 +62,41 @@ class HostMemory:
         if self._statm is None:
             return int(self._process.memory_info().rss)
         _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
-        self._private = (int(resident) - int(shared)) * _PAGE
+        self.private = (int(resident) - int(shared)) * _PAGE
         return int(resident) * _PAGE
 
-    def read(self, now: float) -> HostReading:
-        """Resident memory now, and its largest since the last reading.
+    def read(self, now: float) -> int | None:
+        """Bring ``resident`` and ``private`` up to date, unless that was done a moment ago.
 
         Args:
             now: Unix time in seconds. In a loop of very short steps the resident size is read every 10 ms and
-                the peak every ms: the kernel keeps it meanwhile, so none is lost.
+                the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
+
+        Returns:
+            The largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell.
         """
-        if 0 <= now - self._peak_read_at < _PEAK_SECONDS:
-            return _new_reading(HostReading, (self._rss, None, self._private))
-        self._peak_read_at = now
+        self.read_at, self.read_again_at = now, now + _PEAK_SECONDS
         fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
         if fresh:
-            self._rss, self._rss_read_at = self.rss(), now
+            self.resident, self._rss_read_at = self.rss(), now
         reached = self._read_peak()
         if self._peak is None:
             # never reset, it is this step's peak only where it has risen
             before, self._run_peak = self._run_peak, max(reached, self._run_peak)
-            return HostReading(self._rss, reached if reached > before else None, self._private)
+            return reached if reached > before else None
         peak = self._peak.take(self, (reached,))[0]
         if fresh:
             # the kernel keeps the two apart, and the peak may lag by some pages
-            peak = max(peak, self._rss)
-        else:
-            self._rss = min(self._rss, peak)
-        return _new_reading(HostReading, (self._rss, peak, self._private))
+            return max(peak, self.resident)
+        self.resident = min(self.resident, peak)
+        return peak
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
-        self._rss_read_at = self._peak_read_at = -math.inf
-        return self.read(0.0).peak
+        self._rss_read_at = -math.inf
+        peak = self.read(0.0)
+        self.read_again_at = self._rss_read_at = -math.inf
+        return peak
 
     def refresh(self) -> None:
         """Read what costs a fraction of a millisecond: total and free memory."""
