@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
 
 import psutil
@@ -21,6 +22,9 @@ from tbmem.sources.peaks import SharedPeak
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"
 """Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_SELF = resource.RUSAGE_SELF if resource is not None else 0
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which the system counts its peak, getrusage(2)."""
 _RSS_SECONDS = 0.01
 _PEAK_SECONDS = 0.001
 _FLOOR_MARGIN = 4 << 20
@@ -48,6 +52,7 @@ class HostMemory:
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
+        self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
         self._run_peak = 0
         self.peak_rss()  # what was before is not ours
         self.total: int | None = None
@@ -79,16 +84,20 @@ class HostMemory:
         fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
         if fresh:
             self.resident, self._rss_read_at = self.rss(), now
-        reached = self._read_peak()
+        # in the loops of very short steps every function counts: this one is not hidden in another
+        usage = self._usage
+        reached = usage(_SELF).ru_maxrss * _MAXRSS_UNIT if usage is not None else self._read_peak()
         if self._peak is None:
             # never reset, it is this step's peak only where it has risen
             before, self._run_peak = self._run_peak, max(reached, self._run_peak)
             return reached if reached > before else None
-        peak = self._peak.take(self, (reached,))[0]
-        if fresh:
+        # where the level is as high there is nothing to reset, unless it has fallen in the last few milliseconds
+        peak = self._peak.take(self, (reached,), reset=reached > self.resident)[0]
+        if peak < self.resident:
             # the kernel keeps the two apart, and the peak may lag by some pages
-            return max(peak, self.resident)
-        self.resident = min(self.resident, peak)
+            if fresh:
+                return self.resident
+            self.resident = peak
         return peak
 
     def peak_rss(self) -> int | None:
@@ -144,7 +153,7 @@ def _shared_peak(pid: int) -> SharedPeak | None:
     except (OSError, ValueError):
         os.close(descriptor)
         return None
-    return SharedPeak(lambda: os.pwrite(descriptor, _RESET_PEAK, 0))
+    return SharedPeak(functools.partial(os.pwrite, descriptor, _RESET_PEAK, 0))
 
 
 @functools.cache
@@ -157,7 +166,7 @@ def _peak_source(pid: int) -> Callable[[], int]:
 def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
     assert resource is not None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(_SELF).ru_maxrss * _MAXRSS_UNIT
 
 
 def _peak_of_the_process() -> int:
