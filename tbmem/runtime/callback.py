@@ -145,9 +145,10 @@ class MemoryCallback:
             return
         self._steps += 1
         profiler, monitor = self.profiler, self.monitor
+        is_profiling = profiler is not None and not profiler.is_done
         if monitor is not None:
-            monitor.step(profiled=profiler is not None and profiler.is_interfering)
-        if profiler is not None and profiler.step() and monitor is not None:
+            monitor.advance(is_profiling and profiler is not None and profiler.is_interfering)
+        if is_profiling and profiler is not None and profiler.step() and monitor is not None:
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:

@@ -22,11 +22,12 @@ class Guard:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self._failed: set[str] = set()
+        self.failed: set[str] = set()
+        """Parts that are off."""
 
     def is_on(self, part: str) -> bool:
         """Whether ``part`` has not failed so far."""
-        return part not in self._failed
+        return part not in self.failed
 
     def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a part, unless it has failed before.
@@ -40,7 +41,7 @@ class Guard:
         Returns:
             What ``call`` returned, or ``None`` if it failed, now or earlier.
         """
-        if part in self._failed:
+        if part in self.failed:
             return None
         try:
             return call(*args, **kwargs)
@@ -50,9 +51,9 @@ class Guard:
 
     def fail(self, part: str, error: BaseException) -> None:
         """Switch ``part`` off and say so, once."""
-        if part in self._failed:
+        if part in self.failed:
             return
-        self._failed.add(part)
+        self.failed.add(part)
         problem = f"{part} is off: {type(error).__name__}: {error}"
         self.problems.append(problem)
         get_logger().warning("%s; training goes on", problem)

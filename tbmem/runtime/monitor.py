@@ -156,8 +156,10 @@ class MemoryMonitor:
         self._step = 0
         self._every = self.config.log_every_n_steps
         self._row_began = 0.0
-        self._judged_at = 0.0
-        self._judged_step = 0
+        self._judge_time = 0.0
+        self._judge_step = 0
+        self._is_watching = False
+        self._new: list[MemorySample] = []
         self._pid: int | None = None
         self._ended = False
 
@@ -236,13 +238,26 @@ class MemoryMonitor:
             What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
             those of a fiftieth of a second together.
         """
-        if self._pid != os.getpid() or self._ended:
+        return () if self._pid != os.getpid() else self.advance(profiled)
+
+    def advance(self, profiled: bool = False) -> Sequence[Finding]:
+        """The same for a caller that has made sure that this is no forked child: what every step runs through.
+
+        Args:
+            profiled: As for ``step``.
+        """
+        if self._ended:
             return ()
-        self._step += 1
-        if not self._guard.is_on(PART):
+        self._step = step = self._step + 1
+        if self._counters is None or PART in self._guard.failed:
             return ()
         try:
-            return self._sample(profiled)
+            due = step % self._every == 0
+            self._new += self._counters.sample(step, thorough=due, profiled=profiled or self._is_watching)
+            now = time.monotonic()
+            if not due and step < self._judge_step and now < self._judge_time:
+                return ()
+            return self._work(now, due)
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
@@ -282,6 +297,7 @@ class MemoryMonitor:
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
+        self._sort_samples()
         for watched in self._devices.values():
             watched.note_peak(watched.unjudged)
         return [watched.peak for watched in self._devices.values() if watched.peak is not None]
@@ -306,30 +322,33 @@ class MemoryMonitor:
         if self._console:
             show_finding(finding)
 
-    def _sample(self, profiled: bool) -> Sequence[Finding]:
-        assert self._counters is not None
-        step, watched, investigator = self._step, self._devices, self._investigator
-        due = step % self._every == 0
-        is_waiting = investigator is not None and investigator.is_waiting
-        if is_waiting and investigator is not None:
-            profiled |= investigator.is_watching
-        for sample in self._counters.sample(step, thorough=due, profiled=profiled):
-            device = watched.get(sample.device) or self._watch(sample.device)
-            device.unjudged.append(sample)
-            device.unwritten.append(sample)
-        now = time.monotonic()
+    def _work(self, now: float, due: bool) -> Sequence[Finding]:
+        """What not every step needs: close rows, judge, look into suspicions."""
+        self._sort_samples()
         if due or now - self._row_began >= _ROW_SECONDS:
             self._row_began = now
             self._close_rows()
-        if not is_waiting and step - self._judged_step < _BATCH_STEPS and now - self._judged_at < _BATCH_SECONDS:
+        if self._step < self._judge_step and now < self._judge_time:
             return ()
-        self._judged_at, self._judged_step = now, step
         found = self._judge()
-        if investigator is not None and (is_waiting or self._has_suspicions()):
+        investigator = self._investigator
+        if investigator is not None and (investigator.is_waiting or self._has_suspicions()):
             found += self._investigate(investigator)
+        is_waiting = investigator is not None and investigator.is_waiting
+        self._is_watching = investigator is not None and investigator.is_watching
+        self._judge_step = self._step + (1 if is_waiting else _BATCH_STEPS)
+        self._judge_time = now + _BATCH_SECONDS
         for finding in found:
             self.report(finding)
         return found
+
+    def _sort_samples(self) -> None:
+        """Hand each device its new samples."""
+        new, self._new = self._new, []
+        for sample in new:
+            watched = self._devices.get(sample.device) or self._watch(sample.device)
+            watched.unjudged.append(sample)
+            watched.unwritten.append(sample)
 
     def _watch(self, device: str) -> _Watched:
         # the CPU stood in until the accelerator was found
@@ -364,6 +383,7 @@ class MemoryMonitor:
                 watched.unwritten = []
 
     def _finish(self) -> None:
+        self._sort_samples()
         for finding in self._judge():
             self.report(finding)
         for watched in self._devices.values():

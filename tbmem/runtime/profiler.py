@@ -84,7 +84,8 @@ class MemoryProfiler:
         self._resources = ExitStack()
         self._pid: int | None = None
         self._ended = False
-        self._is_done = False
+        self.is_done = False
+        """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
         self._said_off = False
         self._warned: set[str] = set()
         self._step_began = 0.0
@@ -161,7 +162,7 @@ class MemoryProfiler:
         """
         if not self._is_running:
             return False
-        if self._is_done:
+        if self.is_done:
             self._step += 1
             return False
         if self._window is not None and not self._window.is_own_thread:
@@ -220,7 +221,7 @@ class MemoryProfiler:
     def _open(self) -> None:
         self._find_history()
         if not self.config.enabled:
-            self._is_done = not self._waits_for_history
+            self.is_done = not self._waits_for_history
             return
         if self.config.address_book:
             self._addresses.open()
@@ -272,7 +273,7 @@ class MemoryProfiler:
             self._step_began = self._clock()
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
-        self._is_done = stopped and measured and not self._waits_for_history
+        self.is_done = stopped and measured and not self._waits_for_history
         if stopped and not self._said_off:
             self._said_off = True
             self._say("profiler · off from step %d on", self._step)
@@ -413,7 +414,7 @@ class MemoryProfiler:
 
     def _abandon(self) -> None:
         """Switch everything off, whatever state it is in."""
-        self._is_done = True
+        self.is_done = True
         window, self._window = self._window, None
         if window is not None:
             self._guard.run("profiler (switching off)", window.discard)

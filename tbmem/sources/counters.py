@@ -9,6 +9,7 @@ from functools import partial
 from tbmem.model.sample import MemorySample
 from tbmem.sources.devices import CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
+from tbmem.sources.reading import DeviceReading
 
 AUTO = "auto"
 _new_sample = tuple.__new__
@@ -53,7 +54,8 @@ class Counters:
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
         self._devices: dict[str, Device] = {}
-        self._usage: dict[str, tuple[int, int] | tuple[None, None]] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
+        self._plan: list[tuple[str, Callable[[], DeviceReading], tuple[int, int] | tuple[None, None]]] = []
         names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
         try:
             self._watch(names)
@@ -89,15 +91,17 @@ class Counters:
             self._read_usage(self._devices)
         now = time.time()
         host = self._host
-        rss, peak_rss, private = host.read(now)
+        # the next lines run at every step: few calls, and two dozen values by position past the constructor
+        peak_rss = None if host.read_at <= now < host.read_again_at else host.read(now)
         updated = self._updated()
-        rest = (rss, peak_rss, host.available, host.workers_rss, profiled, updated, private, host.workers_private)
-        rank, usage = self._rank, self._usage
-        # by position and past the constructor: this runs at every step and writes two dozen values
-        return [
-            _new_sample(MemorySample, (step, now, name, rank, *device.read(), *usage[name], *rest))
-            for name, device in self._devices.items()
-        ]
+        samples = []
+        for name, read, usage in self._plan:
+            values = (
+                *(step, now, name, self._rank, *read(), *usage, host.resident, peak_rss, host.available),
+                *(host.workers_rss, profiled, updated, host.private, host.workers_private),
+            )
+            samples.append(_new_sample(MemorySample, values))
+        return samples
 
     def notes(self) -> list[str]:
         """What a reader of the figures must know about this machine."""
@@ -132,8 +136,8 @@ class Counters:
             usage = self._devices[name].read_usage()
             if usage is not None:
                 self._usage[name] = usage
-            else:
-                self._usage.setdefault(name, (None, None))
+        nothing = (None, None)
+        self._plan = [(name, each.read, self._usage.get(name, nothing)) for name, each in self._devices.items()]
 
     def _watch(self, names: Sequence[str]) -> None:
         accelerators = [name for name in (*self._devices, *names) if name != CPU]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 import psutil
 
@@ -22,28 +22,20 @@ from tbmem.sources.peaks import SharedPeak
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"
 """Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_SELF = resource.RUSAGE_SELF if resource is not None else 0
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which the system counts its peak, getrusage(2)."""
 _RSS_SECONDS = 0.01
 _PEAK_SECONDS = 0.001
 _FLOOR_MARGIN = 4 << 20
-_new_reading = tuple.__new__
-"""Makes a named tuple from a plain one in half the time that its own constructor takes."""
-
-
-class HostReading(NamedTuple):
-    """This process's own memory, in bytes."""
-
-    resident: int
-    peak: int | None
-    """Largest resident memory since the last reading; ``None`` where the kernel does not tell, or it is not due."""
-    private: int | None
-    """Of the resident memory, what is not a file's or shared: a fork's pages count, touched or not."""
 
 
 class HostMemory:
     """The host's side of a sample: cheap figures at every step, dear ones when they are refreshed.
 
-    ``total`` and ``available`` are those of the last ``refresh``, ``workers_rss`` and ``workers_private`` those of the
-    last ``refresh_workers`` (bytes).
+    All in bytes: ``resident`` and ``private`` (what of it is no file's and not shared, though a child may still have
+    the same pages) are those of the last ``read``, ``total`` and ``available`` those of the last ``refresh``,
+    ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
 
     Args:
         reset_peaks: Whether the kernel's peak counter may be reset, so that each step has its own peak.
@@ -53,13 +45,14 @@ class HostMemory:
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
         self._process = psutil.Process()
         self._children = Children() if workers else None
-        self._rss, self._rss_read_at = 0, -math.inf
-        self._private: int | None = None
-        self._peak_read_at = -math.inf
+        self.resident = 0
+        self.private: int | None = None
+        self._rss_read_at = self.read_at = self.read_again_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
+        self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
         self._run_peak = 0
         self.peak_rss()  # what was before is not ours
         self.total: int | None = None
@@ -74,39 +67,45 @@ class HostMemory:
         if self._statm is None:
             return int(self._process.memory_info().rss)
         _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
-        self._private = (int(resident) - int(shared)) * _PAGE
+        self.private = (int(resident) - int(shared)) * _PAGE
         return int(resident) * _PAGE
 
-    def read(self, now: float) -> HostReading:
-        """Resident memory now, and its largest since the last reading.
+    def read(self, now: float) -> int | None:
+        """Bring ``resident`` and ``private`` up to date, unless that was done a moment ago.
 
         Args:
             now: Unix time in seconds. In a loop of very short steps the resident size is read every 10 ms and
-                the peak every ms: the kernel keeps it meanwhile, so none is lost.
+                the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
+
+        Returns:
+            The largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell.
         """
-        if 0 <= now - self._peak_read_at < _PEAK_SECONDS:
-            return _new_reading(HostReading, (self._rss, None, self._private))
-        self._peak_read_at = now
+        self.read_at, self.read_again_at = now, now + _PEAK_SECONDS
         fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
         if fresh:
-            self._rss, self._rss_read_at = self.rss(), now
-        reached = self._read_peak()
+            self.resident, self._rss_read_at = self.rss(), now
+        # in the loops of very short steps every function counts: this one is not hidden in another
+        usage = self._usage
+        reached = usage(_SELF).ru_maxrss * _MAXRSS_UNIT if usage is not None else self._read_peak()
         if self._peak is None:
             # never reset, it is this step's peak only where it has risen
             before, self._run_peak = self._run_peak, max(reached, self._run_peak)
-            return HostReading(self._rss, reached if reached > before else None, self._private)
-        peak = self._peak.take(self, (reached,))[0]
-        if fresh:
+            return reached if reached > before else None
+        # where the level is as high there is nothing to reset, unless it has fallen in the last few milliseconds
+        peak = self._peak.take(self, (reached,), reset=reached > self.resident)[0]
+        if peak < self.resident:
             # the kernel keeps the two apart, and the peak may lag by some pages
-            peak = max(peak, self._rss)
-        else:
-            self._rss = min(self._rss, peak)
-        return _new_reading(HostReading, (self._rss, peak, self._private))
+            if fresh:
+                return self.resident
+            self.resident = peak
+        return peak
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
-        self._rss_read_at = self._peak_read_at = -math.inf
-        return self.read(0.0).peak
+        self._rss_read_at = -math.inf
+        peak = self.read(0.0)
+        self.read_again_at = self._rss_read_at = -math.inf
+        return peak
 
     def refresh(self) -> None:
         """Read what costs a fraction of a millisecond: total and free memory."""
@@ -154,7 +153,7 @@ def _shared_peak(pid: int) -> SharedPeak | None:
     except (OSError, ValueError):
         os.close(descriptor)
         return None
-    return SharedPeak(lambda: os.pwrite(descriptor, _RESET_PEAK, 0))
+    return SharedPeak(functools.partial(os.pwrite, descriptor, _RESET_PEAK, 0))
 
 
 @functools.cache
@@ -167,7 +166,7 @@ def _peak_source(pid: int) -> Callable[[], int]:
 def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
     assert resource is not None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(_SELF).ru_maxrss * _MAXRSS_UNIT
 
 
 def _peak_of_the_process() -> int:

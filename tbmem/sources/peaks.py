@@ -30,21 +30,24 @@ class SharedPeak:
         """Forget ``reader``."""
         self._missed.pop(reader, None)
 
-    def take(self, reader: object, reached: Peaks) -> Peaks:
+    def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
         """The peaks since this reader's last call, after which the counter starts anew.
 
         Args:
             reader: Who asks; must have joined.
             reached: What the counter says now.
+            reset: False where the level is as high as the peak, so that there is nothing to bring down.
         """
         if len(self._missed) == 1 and not self._missed[reader]:
-            self._reset()
+            if reset:
+                self._reset()
             return reached
         if len(self._missed) > 1:
             for other, missed in self._missed.items():
                 self._missed[other] = _larger(reached, missed)
         reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
-        self._reset()
+        if reset:
+            self._reset()
         return reached
 
 

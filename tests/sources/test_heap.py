@@ -10,6 +10,7 @@ import torch
 
 from tbmem.sources import heap
 from tbmem.sources.heap import MallocHeap
+from tbmem.sources.reading import NOTHING, DeviceReading
 from tests.sources.fakes import MIB
 
 
@@ -31,9 +32,10 @@ def process_heap() -> MallocHeap:
 
 
 def _read(source: MallocHeap) -> tuple[int, int]:
-    reading = source.read()
-    assert reading is not None
-    return reading
+    allocated, reserved, *_ = source.read()
+    assert allocated is not None
+    assert reserved is not None
+    return allocated, reserved
 
 
 @pytest.mark.parametrize("size", [100_000, 64 * MIB], ids=["in the arena", "mapped on its own"])
@@ -84,6 +86,10 @@ class _Clock:
         return self.now
 
 
+READING = DeviceReading(allocated=130, reserved=150)
+"""What ``_SlowMalloc`` tells."""
+
+
 class _SlowMalloc:
     """``mallinfo2`` that takes its time."""
 
@@ -106,7 +112,7 @@ def test_a_cheap_reading_is_never_rationed() -> None:
     # when
     readings = [cheap.read() for _ in range(5)]
     # then
-    assert readings == [(130, 150)] * 5
+    assert readings == [READING] * 5
 
 
 def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
@@ -118,7 +124,7 @@ def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
     readings = 0
     for _ in range(1000):
         clock.now += 10e-3
-        readings += dear.read() is not None
+        readings += dear.read() == READING
     # then it read, and took no more than half a per cent
     assert readings == malloc.calls
     assert 0.003 < malloc.calls * 1e-3 / clock.now <= 0.0055
@@ -135,7 +141,7 @@ def test_what_is_rationed_reads_again_when_it_is_due() -> None:
     clock.now = 0.201
     due = dear.read()
     # then
-    assert (first, early, due) == ((130, 150), None, (130, 150))
+    assert (first, early, due) == (READING, NOTHING, READING)
 
 
 def test_without_the_function_there_are_no_figures() -> None:
@@ -143,7 +149,7 @@ def test_without_the_function_there_are_no_figures() -> None:
     absent = MallocHeap(None)
     # then
     assert not absent.usable
-    assert absent.read() is None
+    assert absent.read() == NOTHING
 
 
 class _Function:
