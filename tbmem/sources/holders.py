@@ -67,8 +67,10 @@ class HolderHunt:
             if not self._census.looks:
                 self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
             self._census.look(step, objects)
+            generators = objects.generators()
+            del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
             walk = Walk(20_000, 0.04)
-            walk.from_frames(frame, objects.generators())
+            walk.from_frames(frame, generators)
             self._slots.look(step, walk.found.values())
         self._candidates = None
         _forget()
@@ -177,9 +179,9 @@ class HolderHunt:
         """Name and weigh all that has grown."""
         with torch._C.DisableTorchFunction(), plain.collector_paused():
             bench = Bench(self._sources, self._born, frame)
-            objects = Objects()
             walk = Walk(60_000, 0.25)
-            walk.from_frames(frame, objects.generators())
+            walk.from_frames(frame, Objects().generators())
+            objects = Objects()
             if not walk.complete:
                 bench.notes.append("There are more objects than were looked at: some names may be missing.")
             bench.add_files(walk.user_files())

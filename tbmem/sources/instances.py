@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd.function import BackwardCFunction
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain

@@ -9,18 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Protocol
 
-from tbmem.sources.usercode import has_fast_locals, is_user_file, locals_of, nobody_traces, stack_of
+from tbmem.sources.usercode import (
+    has_fast_locals,
+    is_user_file,
+    locals_of,
+    nobody_traces,
+    stack_of,
+    variables_left_in,
+)
 
 EVENTS = 150_000
 """Lines that are followed at most; then the watch ends by itself."""
 
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_LEFTOVERS = 50
+_ONLY_THE_FRAME_AND_WE = 4
+"""References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
 
 
@@ -213,16 +225,23 @@ class LineWatch:
 
 
 class _Tracing:
-    """``sys.settrace``: Python 3.10 and 3.11, this thread only."""
+    """``sys.settrace``: Python 3.10 and 3.11, this thread only.
+
+    Once a frame's variables were read, the first event in it fills its dict of variables, which then keeps them
+    alive. It may be emptied only while no event of that same frame is being handled: Python would write the empty
+    dict back. So it is emptied as soon as the frame has called something.
+    """
 
     def __init__(self) -> None:
         self._watch: LineWatch | None = None
         self._codes: set[CodeType] = set()
+        self._leftovers: list[dict[str, Any]] = []
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
         self._watch = watch
         for one in stack_of(frame):
             if is_user_file(one.f_code.co_filename) and one.f_trace is None:
+                self._leftovers.extend(variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
 
@@ -237,6 +256,7 @@ class _Tracing:
 
     def _tidy(self, frame: FrameType | None) -> None:
         """Empty the dicts of variables that tracing has left in frames which are still there."""
+        self._leftovers.clear()
         if not nobody_traces():
             return
         frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
@@ -256,10 +276,15 @@ class _Tracing:
         if self._watch is None:
             sys.settrace(None)
             return None
+        for variables in self._leftovers:
+            if sys.getrefcount(variables) <= _ONLY_THE_FRAME_AND_WE:  # not the user's own locals()
+                variables.clear()
         code = frame.f_code
         if not is_user_file(code.co_filename):
             return None
         self._codes.add(code)
+        if code.co_flags & _GENERATOR:
+            self._leftovers[_LEFTOVERS:] = variables_left_in(frame)
         return self._in_frame(frame, "line", arg)
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
