@@ -17,7 +17,7 @@ from tbmem.model.evidence import CodeLine, Holder, LineSource
 from tbmem.sources import graphs, plain, usercode
 from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
-from tbmem.sources.containers import add_container, grown_containers
+from tbmem.sources.containers import add_container, add_filling, grown_containers, grown_inside, without_those_below
 from tbmem.sources.instances import Instances, add_contexts, add_leaves
 from tbmem.sources.lines import LineWatch, SizeProbe
 from tbmem.sources.places import Walk
@@ -196,10 +196,14 @@ class HolderHunt:
 
     def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
         containers = grown_containers(self._census, objects, walk)
+        filling = grown_inside(self._slots, walk, containers)
+        containers = without_those_below(containers, filling)
         values = grown_values(self._slots, walk, {id(place.value) for place, _ in containers})
-        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *values)}))
+        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *filling, *values)}))
         for place, series in containers:
             add_container(bench, place, series)
+        for place, series in filling:
+            add_filling(bench, place, series)
         for place, slot in values:
             add_value(bench, place, slot)
         add_graphs(bench, self._slots, walk)

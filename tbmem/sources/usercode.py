@@ -78,7 +78,11 @@ def is_user_module(name: str) -> bool:
 
 def is_our_class(kind: type) -> bool:
     """Whether a class belongs to the monitor."""
-    name = plain.module_of(kind)
+    return is_our_module(plain.module_of(kind))
+
+
+def is_our_module(name: str) -> bool:
+    """Whether a module belongs to the monitor; the demonstration's training is a user's like any other."""
     return name.partition(".")[0] == "tbmem" and not name.startswith("tbmem.demo")
 
 

@@ -536,3 +536,13 @@ class Knot:
 @leak(HolderKind.GARBAGE, "Knot objects", TENSORS, 4 * KIB, 6 * KIB)
 def circles_without_a_collector() -> Step:
     return lambda i: Knot()
+
+
+@leak(HolderKind.DICT, "dict 'by_label' in lists_that_grow_seldom(), in its elements", TENSORS, 4 * KIB, 5 * KIB)
+def lists_that_grow_seldom() -> Step:
+    by_label: dict[int, list[torch.Tensor]] = {label: [] for label in range(40)}
+
+    def step(i: int) -> None:
+        by_label[i * 7919 % 40].append(tensor())  # grows
+
+    return step

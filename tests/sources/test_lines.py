@@ -219,8 +219,8 @@ def test_a_probe_that_fails_does_not_reach_the_user(watch: type[LineWatch]) -> N
     found.start(frame)
     total = sum(range(3))
     assert total == 3
-    with pytest.raises(ValueError, match="no"):
-        found.stop(frame)
+    found.stop(frame)
+    assert sys.gettrace() is None
 
 
 def test_the_users_own_locals_stay(watch: type[LineWatch]) -> None:
