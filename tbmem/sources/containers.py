@@ -24,7 +24,7 @@ from tbmem.sources.weights import Scale, elements_of, entry_bytes
 _NAMELESS = 12
 """Containers without a name for which is searched upwards."""
 _EXPLAINED = 0.8
-_SMALL = 1024
+_SMALL = 256
 """Bytes per step below which what a library holds is of no interest."""
 
 
