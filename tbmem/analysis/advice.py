@@ -16,6 +16,10 @@ ADVICE: Mapping[FindingKind, str] = {
         " that nothing is gathered whole; activation checkpointing lowers the peak"
     ),
     FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; else look there",
+    FindingKind.FRAGMENTATION: (
+        "set PYTORCH_ALLOC_CONF=expandable_segments:True before the process starts; sizes that vary less (padding,"
+        " buckets of lengths) help as well"
+    ),
     FindingKind.NEAR_CAPACITY: (
         "make room before it fails: activation checkpointing, a smaller batch with more gradient accumulation,"
         " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"

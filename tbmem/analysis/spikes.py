@@ -196,14 +196,14 @@ class SpikeTest:
         levels = [level for _, level in self._pending]
         jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
         self._pending.clear()
-        known = len(self._recent) >= _ENOUGH
+        before = len(self._recent)
         if kind is JumpKind.SHIFT:
             self.rebase()
             for level in levels:
                 self._learn((level,), level)
-            return (jump,) if known else ()
+            return (jump,) if before >= 2 * _FEW else ()
         self._recent.extend(levels)
-        if not known:
+        if before < _ENOUGH:
             self._early.append(jump)
             return ()
         return self._news_of(jump)

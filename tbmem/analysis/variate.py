@@ -11,7 +11,9 @@ _WINDOW = 512
 _MEAN = 32
 """Steps over which the usual need is averaged."""
 _MOVING = 0.25
-"""Share of steps whose level must have changed: where it hardly ever does there is no noise to remove."""
+"""Share of steps in which both must have changed: where they hardly ever do there is no noise to remove."""
+_SMALLEST = 512
+"""Bytes of the smallest block of an allocator: less is no change of a step's need."""
 _OUTLIER = 6.0
 """Times the usual change from which on a change counts less."""
 _EXPLAINED = 0.25
@@ -38,7 +40,7 @@ class ControlVariate:
         self._level = -1
         self._steps = self._moved = 0.0
         self._nn = self._nl = self._ll = 0.0
-        self._mean = 0.0
+        self._mean = self._last = 0.0
         self._usual_need = self._usual_level = 0.0
         self._due = _ENOUGH
 
@@ -77,16 +79,20 @@ class ControlVariate:
         self._steps += 1
         weight = self._weight(more_need, more_level)
         if more_level:
-            self._moved += 1
+            self._moved += abs(more_need) >= _SMALLEST
             self._nl += weight * more_need * more_level
             self._ll += weight * more_level * more_level
             self._nn += weight * more_need * more_need
-        reach = _OUTLIER * self._usual_need
-        usual = min(max(need, self._mean - reach), self._mean + reach)
-        self._mean += (usual - self._mean) / _MEAN
         if self._steps >= self._due:
             self._learn()
-        return level - self.slope * usual + self._offset if self.slope else level + self._offset
+        if not self.slope:
+            self._last = level + self._offset
+        elif abs(need - self._mean) <= _OUTLIER * self._usual_need:
+            self._last = level - self.slope * need + self._offset
+        # else the relation does not reach so far: as if the step had not been read
+        if weight == 1.0:
+            self._mean += (need - self._mean) / _MEAN
+        return self._last
 
     def _weight(self, more_need: float, more_level: float) -> float:
         """How much a change counts: one that is far larger than the others (an outlier, validation) next to nothing."""

@@ -80,7 +80,6 @@ class Watch:
         self._capacity = CapacityTest(limits.capacity_percent)
         self._interrupted = False
         self._free_heap: int | None = None
-        self._has_peaks = False
         self._has_private = False
         self._workers = (-1, 0.0)
 

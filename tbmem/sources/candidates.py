@@ -61,7 +61,7 @@ class Bench:
         self.notes: list[str] = []
         self.elsewhere: Elsewhere | None = None
         self._born = born
-        self._ends = time.perf_counter() + _ALL
+        self._ends = time.thread_time() + _ALL
 
     def scale(self, with_born: bool = True) -> Scale:
         """A new scale, with what is left of the time.
@@ -69,7 +69,7 @@ class Bench:
         Args:
             with_born: Whether tensors that were there at the first look weigh nothing.
         """
-        left = max(self._ends - time.perf_counter(), 0.005)
+        left = max(self._ends - time.thread_time(), 0.005)
         return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
 
     def add_files(self, names: Iterable[str]) -> None:

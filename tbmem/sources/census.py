@@ -80,9 +80,9 @@ class Objects:
         everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
         table = _Table()
         for one in everything:
-            found = table[type(one)]
-            if found is not None:
-                found.append(one)
+            ones = table[type(one)]
+            if ones is not None:
+                ones.append(one)
         self.by_kind: dict[type, list[Any]] = {kind: found for kind, found in table.items() if found}
 
     def containers(self) -> list[tuple[type, list[Any]]]:
@@ -120,7 +120,8 @@ class _Table(dict[type, "list[Any] | None"]):
     """A list for each type that is of interest, decided when it is first met."""
 
     def __missing__(self, kind: type) -> list[Any] | None:
-        self[kind] = found = [] if _is_wanted(kind) else None
+        found: list[Any] | None = [] if _is_wanted(kind) else None
+        self[kind] = found
         return found
 
 

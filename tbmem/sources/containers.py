@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from types import CodeType
+from dataclasses import replace
 from typing import Any
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
@@ -14,14 +14,17 @@ from tbmem.sources.census import Census, Objects, Series
 from tbmem.sources.lines import SizeProbe
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
+from tbmem.sources.slots import Slots, inner_length
 from tbmem.sources.sourcecode import Handle, SourceCode, called, definition_line
-from tbmem.sources.upward import ways_to
-from tbmem.sources.usercode import is_user_file, plain_name
+from tbmem.sources.spots import spot_of
+from tbmem.sources.upward import OURS, ways_to
+from tbmem.sources.usercode import is_ours, is_user_file, plain_name
 from tbmem.sources.weights import Scale, elements_of, entry_bytes
 
 _NAMELESS = 12
 """Containers without a name for which is searched upwards."""
-_SMALL = 1024
+_EXPLAINED = 0.8
+_SMALL = 256
 """Bytes per step below which what a library holds is of no interest."""
 
 
@@ -44,7 +47,13 @@ def grown_containers(census: Census, objects: Objects, walk: Walk) -> list[tuple
     if nameless:
         del nameless[_NAMELESS:]
         places.update(ways_to(nameless, walk, [found, *objects.by_kind.values()]))
-    return [(place, growing[key]) for key, place in places.items() if not _is_inner(place)]
+    return [(place, growing[key]) for key, place in places.items() if not _is_inner(place) and not _is_ours(place)]
+
+
+def _is_ours(place: Place) -> bool:
+    """Whether a container is the monitor's own."""
+    wrapped = plain.wrapped_function(place.value) if type(place.value) is plain.LruCache else None
+    return place.scope.module == OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
 
 
 def _is_inner(place: Place) -> bool:
@@ -83,7 +92,7 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
         return
     candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ)
     candidate.read = _reader(bench, place, candidate)
-    bench.keep(candidate, SizeProbe(value, length))
+    bench.keep(candidate, SizeProbe(value, length, spot_of(place)))
 
 
 _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
@@ -91,11 +100,10 @@ _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
 
 def _name(bench: Bench, place: Place, kind: HolderKind) -> Name:
     if kind is HolderKind.LRU_CACHE:
-        wrapped = (plain.instance_dict(place.value) or {}).get("__wrapped__")
-        code = getattr(wrapped, "__code__", None)
-        if type(code) is CodeType:
+        wrapped = plain.wrapped_function(place.value)
+        if wrapped is not None:
             text = f"lru_cache of {plain_name(wrapped.__qualname__)}()"
-            return Name(text, Handle(), is_user_file(code.co_filename))
+            return Name(text, Handle(), is_user_file(wrapped.__code__.co_filename))
     if kind is HolderKind.HOOKS and isinstance(place.owner, Place):
         owner = bench.namer.name(place.owner)
         what = str(place.label).strip("_").replace("_", " ")
@@ -107,7 +115,7 @@ def _reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], It
     """Looks for the lines in the source; holds no object."""
     kind, handle, files, sources = candidate.holder.kind, candidate.handle, bench.files, bench.sources
     if kind is HolderKind.LRU_CACHE:
-        line = definition_line((plain.instance_dict(place.value) or {}).get("__wrapped__"), sources)
+        line = definition_line(plain.wrapped_function(place.value), sources)
         return lambda: () if line is None else (line,)
     if kind is HolderKind.ITERATOR:
         spoken = candidate.holder.type
@@ -129,6 +137,90 @@ def _bound(place: Place) -> int | None:
         size = (plain.instance_dict(place.owner.value) or {}).get("maxsize")
         return size if type(size) is int and size > 0 else None
     return plain.bound_of(place.value)
+
+
+def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]]) -> list[tuple[Place, Series]]:
+    """Containers in which many others become longer, each too seldom to be seen by itself (lists by class).
+
+    Args:
+        slots: Over the looks so far.
+        walk: What can be named now.
+        containers: Those that are known to grow by themselves.
+    """
+    filling = slots.filling()
+    growing = {id(place.value) for place, _ in containers}
+    places = [
+        place
+        for place in (walk.found.values() if filling else ())
+        if _can_hold(place.value) and id(place.value) not in growing
+    ]
+    found = [(place, filling[place.key()].inner) for place in places if place.key() in filling]
+    known = [(place, series.per_step) for place, series in containers]
+    chosen = []
+    for place, series in reversed(found):  # what is deeper first
+        below = [rate for other, rate in known if _is_below(other, place)]
+        if sum(below) < _EXPLAINED * series.per_step:
+            chosen.append((place, series))
+            known.append((place, series.per_step))
+    return chosen
+
+
+def _can_hold(value: Any) -> bool:
+    kinds = plain.mro(type(value))
+    return dict in kinds or list in kinds or tuple in kinds
+
+
+def _is_below(place: Place, above: Place) -> bool:
+    return any(one is above for one in place.way()[:-1])
+
+
+def without_those_below(
+    containers: list[tuple[Place, Series]], filling: list[tuple[Place, Series]]
+) -> list[tuple[Place, Series]]:
+    """Containers that are not a part of one that was found filling."""
+    return [
+        (place, series)
+        for place, series in containers
+        if not any(place is above or _is_below(place, above) for above, _ in filling)
+    ]
+
+
+def add_filling(bench: Bench, place: Place, series: Series) -> None:
+    """Note one container with others in it that become longer.
+
+    Args:
+        bench: Where to.
+        place: The outer container.
+        series: The number of elements in the inner ones so far.
+    """
+    name = bench.namer.name(place)
+    scale = bench.scale(with_born=False)
+    weights: list[int] = []
+    try:
+        for inner in (one for parts in elements_of(place.value, plain.LARGE) for one in parts):
+            if plain.length_function(type(inner)) is None:
+                continue
+            weights.extend(_weigh_all(scale, parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
+    except RuntimeError:
+        bench.notes.append("A container changed while it was weighed.")
+    measured = weights[OLDER:] or weights
+    holder = Holder(
+        kind=naming.kind_of(place),
+        name=f"{naming.full_name(name, naming.noun(place))}, in its elements",
+        type=naming.type_name(place),
+        length=inner_length(place.value),
+        per_step=series.per_step,
+        contents=scale.contents(),
+        bytes_per_element=sum(measured) // max(len(measured), 1),
+        grows_since=series.since,
+    )
+    if not name.is_users and holder.bytes_per_step < _SMALL:
+        return
+    bench.explained |= scale.types
+    handle, files, sources = replace(name.handle, path=(*name.handle.path, ("key", None))), bench.files, bench.sources
+    candidate = Candidate(("inside", id(place.value)), holder, handle)
+    candidate.read = lambda: sources.adding_lines(handle, files)
+    bench.keep(candidate, SizeProbe(place.value, inner_length))
 
 
 def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, Contents]:
@@ -154,15 +246,22 @@ def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, C
     measured = elements[-new:]
     for parts in elements[: -len(measured)]:
         _weigh_all(scale, parts)
-    total = count = 0
+    weights: list[tuple[int, bool]] = []
     for parts in measured:
+        before = scale.old
         weight = _weigh_all(scale, parts)
-        if count and scale.is_late:
+        if weights and scale.is_late:
             break
-        total += weight
-        count += 1
+        weights.append((weight, scale.old > before))
     bench.explained |= scale.types
-    return total // max(count, 1) + entry_bytes(container), scale.contents()
+    return _each(weights) + entry_bytes(container), scale.contents()
+
+
+def _each(weights: list[tuple[int, bool]]) -> int:
+    """Mean weight; single elements with an old tensor in them are a new tensor at an old one's address."""
+    new = [weight for weight, is_old in weights if not is_old]
+    chosen = new if 2 * len(new) > len(weights) else [weight for weight, _ in weights]
+    return sum(chosen) // max(len(chosen), 1)
 
 
 def _weigh_all(scale: Scale, parts: Iterable[Any]) -> int:

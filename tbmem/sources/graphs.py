@@ -70,7 +70,7 @@ class Graph:
         self.nodes: set[Any] = set()
         self.complete = True
         self._limit = limit
-        self._ends = time.perf_counter() + seconds
+        self._ends = time.thread_time() + seconds
 
     def add(self, root: Any, newer_than: int = -1) -> list[Any]:
         """The nodes behind a root that were not known before; those of leaves are left out.
@@ -85,7 +85,7 @@ class Graph:
             node = stack.pop()
             if node in self.nodes or not newer_than < number_of(node):
                 continue
-            if len(self.nodes) >= self._limit or time.perf_counter() > self._ends:
+            if len(self.nodes) >= self._limit or time.thread_time() > self._ends:
                 self.complete = False
                 break
             self.nodes.add(node)

@@ -17,7 +17,7 @@ from tbmem.model.evidence import CodeLine, Holder, LineSource
 from tbmem.sources import graphs, plain, usercode
 from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
-from tbmem.sources.containers import add_container, grown_containers
+from tbmem.sources.containers import add_container, add_filling, grown_containers, grown_inside, without_those_below
 from tbmem.sources.instances import Instances, add_contexts, add_leaves
 from tbmem.sources.lines import LineWatch, SizeProbe
 from tbmem.sources.places import Walk
@@ -67,8 +67,10 @@ class HolderHunt:
             if not self._census.looks:
                 self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
             self._census.look(step, objects)
+            generators = objects.generators()
+            del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
             walk = Walk(20_000, 0.04)
-            walk.from_frames(frame, objects.generators())
+            walk.from_frames(frame, generators)
             self._slots.look(step, walk.found.values())
         self._candidates = None
         _forget()
@@ -177,9 +179,9 @@ class HolderHunt:
         """Name and weigh all that has grown."""
         with torch._C.DisableTorchFunction(), plain.collector_paused():
             bench = Bench(self._sources, self._born, frame)
-            objects = Objects()
             walk = Walk(60_000, 0.25)
-            walk.from_frames(frame, objects.generators())
+            walk.from_frames(frame, Objects().generators())
+            objects = Objects()
             if not walk.complete:
                 bench.notes.append("There are more objects than were looked at: some names may be missing.")
             bench.add_files(walk.user_files())
@@ -194,10 +196,14 @@ class HolderHunt:
 
     def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
         containers = grown_containers(self._census, objects, walk)
+        filling = grown_inside(self._slots, walk, containers)
+        containers = without_those_below(containers, filling)
         values = grown_values(self._slots, walk, {id(place.value) for place, _ in containers})
-        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *values)}))
+        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *filling, *values)}))
         for place, series in containers:
             add_container(bench, place, series)
+        for place, series in filling:
+            add_filling(bench, place, series)
         for place, slot in values:
             add_value(bench, place, slot)
         add_graphs(bench, self._slots, walk)

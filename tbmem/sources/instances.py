@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd.function import BackwardCFunction
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain
@@ -50,7 +49,7 @@ def _own_outputs(node: Any) -> list[str]:
     return [
         name
         for name, value in (plain.instance_dict(node) or {}).items()
-        if isinstance(value, torch.Tensor) and value.grad_fn is node
+        if plain.is_a(value, torch.Tensor) and value.grad_fn is node
     ]
 
 

@@ -9,18 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Protocol
 
-from tbmem.sources.usercode import has_fast_locals, is_user_file, locals_of, nobody_traces, stack_of
+from tbmem.sources.usercode import (
+    has_fast_locals,
+    is_user_file,
+    locals_of,
+    nobody_traces,
+    stack_of,
+    variables_left_in,
+)
 
 EVENTS = 150_000
 """Lines that are followed at most; then the watch ends by itself."""
 
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_LEFTOVERS = 50
+_ONLY_THE_FRAME_AND_WE = 4
+"""References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
 
 
@@ -38,40 +50,89 @@ class Probe(Protocol):
         """Let go of every object."""
 
 
+class Spot:
+    """Where a value stands: a variable of a frame, or what an owner holds under a name. Lets go of a lonely owner."""
+
+    def __init__(self, owner: Any, read: Callable[[Any, FrameType], Any]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            owner: A dict, a cell, an object; ``None`` for variables of frames.
+            read: The value in an owner, or in a frame; ``None`` where it cannot be known there.
+        """
+        self._owner = owner
+        self._read: Callable[[Any, FrameType], Any] | None = read
+
+    def value(self, frame: FrameType) -> Any:
+        """What stands there now; ``None`` where it cannot be known.
+
+        Args:
+            frame: The user's frame that is running.
+        """
+        owner = self._owner
+        if owner is not None and sys.getrefcount(owner) <= _ONLY_OURS:
+            self.release()
+        return self._read(self._owner, frame) if self._read is not None else None
+
+    def release(self) -> None:
+        """Let go of the owner."""
+        self._owner = self._read = None
+
+
 class SizeProbe:
     """Watches the length of a container; lets go of it as soon as nobody else holds it."""
 
-    def __init__(self, container: Any, length: Callable[[Any], int]) -> None:
+    def __init__(self, container: Any, length: Callable[[Any], int], spot: Spot | None = None) -> None:
+        """The length now is the one to begin with.
+
+        Args:
+            container: What is watched.
+            length: Counts its elements.
+            spot: Where to look for another one that has taken its place (``kept = kept + [x]``).
+        """
         self._container = container
         self._length = length
+        self._spot = spot
         self.first = self.last = length(container)
         self.is_gone = False
 
     def grew(self, frame: FrameType) -> int:
         """New elements since the last call."""
-        return self.check()
+        more = self.check()
+        if self._container is None and self._spot is not None:
+            self._follow(self._spot.value(frame))
+            more += self.check()
+        return more
 
     def check(self) -> int:
-        """New elements since the last call; notes when the container was emptied or given up."""
+        """New elements since the last call; notes when the container was given up."""
         container = self._container
         if container is None:
             return 0
+        size = self._length(container)
+        more = max(size - self.last, 0)
+        self.last = size
         if sys.getrefcount(container) <= _ONLY_OURS:
-            self.release()
+            self._container = None
             self.is_gone = True
             return 0
-        size = self._length(container)
-        more = size - self.last
-        self.last = size
-        return max(more, 0)
+        return more
+
+    def _follow(self, other: Any) -> None:
+        """Go on with the container that has taken the place, if it is not a fresh start."""
+        if other is not None and self._length(other) >= self.last:
+            self._container = other
+            self.is_gone = False
 
     def release(self) -> None:
         """Let go of the container."""
         self._container = None
+        if self._spot is not None:
+            self._spot.release()
 
 
 def _references_of_a_probe() -> int:
-    """What ``getrefcount`` says in ``check`` when nothing but the probe holds the container."""
+    """What ``getrefcount`` says in a probe when nothing else holds what it holds."""
 
     class Counted(SizeProbe):
         def check(self) -> int:
@@ -87,24 +148,21 @@ _ONLY_OURS = _references_of_a_probe()
 class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
-    def __init__(self, read: Callable[[FrameType], Any], mark: Callable[[Any], Hashable]) -> None:
+    def __init__(self, spot: Spot, mark: Callable[[Any], Hashable], value: Any) -> None:
         """The value now is the one to begin with.
 
         Args:
-            read: The value now, or ``None`` where it cannot be known in that frame.
+            spot: Where the value stands.
             mark: Tells two values apart without holding either.
+            value: What stands there now.
         """
-        self._read: Callable[[FrameType], Any] | None = read
+        self._spot = spot
         self._mark = mark
-        self._last: Hashable = None
-
-    def begin(self, value: Any) -> None:
-        """The value that is there now."""
-        self._last = self._mark(value)
+        self._last = mark(value)
 
     def grew(self, frame: FrameType) -> int:
         """1 when there is another value than at the last call."""
-        value = self._read(frame) if self._read is not None else None
+        value = self._spot.value(frame)
         if value is None:
             return 0
         mark = self._mark(value)
@@ -113,8 +171,8 @@ class ValueProbe:
         return int(changed)
 
     def release(self) -> None:
-        """Let go of whatever the reader holds."""
-        self._read = None
+        """Let go of the owner."""
+        self._spot.release()
 
 
 class LineWatch:
@@ -165,9 +223,13 @@ class LineWatch:
         """
         backend, self._backend = self._backend, None
         if backend is not None:
-            if frame is not None:
-                self._check(frame)
-            backend.stop(frame)
+            try:
+                if frame is not None:
+                    self._check(frame)
+            except Exception:  # the last count is lost, nothing else
+                pass
+            finally:
+                backend.stop(frame)
         for probe in self._probes.values():
             probe.release()
 
@@ -213,16 +275,23 @@ class LineWatch:
 
 
 class _Tracing:
-    """``sys.settrace``: Python 3.10 and 3.11, this thread only."""
+    """``sys.settrace``: Python 3.10 and 3.11, this thread only.
+
+    Once a frame's variables were read, the first event in it fills its dict of variables, which then keeps them
+    alive. It may be emptied only while no event of that same frame is being handled: Python would write the empty
+    dict back. So it is emptied as soon as the frame has called something.
+    """
 
     def __init__(self) -> None:
         self._watch: LineWatch | None = None
         self._codes: set[CodeType] = set()
+        self._leftovers: list[dict[str, Any]] = []
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
         self._watch = watch
         for one in stack_of(frame):
             if is_user_file(one.f_code.co_filename) and one.f_trace is None:
+                self._leftovers.extend(variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
 
@@ -237,6 +306,7 @@ class _Tracing:
 
     def _tidy(self, frame: FrameType | None) -> None:
         """Empty the dicts of variables that tracing has left in frames which are still there."""
+        self._leftovers.clear()
         if not nobody_traces():
             return
         frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
@@ -256,10 +326,15 @@ class _Tracing:
         if self._watch is None:
             sys.settrace(None)
             return None
+        for variables in self._leftovers:
+            if sys.getrefcount(variables) <= _ONLY_THE_FRAME_AND_WE:  # not the user's own locals()
+                variables.clear()
         code = frame.f_code
         if not is_user_file(code.co_filename):
             return None
         self._codes.add(code)
+        if code.co_flags & _GENERATOR:
+            self._leftovers[_LEFTOVERS:] = variables_left_in(frame)
         return self._in_frame(frame, "line", arg)
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:

@@ -18,7 +18,7 @@ from tbmem.sources.places import Place, Scope, Step
 from tbmem.sources.sourcecode import Handle, SourceCode
 from tbmem.sources.usercode import is_user_class, is_user_file, plain_name, qualified_name
 
-_INNER = {
+_INNER: dict[type, str] = {
     WeakKeyDictionary: "data",
     WeakValueDictionary: "data",
     WeakSet: "data",

@@ -137,14 +137,14 @@ class Walk:
 
         Args:
             limit: Objects at most.
-            seconds: Time at most.
+            seconds: Processor time at most, so that a busy machine sees as much as an idle one.
         """
         self.found: dict[int, Place] = {}
         self.complete = True
         self._namespaces: set[int] = set()
         self._queue: deque[tuple[Place, int]] = deque()
         self._limit = limit
-        self._ends = time.perf_counter() + seconds
+        self._ends = time.thread_time() + seconds
 
     def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
         """Walk from the frames of all threads, user's first, from suspended generators and from users' modules.
@@ -191,7 +191,7 @@ class Walk:
     def _drain(self) -> None:
         while self._queue:
             place, depth = self._queue.popleft()
-            if len(self.found) >= self._limit or (depth > 1 and time.perf_counter() > self._ends):
+            if len(self.found) >= self._limit or (depth > 1 and time.thread_time() > self._ends):
                 self.complete = False
                 self._queue.clear()
                 return
@@ -200,7 +200,7 @@ class Walk:
             try:
                 for value, step, label in _referred(place.value):
                     self.add(value, place, step, label, depth + 1)
-            except RuntimeError:  # changed by another thread meanwhile
+            except (RuntimeError, TypeError):  # changed by another thread meanwhile; a class that has no hash
                 continue
 
     def _add_frames(self, frames: Iterable[FrameType], tidy: bool) -> None:

@@ -12,9 +12,10 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import CellType, GetSetDescriptorType, MemberDescriptorType
+from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, cast
 
+_maxlen = deque.__dict__["maxlen"].__get__
 LruCache: type = functools._lru_cache_wrapper
 Cycle: type = itertools.cycle
 Tee: type = type(itertools.tee(())[0])
@@ -25,6 +26,7 @@ _local_attribute = next(
     base.__dict__["__getattribute__"] for base in threading.local.__mro__ if "__getattribute__" in base.__dict__
 )
 
+Length = Callable[[Any], int]
 LARGE = 200
 """Elements above which only the ends of a container are looked at."""
 HEAD = 4
@@ -34,6 +36,11 @@ TAIL = 16
 def mro(kind: type) -> tuple[type, ...]:
     """The classes that a class is made of, itself first."""
     return _mro(kind)
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """``isinstance`` by the type alone: what an object says about its class is not asked."""
+    return kind in _mro(type(value))
 
 
 def class_attributes(kind: type) -> dict[str, Any]:
@@ -49,17 +56,15 @@ def module_of(kind: type) -> str:
     return name if type(name) is str else ""
 
 
-@functools.lru_cache(maxsize=4096)
-def length_function(kind: type) -> Callable[[Any], int] | None:
+def length_function(kind: type) -> Length | None:
     """How elements of a kind of container are counted; ``None`` for what is no container that can grow.
 
     Args:
         kind: Exact type of the object.
     """
-    for base in _mro(kind):
-        if base in _LENGTHS:
-            return _LENGTHS[base]
-    return None
+    if kind not in _length_of:
+        _length_of[kind] = next((_LENGTHS[base] for base in _mro(kind) if base in _LENGTHS), None)
+    return _length_of[kind]
 
 
 def cache_length(cache: Any) -> int:
@@ -70,6 +75,12 @@ def cache_length(cache: Any) -> int:
 def cache_hits(cache: Any) -> int:
     """How often an ``lru_cache`` has answered."""
     return int(LruCache.cache_info(cache).hits)  # type: ignore[attr-defined]
+
+
+def wrapped_function(cache: Any) -> FunctionType | None:
+    """The function whose answers an ``lru_cache`` keeps."""
+    wrapped = (instance_dict(cache) or {}).get("__wrapped__")
+    return wrapped if type(wrapped) is FunctionType else None
 
 
 def tee_length(branch: Any) -> int:
@@ -90,7 +101,12 @@ def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
                 yield one
 
 
-_LENGTHS: dict[type, Callable[[Any], int]] = {
+_length_of: dict[type, Length | None] = {}
+_dict_of: dict[type, Callable[[Any], Any] | None] = {}
+_slots_of: dict[type, tuple[tuple[str, Any], ...]] = {}
+"""What was found out about types; see ``forget``."""
+
+_LENGTHS: dict[type, Length] = {
     list: list.__len__,
     dict: dict.__len__,
     set: set.__len__,
@@ -108,14 +124,7 @@ def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """
     if dict.__len__(mapping) <= LARGE:
         return list(dict.items(mapping))
-    newest = list(itertools.islice(dict.__reversed__(mapping), TAIL))[::-1]
-    keys = [*itertools.islice(dict.__iter__(mapping), HEAD), *newest]
-    return [(key, dict.__getitem__(mapping, key)) for key in keys if _has_plain_hash(key)]
-
-
-def _has_plain_hash(key: Any) -> bool:
-    kind = type(key)
-    return kind in (str, int, float, bytes, tuple) or kind.__hash__ is object.__hash__
+    return [*itertools.islice(dict.items(mapping), HEAD), *newest_items(mapping, TAIL)]
 
 
 def newest_of(container: Any, count: int) -> list[Any]:
@@ -146,11 +155,7 @@ def newest_of(container: Any, count: int) -> list[Any]:
 
 def newest_items(mapping: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:
     """The items of a dict that were added last, oldest of them first."""
-    size = dict.__len__(mapping)
-    if size <= LARGE:
-        return list(dict.items(mapping))[-count:]
-    keys = list(itertools.islice(dict.__reversed__(mapping), count))[::-1]
-    return [(key, dict.__getitem__(mapping, key)) for key in keys if _has_plain_hash(key)]
+    return list(itertools.islice(reversed(dict.items(mapping)), count))[::-1]
 
 
 def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
@@ -173,7 +178,7 @@ def bound_of(container: Any) -> int | None:
     """``maxlen`` of a deque, ``maxsize`` of an ``lru_cache``; ``None`` without a bound."""
     kinds = _mro(type(container))
     if deque in kinds:
-        bound = deque.maxlen.__get__(container)  # type: ignore[attr-defined]
+        bound = _maxlen(container)
     elif LruCache in kinds:
         bound = LruCache.cache_info(container).maxsize  # type: ignore[attr-defined]
     else:
@@ -181,7 +186,6 @@ def bound_of(container: Any) -> int | None:
     return None if bound is None else int(bound)
 
 
-@functools.lru_cache(maxsize=4096)
 def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
     """What reads ``__dict__`` of instances of a class, unless the class has put something of its own there."""
     for base in _mro(kind):
@@ -193,7 +197,6 @@ def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
 def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (name, entry)
@@ -203,8 +206,12 @@ def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _instance_dict(one: Any) -> dict[str, Any] | None:
-    read = _dict_descriptor(type(one))
+def instance_dict(one: Any) -> dict[str, Any] | None:
+    """The dict behind an object's attributes; ``None`` where it has none."""
+    kind = type(one)
+    if kind not in _dict_of:
+        _dict_of[kind] = _dict_descriptor(kind)
+    read = _dict_of[kind]
     if read is None:
         return None
     try:
@@ -214,15 +221,13 @@ def _instance_dict(one: Any) -> dict[str, Any] | None:
     return found if dict in _mro(type(found)) else None
 
 
-def instance_dict(one: Any) -> dict[str, Any] | None:
-    """The dict behind an object's attributes; ``None`` where it has none."""
-    return _instance_dict(one)
-
-
 def slot_values(one: Any) -> list[tuple[str, Any]]:
     """Attributes of an object that stand in ``__slots__`` (or in C), those that are set."""
+    kind = type(one)
+    if kind not in _slots_of:
+        _slots_of[kind] = _slots(kind)
     found = []
-    for name, entry in _slots(type(one)):
+    for name, entry in _slots_of[kind]:
         try:
             found.append((name, entry.__get__(one)))
         except Exception:
@@ -261,5 +266,6 @@ def collector_paused() -> Iterator[None]:
 
 def forget() -> None:
     """Drop what was remembered about classes, which would keep those alive that nobody else needs."""
-    for memory in (length_function, _dict_descriptor, _slots):
-        memory.cache_clear()
+    _length_of.clear()
+    _dict_of.clear()
+    _slots_of.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import ctypes
 import io
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -23,17 +23,20 @@ from tbmem.sources.weights import tensor_bytes
 
 _SMALLEST = 256
 """Bytes below which the size of a tensor or an array is of no interest."""
-_EDGE = 16
+_EDGE = 64
 """Bytes at either end by which the old value is recognised in the new one."""
+_VARIED = 24
+"""Different bytes among them at least: a mask or a range begins the same way however long it is."""
 
 
 class Slot:
     """What was seen at one place. Holds numbers and a few bytes, no objects."""
 
-    __slots__ = ("edges", "kept_edge", "links", "number", "numbers", "series", "step", "values")
+    __slots__ = ("edges", "inner", "kept_edge", "links", "number", "numbers", "series", "step", "values")
 
     def __init__(self) -> None:
         self.series = Series()
+        self.inner = Series()
         self.values: set[int] = set()
         self.number = -1
         self.numbers: list[tuple[int, int]] = []
@@ -75,6 +78,7 @@ class Slots:
             slot = self._slots.get(key) or Slot()
             slot.series.add(step, measured)
             slot.values.add(id(place.value))
+            slot.inner.add(step, inner_length(place.value))
             if type(place.value) in PLAIN_TENSORS:
                 _follow_tensor(slot, step, place.value)
             kept[key] = slot
@@ -92,6 +96,43 @@ class Slots:
     def growing(self) -> dict[Hashable, Slot]:
         """Slots whose value becomes larger."""
         return {key: slot for key, slot in self._slots.items() if slot.series.is_growing}
+
+    def filling(self) -> dict[Hashable, Slot]:
+        """Slots with containers in which other containers become longer."""
+        return {key: slot for key, slot in self._slots.items() if slot.inner.is_growing}
+
+
+def inner_length(value: Any, depth: int = 2) -> int:
+    """Elements of the containers in a container; of a very large one, 0.
+
+    Args:
+        value: Any object.
+        depth: How far down is counted.
+    """
+    kind = type(value)
+    if not depth or not (dict in plain.mro(kind) or kind in (list, tuple)) or _length(value) > _MANY_INNER:
+        return 0
+    total = 0
+    for one in list(dict.values(value)) if dict in plain.mro(kind) else value:
+        length = _CONTAINERS.get(type(one))
+        if length is not None:
+            total += length(one) + inner_length(one, depth - 1)
+    return total
+
+
+def _length(value: Any) -> int:
+    length = size_function(type(value))
+    return length(value) if length is not None else 0
+
+
+_MANY_INNER = 5000
+_CONTAINERS: dict[type, Callable[[Any], int]] = {
+    list: list.__len__,
+    dict: dict.__len__,
+    set: set.__len__,
+    deque: deque.__len__,
+    defaultdict: dict.__len__,
+}
 
 
 def _follow_tensor(slot: Slot, step: int, tensor: torch.Tensor) -> None:
@@ -128,7 +169,7 @@ def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
     if not address:
         return b"", b""
     first, last = ctypes.string_at(address, _EDGE), ctypes.string_at(address + size - _EDGE, _EDGE)
-    return (first if len(set(first)) > 2 else b""), (last if len(set(last)) > 2 else b"")
+    return (first if len(set(first)) >= _VARIED else b""), (last if len(set(last)) >= _VARIED else b"")
 
 
 def _measure(value: Any) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 import os
 import sys
@@ -215,10 +214,9 @@ class SourceCode:
         return [self.tree(filename) or ast.Module([], [])]
 
 
-def definition_line(function: Any, sources: SourceCode) -> CodeLine | None:
+def definition_line(function: FunctionType | None, sources: SourceCode) -> CodeLine | None:
     """The line with a function's ``def``, past its decorators."""
-    function = inspect.unwrap(function) if type(function) is FunctionType else function
-    if type(function) is not FunctionType:
+    if function is None:
         return None
     code = function.__code__
     entry = sources.function_node(code.co_filename, code.co_firstlineno, code.co_name)
@@ -240,7 +238,7 @@ def _last_line(node: ast.stmt) -> int:
     """Last line of a statement, or of its head where it has a body."""
     body = getattr(node, "body", None)
     if isinstance(body, list) and body:
-        return max(node.lineno, body[0].lineno - 1)
+        return max(node.lineno, int(body[0].lineno) - 1)
     return node.end_lineno or node.lineno
 
 
@@ -280,7 +278,9 @@ def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
     elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
         targets = [statement.target]
     for target in targets:
-        yield from (node for node in ast.walk(target) if isinstance(getattr(node, "ctx", None), ast.Store))
+        for node in ast.walk(target):
+            if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", None), ast.Store):
+                yield node
 
 
 def _adds(statement: ast.stmt, handle: Handle) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 
 from tbmem.sources import plain
 from tbmem.sources.places import Place, Scope, Step, Walk
-from tbmem.sources.usercode import is_our_class
+from tbmem.sources.usercode import is_our_class, is_our_module
 
+OURS = "tbmem"
+"""Module of the scope of what belongs to the monitor."""
 _LEVELS = 5
 _WIDEST = 400
 """Referrers that are followed in one level."""
@@ -38,6 +40,7 @@ class _Search:
     def __init__(self, walk: Walk, ours: set[int]) -> None:
         self._walk = walk
         self._ours = ours
+        self._monitors: set[int] = set()
         self._holders: dict[int, tuple[Any, Step, Any]] = {}
         self._modules = {id(one.__dict__): one for one in list(sys.modules.values()) if type(one) is ModuleType}
 
@@ -48,7 +51,10 @@ class _Search:
         referrers = gc.get_referrers(*objects)
         self._ours |= {id(objects), id(referrers), id(frontier), id(following), id(self._holders)}
         for holder in referrers[:_WIDEST]:
-            if id(holder) in self._ours or _is_scaffold(holder):
+            if id(holder) in self._ours or type(holder) in (Place, FrameType):
+                continue
+            if is_our_class(type(holder)):
+                self._monitors.update(id(one) for one in gc.get_referents(holder) if id(one) in frontier)
                 continue
             for one in gc.get_referents(holder):
                 if id(one) in frontier and id(one) not in self._holders and holder is not one:
@@ -64,23 +70,22 @@ class _Search:
         known = self._walk.found.get(id(one))
         if known is not None:
             return known
+        if id(one) in self._monitors:
+            return Place(one, Scope(module=OURS), Step.INSIDE, None)
         held = self._holders.get(id(one))
         if held is None or id(one) in seen:
             return Place(one, Scope(), Step.INSIDE, None)
         holder, step, label = held
         module = self._modules.get(id(holder))
         if module is not None:
+            if is_our_module(module.__name__):
+                return Place(one, Scope(module=OURS), Step.GLOBAL, label)
             filename = module.__dict__.get("__file__")
             return Place(one, Scope(module=filename if type(filename) is str else module.__name__), Step.GLOBAL, label)
         owner = self._holders.get(id(holder), (None,))[0]
         if step is Step.KEY and owner is not None and plain.instance_dict(owner) is holder:
             return Place(one, self.place(owner, (*seen, id(one))), Step.ATTRIBUTE, label)
         return Place(one, self.place(holder, (*seen, id(one))), step, label)
-
-
-def _is_scaffold(holder: Any) -> bool:
-    """Whether a holder is a part of this search."""
-    return type(holder) in (Place, FrameType) or is_our_class(type(holder))
 
 
 def _step(holder: Any, one: Any) -> tuple[Step, Any]:

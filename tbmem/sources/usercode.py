@@ -78,7 +78,11 @@ def is_user_module(name: str) -> bool:
 
 def is_our_class(kind: type) -> bool:
     """Whether a class belongs to the monitor."""
-    name = plain.module_of(kind)
+    return is_our_module(plain.module_of(kind))
+
+
+def is_our_module(name: str) -> bool:
+    """Whether a module belongs to the monitor; the demonstration's training is a user's like any other."""
     return name.partition(".")[0] == "tbmem" and not name.startswith("tbmem.demo")
 
 
@@ -91,7 +95,7 @@ def stack_of(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def frames_of_other_threads() -> list[FrameType]:
-    """Where the other threads stand. (This thread's own frame in a variable of its own would be a circle.)"""
+    """Where the other threads stand. (This thread's own frame in a variable of its own would be a circle.)."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     return list(frames.values())
@@ -116,7 +120,8 @@ def locals_of(frame: FrameType, tidy: bool = True) -> dict[str, Any]:
     """A frame's variables by name, closure variables included.
 
     Up to Python 3.12 reading them leaves a dict in the frame that keeps every value alive. It is emptied again,
-    unless the user holds it (``locals()``) or a debugger may be about to write it back.
+    unless the user holds it (``locals()``) or a debugger may be about to write it back. What else holds it for the
+    moment (a list of all objects) must be gone before.
 
     Args:
         frame: A frame that is not running at this moment.
@@ -127,6 +132,14 @@ def locals_of(frame: FrameType, tidy: bool = True) -> dict[str, Any]:
     if tidy and has_fast_locals(frame) and type(found) is dict and sys.getrefcount(found) <= _ONLY_THE_FRAME:
         found.clear()
     return copy
+
+
+def variables_left_in(frame: FrameType) -> list[dict[str, Any]]:
+    """The dict that reading a frame's variables fills, in a list; none where the user holds it or where it is none."""
+    found = frame.f_locals
+    if not has_fast_locals(frame) or type(found) is not dict or sys.getrefcount(found) > _ONLY_THE_FRAME:
+        return []
+    return [found]
 
 
 def local_of(frame: FrameType, name: str) -> Any:

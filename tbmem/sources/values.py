@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from types import FrameType
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Step, Walk
 from tbmem.sources.slots import Slot, Slots, is_array, size_function
 from tbmem.sources.sourcecode import Handle, SourceCode
-from tbmem.sources.usercode import local_of
+from tbmem.sources.spots import spot_of
 from tbmem.sources.weights import Scale, tensor_bytes
 
 
@@ -48,7 +47,7 @@ def add_value(bench: Bench, place: Place, slot: Slot) -> None:
         slot: What was seen there.
     """
     value = place.value
-    is_tensor = isinstance(value, torch.Tensor) or is_array(value)
+    is_tensor = plain.is_a(value, torch.Tensor) or is_array(value)
     if place.step in (Step.INSIDE, Step.ITEM) or (is_tensor and not slot.is_replaced):
         return
     name = bench.namer.name(place)
@@ -76,7 +75,7 @@ def _weigh(bench: Bench, value: Any, slot: Slot) -> tuple[int, Contents]:
         return weigh_elements(bench, value, slot.series)
     if type(value) in (tuple, frozenset):
         return weigh_elements(bench, list(value), slot.series)
-    if isinstance(value, torch.Tensor):
+    if plain.is_a(value, torch.Tensor):
         return 1, Contents.TENSORS if value.grad_fn is None else Contents.GRAPHS
     return 1, Contents.OBJECTS
 
@@ -85,7 +84,7 @@ def _probe(place: Place, slot: Slot) -> Probe:
     length = size_function(type(place.value))
     if slot.is_replaced or length is None:
         return _value_probe(place)
-    return SizeProbe(place.value, length)
+    return SizeProbe(place.value, length, spot_of(place))
 
 
 def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
@@ -99,7 +98,7 @@ def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
     chained = slots.graphs()
     scale = Scale(0.1, bench.elsewhere) if chained else None
     for place in walk.found.values() if chained else ():
-        slot = chained.get(place.key()) if isinstance(place.value, torch.Tensor) else None
+        slot = chained.get(place.key()) if plain.is_a(place.value, torch.Tensor) else None
         if slot is not None and scale is not None and place.value.grad_fn is not None:
             _add_graph(bench, place, slot, scale)
 
@@ -146,58 +145,12 @@ def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...
 
 
 def _value_probe(place: Place) -> ValueProbe:
-    """Watches the place itself: a variable of a frame, or what its owner holds there."""
-    probe = ValueProbe(_reader(place), _mark)
-    probe.begin(place.value)
-    return probe
-
-
-def _reader(place: Place) -> Callable[[FrameType], Any]:
-    """Reads what stands at a place, in whatever frame is running; ``None`` where it cannot be known there."""
-    label, owner = place.label, place.owner
-    if not isinstance(owner, Place):
-        code, filename = owner.code, owner.module
-        if code is not None and place.step is not Step.GLOBAL:
-            return lambda frame: local_of(frame, label) if frame.f_code is code else None
-        filename = code.co_filename if code is not None else filename
-        return lambda frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None
-    held = owner.value
-    kinds = plain.mro(type(held))
-    if tuple in kinds:
-        outer = _reader(owner)
-        at = plain.fields_of(held).index(label) if place.step is Step.ATTRIBUTE else label
-        return lambda frame: _item(outer(frame), at)
-    if dict in kinds and place.step is Step.KEY:
-        return lambda frame: dict.get(held, label)
-    if list in kinds and place.step is Step.ITEM:
-        return lambda frame: _item(held, label)
-    if place.step is Step.CLOSED and hasattr(held, "__closure__"):
-        cell = dict(zip(held.__code__.co_freevars, held.__closure__ or (), strict=False)).get(label)
-        return lambda frame: plain.cell_value(cell) if cell is not None else None
-    return lambda frame: _attribute(held, label)
-
-
-def _item(value: Any, label: int) -> Any:
-    try:
-        return (list if list in plain.mro(type(value)) else tuple).__getitem__(value, label)
-    except (IndexError, TypeError):
-        return None
-
-
-def _attribute(held: Any, label: str) -> Any:
-    if isinstance(held, torch.Tensor) and label == "grad":
-        return held.grad
-    if type in plain.mro(type(held)):
-        return plain.class_attributes(held).get(label)
-    names = plain.instance_dict(held)
-    if names is not None and label in names:
-        return names[label]
-    return dict(plain.slot_values(held)).get(label)
+    return ValueProbe(spot_of(place), _mark, place.value)
 
 
 def _mark(value: Any) -> Hashable:
     """Tells values apart; a tensor that was changed in place has another node and the same address."""
-    if isinstance(value, torch.Tensor):
+    if plain.is_a(value, torch.Tensor):
         number = graphs.number_of(value.grad_fn) if value.grad_fn is not None else 0
         return id(value), number, tensor_bytes(value)
     return id(value)

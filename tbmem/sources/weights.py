@@ -67,18 +67,20 @@ class Scale:
             born: Tensors that were there long before, by address of object and data; they weigh nothing either.
         """
         self._born = born
+        self.old = 0
+        """Tensors met that were there long before."""
         self.seen: set[int] = set() if elsewhere is None else set(elsewhere.objects)
         self.storages: set[int] = set() if elsewhere is None else set(elsewhere.storages)
         self.kinds: Counter[Contents] = Counter()
         self.types: set[type] = set()
         self._graph = graphs.Graph(20_000, seconds)
-        self._ends = time.perf_counter() + seconds
+        self._ends = time.thread_time() + seconds
         self._kept: list[Any] = []
 
     @property
     def is_late(self) -> bool:
         """Whether the time is over: the last weight is too small then."""
-        return time.perf_counter() > self._ends or not self._graph.complete
+        return time.thread_time() > self._ends or not self._graph.complete
 
     def weigh(self, thing: Any) -> int:
         """Bytes that are alive because of an object and were not weighed before."""
@@ -113,12 +115,12 @@ class Scale:
         for node in nodes:
             for kept in graphs.saved(node):
                 total += self._saved_bytes(kept)
-            if isinstance(node, torch.autograd.function.BackwardCFunction):
+            if plain.is_a(node, torch.autograd.function.BackwardCFunction):
                 total += self.weigh(node)
         return len(nodes), total
 
     def _saved_bytes(self, kept: Any) -> int:
-        if not isinstance(kept, torch.Tensor):
+        if not plain.is_a(kept, torch.Tensor):
             return self.weigh(kept)
         new = self._data_bytes(kept)
         return new + SAVED_BYTES if new else 0
@@ -143,6 +145,7 @@ class Scale:
 
     def _tensor_bytes(self, tensor: torch.Tensor) -> int:
         if type(tensor) in PLAIN_TENSORS and (id(tensor), address_of(tensor)) in self._born:
+            self.old += 1
             return 0
         data = self._data_bytes(tensor)
         whole = sum(size for _, size in _storages(tensor))
@@ -161,7 +164,7 @@ class Scale:
         if one is None or kind in _NOT_PART or type in plain.mro(kind) or is_our_class(kind):
             return True
         if kind is int:
-            return -6 < one < 257
+            return -6 < int(one) < 257
         if kind is FunctionType:
             return one.__closure__ is None
         return kind is FrameType and _is_running(one)
@@ -211,7 +214,7 @@ def _storages(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
             storage = tensor.untyped_storage()
             found = [(storage.data_ptr(), storage.nbytes())]
         else:
-            found = [(note.address, note.size) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
+            found = [(note.address, note.bytes) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
     except Exception:  # a tensor that does not let itself be looked at
         return
     yield from ((address, size) for address, size in found if address and size)
@@ -247,7 +250,7 @@ def _sizeof(one: Any, kinds: tuple[type, ...]) -> int:
     """Bytes of one object itself, as C counts them."""
     for base in (list, dict, set, frozenset, deque, str, bytes, bytearray, int, float):
         if base in kinds:
-            return int(base.__sizeof__(one)) + _header(one)  # type: ignore[operator]
+            return int(base.__sizeof__(one)) + _header(one)
     if kinds[0].__flags__ & (1 << 9):
         return int(object.__sizeof__(one)) + _header(one)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -376,31 +375,6 @@ def test_a_verdict_can_be_asked_for_at_any_time_and_changes_nothing() -> None:
     assert asked.verdict() == plain.verdict()
 
 
-def test_the_detectors_memory_does_not_grow_with_the_run() -> None:
-    # given: noisy, leaking and spiking, so that every part has something to remember
-    def size(steps: int) -> int:
-        detector, dice = Detector(), random.Random(0)
-        for step in range(1, steps + 1):
-            level = 45 * GIB + step * 50_000 + dice.randrange(GIB)
-            peak = level + (10 * GIB if step % 500 == 0 else 0)
-            detector.update(
-                MemorySample(
-                    step=step,
-                    time=float(step),
-                    device="cuda:0",
-                    allocated=level,
-                    peak_allocated=peak,
-                    device_total=80 * GIB,
-                )
-            )
-        return len(pickle.dumps(detector))
-
-    # when / then
-    few, many = size(2_000), size(50_000)
-    assert many < 1.5 * few
-    assert many < 20_000
-
-
 def test_the_limits_are_those_of_the_configuration() -> None:
     config = PatternsConfig()
     assert Limits() == Limits(**{each.name: getattr(config, each.name) for each in fields(Limits)})
@@ -412,7 +386,8 @@ def test_the_limits_are_those_of_the_configuration() -> None:
 UNITS = {"used_mib": MIB, "gpu_used_mib": MIB, "max_alloc_mb": MIB, "rss_anon_mb": MIB, "reserved_gib": GIB}
 FLAT = ["issue_mmdet1956_flat.csv", "titan_moe16b.csv", "titan_qwen3vl_text.csv", "mmengine_llama3_qlora.csv"]
 SHORT = ["issue_cutagi71_leak.csv", "issue_primerl2527_rss_leak.csv", "issue_pytorch1509_warmup.csv"]
-RAMPS = ["smi_dcconv_a6000.csv", "smi_miris_v100s.csv", "smi_rpf_4090_a.csv"]
+RAMPS = {"smi_dcconv_a6000.csv": SHIFT, "smi_miris_v100s.csv": STABLE, "smi_rpf_4090_a.csv": STABLE}
+"""The first gets half a GiB more in one step long after its start."""
 
 
 def published(folder: Path, name: str) -> list[MemorySample]:
@@ -443,11 +418,14 @@ def test_published_runs_that_were_stable_are_stable(name: str, corpus: Path) -> 
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_published_runs_of_a_few_points_are_neither_cleared_nor_accused(name: str, corpus: Path) -> None:
-    assert kinds(judge(published(corpus, name)))[-1] not in (STABLE, LEAK)
+def test_published_runs_of_a_few_points_are_too_short_to_tell(name: str, corpus: Path) -> None:
+    findings = judge(published(corpus, name))
+    assert kinds(findings) == [WARMUP]
+    assert findings[0].message.startswith("too short to tell")
 
 
-@pytest.mark.parametrize("name", RAMPS)
-def test_published_runs_that_start_up_and_stay_are_no_leak(name: str, corpus: Path) -> None:
+@pytest.mark.parametrize(("name", "verdict"), RAMPS.items())
+def test_published_runs_that_start_up_and_stay_are_no_leak(name: str, verdict: FindingKind, corpus: Path) -> None:
     findings = judge(published(corpus, name))
     assert LEAK not in kinds(findings)
+    assert findings[-1].kind is verdict

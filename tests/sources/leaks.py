@@ -50,14 +50,14 @@ def leak(kind: HolderKind, name: str, contents: Contents, low: int, high: int) -
 
 
 KIB = 1024
-T, G, O = Contents.TENSORS, Contents.GRAPHS, Contents.OBJECTS
+TENSORS, GRAPHS, OBJECTS = Contents.TENSORS, Contents.GRAPHS, Contents.OBJECTS
 
 
 def tensor(kib: int = 4) -> torch.Tensor:
     return torch.randn(kib * 256)
 
 
-@leak(HolderKind.LIST, "list 'outputs' in kept_outputs()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'outputs' in kept_outputs()", TENSORS, 4 * KIB, 5 * KIB)
 def kept_outputs() -> Step:
     outputs: list[torch.Tensor] = []
 
@@ -67,7 +67,7 @@ def kept_outputs() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list 'losses' in losses_with_graphs()", G, 2 * KIB, 40 * KIB)
+@leak(HolderKind.LIST, "list 'losses' in losses_with_graphs()", GRAPHS, 2 * KIB, 40 * KIB)
 def losses_with_graphs() -> Step:
     model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     losses: list[torch.Tensor] = []
@@ -78,7 +78,7 @@ def losses_with_graphs() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list state['history'] in key_of_a_dict()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list state['history'] in key_of_a_dict()", TENSORS, 4 * KIB, 5 * KIB)
 def key_of_a_dict() -> Step:
     state: dict[str, Any] = {"history": [], "best": 0.0}
 
@@ -96,7 +96,7 @@ class Tracker:
         self.values.setdefault(name, []).append(value)
 
 
-@leak(HolderKind.LIST, "Tracker.values['acc']", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "Tracker.values['acc']", TENSORS, 4 * KIB, 5 * KIB)
 def attribute_of_a_tracker() -> Step:
     tracker = Tracker()
     return lambda i: tracker.log("acc", tensor())
@@ -110,7 +110,7 @@ class Registry:
         cls.seen.append(value)
 
 
-@leak(HolderKind.LIST, "Registry.seen", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "Registry.seen", TENSORS, 4 * KIB, 5 * KIB)
 def class_attribute() -> Step:
     Registry.seen = []
     return lambda i: Registry.note(tensor())
@@ -125,13 +125,13 @@ def _look_up(key: int) -> torch.Tensor:
     return _CACHE[key]
 
 
-@leak(HolderKind.DICT, "module-level dict '_CACHE' in leaks.py", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.DICT, "module-level dict '_CACHE' in leaks.py", TENSORS, 4 * KIB, 5 * KIB)
 def module_level_cache() -> Step:
     _CACHE.clear()
     return _look_up
 
 
-@leak(HolderKind.DICT, "defaultdict 'by_class' in lists_by_class()", T, 4 * KIB, 6 * KIB)
+@leak(HolderKind.DICT, "defaultdict 'by_class' in lists_by_class()", TENSORS, 4 * KIB, 6 * KIB)
 def lists_by_class() -> Step:
     by_class: dict[int, list[torch.Tensor]] = collections.defaultdict(list)
 
@@ -141,7 +141,7 @@ def lists_by_class() -> Step:
     return step
 
 
-@leak(HolderKind.SET, "set 'kept' in set_of_tensors()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.SET, "set 'kept' in set_of_tensors()", TENSORS, 4 * KIB, 5 * KIB)
 def set_of_tensors() -> Step:
     kept: set[torch.Tensor] = set()
 
@@ -151,7 +151,7 @@ def set_of_tensors() -> Step:
     return step
 
 
-@leak(HolderKind.DEQUE, "deque 'window' in bounded_window()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.DEQUE, "deque 'window' in bounded_window()", TENSORS, 4 * KIB, 5 * KIB)
 def bounded_window() -> Step:
     window: collections.deque[torch.Tensor] = collections.deque(maxlen=500)
 
@@ -161,9 +161,9 @@ def bounded_window() -> Step:
     return step
 
 
-@leak(HolderKind.LRU_CACHE, "lru_cache of unbounded_cache.mask_for()", T, 4 * KIB, 6 * KIB)
+@leak(HolderKind.LRU_CACHE, "lru_cache of unbounded_cache.mask_for()", TENSORS, 4 * KIB, 6 * KIB)
 def unbounded_cache() -> Step:
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def mask_for(n: int) -> torch.Tensor:  # grows
         return tensor()
 
@@ -177,13 +177,13 @@ def _batches() -> Iterator[torch.Tensor]:
         yield buffer[-1]
 
 
-@leak(HolderKind.LIST, "list 'buffer' in _batches()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'buffer' in _batches()", TENSORS, 4 * KIB, 5 * KIB)
 def local_of_a_generator() -> Step:
     stream = _batches()
     return lambda i: next(stream)
 
 
-@leak(HolderKind.LIST, "list opt.param_groups in growing_param_groups()", T, 300, 8 * KIB)
+@leak(HolderKind.LIST, "list opt.param_groups in growing_param_groups()", TENSORS, 300, 8 * KIB)
 def growing_param_groups() -> Step:
     opt = torch.optim.SGD([torch.nn.Parameter(tensor())], 1e-3)
 
@@ -204,7 +204,7 @@ def hook_in_each_step() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list 'records' in numpy_arrays()", O, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'records' in numpy_arrays()", OBJECTS, 4 * KIB, 5 * KIB)
 def numpy_arrays() -> Step:
     records: list[np.ndarray[Any, Any]] = []
 
@@ -214,7 +214,7 @@ def numpy_arrays() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list 'rows' in plain_records()", O, 250, 900)
+@leak(HolderKind.LIST, "list 'rows' in plain_records()", OBJECTS, 250, 900)
 def plain_records() -> Step:
     rows: list[dict[str, float]] = []
 
@@ -224,7 +224,7 @@ def plain_records() -> Step:
     return step
 
 
-@leak(HolderKind.TENSOR, "tensor 'history' in joined_tensor()", T, 4 * KIB, 4 * KIB)
+@leak(HolderKind.TENSOR, "tensor 'history' in joined_tensor()", TENSORS, 4 * KIB, 4 * KIB)
 def joined_tensor() -> Step:
     history = torch.zeros(0)
 
@@ -245,7 +245,7 @@ def views_of_large_storages() -> Step:
     return step
 
 
-@leak(HolderKind.DEQUE, "deque results.queue in queue_that_nobody_reads()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.DEQUE, "deque results.queue in queue_that_nobody_reads()", TENSORS, 4 * KIB, 5 * KIB)
 def queue_that_nobody_reads() -> Step:
     results: queue.Queue[torch.Tensor] = queue.Queue()
 
@@ -255,7 +255,7 @@ def queue_that_nobody_reads() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list 'errors' in retained_exceptions()", T, 4 * KIB, 9 * KIB)
+@leak(HolderKind.LIST, "list 'errors' in retained_exceptions()", TENSORS, 4 * KIB, 9 * KIB)
 def retained_exceptions() -> Step:
     errors: list[Exception] = []
 
@@ -272,7 +272,7 @@ def retained_exceptions() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list store.kept in thread_local()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list store.kept in thread_local()", TENSORS, 4 * KIB, 5 * KIB)
 def thread_local() -> Step:
     store = threading.local()
     store.kept = []
@@ -292,7 +292,7 @@ class Slotted:
         self.items.append(one)
 
 
-@leak(HolderKind.LIST, "Slotted.items", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "Slotted.items", TENSORS, 4 * KIB, 5 * KIB)
 def slots_of_a_dataclass() -> Step:
     one = Slotted([])
     return lambda i: one.add(tensor())
@@ -303,7 +303,7 @@ class Pair(NamedTuple):
     values: list[torch.Tensor]
 
 
-@leak(HolderKind.LIST, "Pair.values", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "Pair.values", TENSORS, 4 * KIB, 5 * KIB)
 def field_of_a_named_tuple() -> Step:
     pair = Pair([], [])
 
@@ -325,7 +325,7 @@ class Net(torch.nn.Module):
         return self.inner(x)
 
 
-@leak(HolderKind.LIST, "Net.acts", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "Net.acts", TENSORS, 4 * KIB, 5 * KIB)
 def list_in_a_module() -> Step:
     net = torch.nn.Sequential(Net())
     return lambda i: net(torch.randn(64, 16))
@@ -343,13 +343,13 @@ def _outer() -> Callable[[torch.Tensor], None]:
     return middle()
 
 
-@leak(HolderKind.LIST, "list 'kept' in _outer()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'kept' in _outer()", TENSORS, 4 * KIB, 5 * KIB)
 def closure_in_a_closure() -> Step:
     keep = _outer()
     return lambda i: keep(tensor())
 
 
-@leak(HolderKind.LIST, "list logger.handlers[0].buffer in buffer_of_a_handler()", O, 500, 5 * KIB)
+@leak(HolderKind.LIST, "list logger.handlers[0].buffer in buffer_of_a_handler()", OBJECTS, 500, 5 * KIB)
 def buffer_of_a_handler() -> Step:
     handler = logging.handlers.MemoryHandler(100_000)
     logger = logging.Logger("leaks")
@@ -361,7 +361,7 @@ def buffer_of_a_handler() -> Step:
     return step
 
 
-@leak(HolderKind.DICT, "WeakKeyDictionary 'notes' in weak_keys()", T, 4 * KIB, 6 * KIB)
+@leak(HolderKind.DICT, "WeakKeyDictionary 'notes' in weak_keys()", TENSORS, 4 * KIB, 6 * KIB)
 def weak_keys() -> Step:
     notes: weakref.WeakKeyDictionary[Any, torch.Tensor] = weakref.WeakKeyDictionary()
     owners = [Owner() for _ in range(1000)]
@@ -376,7 +376,7 @@ class Owner:
     pass
 
 
-@leak(HolderKind.GRAPH, "tensor 'total' in running_total()", G, 2 * KIB, 30 * KIB)
+@leak(HolderKind.GRAPH, "tensor 'total' in running_total()", GRAPHS, 2 * KIB, 30 * KIB)
 def running_total() -> Step:
     model = torch.nn.Linear(64, 64)
     total = torch.zeros(())
@@ -388,7 +388,7 @@ def running_total() -> Step:
     return step
 
 
-@leak(HolderKind.GRAPH, "tensor hidden[0] in state_of_an_lstm()", G, 2 * KIB, 60 * KIB)
+@leak(HolderKind.GRAPH, "tensor hidden[0] in state_of_an_lstm()", GRAPHS, 2 * KIB, 60 * KIB)
 def state_of_an_lstm() -> Step:
     cell = torch.nn.LSTMCell(16, 32)
     hidden = (torch.zeros(4, 32), torch.zeros(4, 32))
@@ -412,17 +412,16 @@ class Center(torch.nn.Module):
         return y - self.center
 
 
-@leak(HolderKind.GRAPH, "Center.center", G, 1 * KIB, 30 * KIB)
+@leak(HolderKind.GRAPH, "Center.center", GRAPHS, 1 * KIB, 30 * KIB)
 def buffer_with_a_graph() -> Step:
     model = Center()
     return lambda i: model(torch.randn(4, 8))
 
 
-@leak(HolderKind.ITERATOR, "tee 'fast' in forgotten_tee()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.ITERATOR, "tee 'fast' in forgotten_tee()", TENSORS, 4 * KIB, 5 * KIB)
 def forgotten_tee() -> Step:
     fast, slow = itertools.tee(tensor() for _ in range(10_000))  # grows
-    step = lambda i: (next(fast), slow)[0]  # noqa: E731
-    return step
+    return lambda i: (next(fast), slow)[0]
 
 
 class Doubled(torch.autograd.Function):
@@ -437,24 +436,24 @@ class Doubled(torch.autograd.Function):
         return grad * 2
 
 
-@leak(HolderKind.CONTEXT, "ctx.result of Doubled", G, 16 * KIB, 20 * KIB)
+@leak(HolderKind.CONTEXT, "ctx.result of Doubled", GRAPHS, 16 * KIB, 20 * KIB)
 def output_on_the_context() -> Step:
     weight = torch.randn(4096, requires_grad=True)
     return lambda i: Doubled.apply(weight).sum().backward()
 
 
-@leak(HolderKind.LIST, "list 'kept' in replaced_list()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'kept' in replaced_list()", TENSORS, 4 * KIB, 5 * KIB)
 def replaced_list() -> Step:
     kept: list[torch.Tensor] = []
 
     def step(i: int) -> None:
         nonlocal kept
-        kept = kept + [tensor()]  # noqa: RUF005  # grows
+        kept = kept + [tensor()]  # grows
 
     return step
 
 
-@leak(HolderKind.DICT, "dict 'scores' in numbers_by_step()", O, 32, 300)
+@leak(HolderKind.DICT, "dict 'scores' in numbers_by_step()", OBJECTS, 32, 300)
 def numbers_by_step() -> Step:
     scores: dict[int, float] = {}
 
@@ -464,7 +463,7 @@ def numbers_by_step() -> Step:
     return step
 
 
-@leak(HolderKind.OBJECTS, "bytearray 'log' in text_buffer()", O, 900, 1100)
+@leak(HolderKind.OBJECTS, "bytearray 'log' in text_buffer()", OBJECTS, 900, 1100)
 def text_buffer() -> Step:
     log = bytearray(b"x" * 4000)
 
@@ -480,7 +479,7 @@ class Trial:
     scores: list[torch.Tensor] = field(default_factory=list)
 
 
-@leak(HolderKind.LIST, "list 'trials' in several_in_a_step()", T, 12 * KIB, 16 * KIB)
+@leak(HolderKind.LIST, "list 'trials' in several_in_a_step()", TENSORS, 12 * KIB, 16 * KIB)
 def several_in_a_step() -> Step:
     trials: list[Trial] = []
 
@@ -491,7 +490,7 @@ def several_in_a_step() -> Step:
     return step
 
 
-@leak(HolderKind.LIST, "list 'checkpoints' in one_every_few_steps()", T, 1 * KIB, 2 * KIB)
+@leak(HolderKind.LIST, "list 'checkpoints' in one_every_few_steps()", TENSORS, 1 * KIB, 2 * KIB)
 def one_every_few_steps() -> Step:
     checkpoints: list[torch.Tensor] = []
 
@@ -506,12 +505,12 @@ def _collect(one: torch.Tensor, into: list[torch.Tensor] = []) -> None:  # noqa:
     into.append(one)
 
 
-@leak(HolderKind.LIST, "list 'into' in a default of _collect()", T, 4 * KIB, 5 * KIB)
+@leak(HolderKind.LIST, "list 'into' in a default of _collect()", TENSORS, 4 * KIB, 5 * KIB)
 def default_value() -> Step:
     return lambda i: _collect(tensor())
 
 
-@leak(HolderKind.OBJECTS, "Link objects", T, 4 * KIB, 6 * KIB)
+@leak(HolderKind.OBJECTS, "Link objects", TENSORS, 4 * KIB, 6 * KIB)
 def linked_list() -> Step:
     head: Link | None = None
 
@@ -534,6 +533,16 @@ class Knot:
         self.me = self  # grows
 
 
-@leak(HolderKind.GARBAGE, "Knot objects", T, 4 * KIB, 6 * KIB)
+@leak(HolderKind.GARBAGE, "Knot objects", TENSORS, 4 * KIB, 6 * KIB)
 def circles_without_a_collector() -> Step:
     return lambda i: Knot()
+
+
+@leak(HolderKind.DICT, "dict 'by_label' in lists_that_grow_seldom(), in its elements", TENSORS, 4 * KIB, 5 * KIB)
+def lists_that_grow_seldom() -> Step:
+    by_label: dict[int, list[torch.Tensor]] = {label: [] for label in range(40)}
+
+    def step(i: int) -> None:
+        by_label[i * 7919 % 40].append(tensor())  # grows
+
+    return step
