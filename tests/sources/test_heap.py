@@ -96,18 +96,18 @@ class _SlowMalloc:
     def __init__(self, clock: _Clock, seconds: float) -> None:
         self.calls = 0
         self._clock = clock
-        self._seconds = seconds
+        self.seconds = seconds
 
     def __call__(self) -> Any:
         self.calls += 1
-        self._clock.now += self._seconds
+        self._clock.now += self.seconds
         return types.SimpleNamespace(uordblks=30, hblkhd=100, arena=50)
 
 
 def test_a_cheap_reading_is_never_rationed() -> None:
     # given
     clock = _Clock()
-    malloc = _SlowMalloc(clock, 10e-6)
+    malloc = _SlowMalloc(clock, 2e-6)
     cheap = MallocHeap(malloc, clock)
     # when
     readings = [cheap.read() for _ in range(5)]
@@ -130,18 +130,45 @@ def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
     assert 0.003 < malloc.calls * 1e-3 / clock.now <= 0.0055
 
 
-def test_what_is_rationed_reads_again_when_it_is_due() -> None:
-    # given
+def test_the_first_steps_are_all_read_however_short_they_are() -> None:
+    # given steps of a fifth of a millisecond, and readings that take 10 µs: five per cent of the time
     clock = _Clock()
-    dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
-    first = dear.read()
+    malloc = _SlowMalloc(clock, 10e-6)
+    heap = MallocHeap(malloc, clock)
     # when
-    clock.now = 0.199
-    early = dear.read()
-    clock.now = 0.201
-    due = dear.read()
+    readings = []
+    for _ in range(20_000):
+        clock.now += 200e-6
+        readings.append(heap.read() == READING)
     # then
-    assert (first, early, due) == (READING, NOTHING, READING)
+    assert all(readings[:300])
+    assert sum(readings[-5_000:]) * 10e-6 == pytest.approx(0.005 * 5_000 * 210e-6, rel=0.1)
+
+
+def test_one_slow_reading_is_no_reason_to_look_away() -> None:
+    # given a reading in whose middle something else had the processor for a second
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 2e-6)
+    heap = MallocHeap(malloc, clock)
+    heap.read()
+    malloc.seconds = 1.0
+    heap.read()
+    malloc.seconds = 2e-6
+    # when / then
+    assert heap.read() == READING
+
+
+def test_after_a_pause_there_is_credit_again() -> None:
+    # given a dear heap whose credit is used up
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
+    while heap.read() == READING:
+        clock.now += 1e-3
+    early = heap.read()
+    # when half a second goes by
+    clock.now += 0.5
+    # then
+    assert (early, heap.read(), heap.read()) == (NOTHING, READING, READING)
 
 
 def test_without_the_function_there_are_no_figures() -> None:
