@@ -1,11 +1,13 @@
 """What one memory.step() costs, beside Lightning's DeviceStatsMonitor on the same steps of the same process.
 
-    python benchmarks/monitor_overhead.py [--steps 1500] [--rounds 5]
+    python benchmarks/monitor_overhead.py [--steps 2000] [--rounds 7]
 
 All variants are callbacks of Lightning's own Trainer, which fits the same small model with a TensorBoard logger;
-tbmem's is four lines that call memory.step(). Fits of all variants take turns, and what a variant adds to a step is
-the median over rounds of its fit's time per step less that of the fit with an empty callback. Time inside the callback
-itself is printed beside it. Without Lightning a plain loop is timed, and tbmem alone. Nothing is synchronised.
+tbmem's is four lines that call memory.step(). Fits of all variants take turns, there and back. What a variant adds to a
+step is its fit's time per step less that of the same round's fit with an empty callback; time inside the callback
+itself is printed beside it. The first fifth of each fit is left out, for it warms up. Both tables have the median over
+rounds (over steps in the plain loop), and the mean in parentheses. Without Lightning a plain loop is timed, and tbmem
+alone. Nothing is synchronised.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import tempfile
 import time
 import warnings
+from array import array
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -52,16 +55,17 @@ def plain_loop(steps: int, folder: str, every: int) -> list[float]:
     model = make_model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(16, 64, device=device)
-    spent = []
+    # made beforehand, and of plain numbers: a list that grows with the steps is just what tbmem looks for
+    spent = array("d", bytes(8 * steps))
     with make_callback(folder, every) as memory:
-        for _ in range(steps):
+        for step in range(steps):
             model(batch).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
             began = time.perf_counter()
             memory.step()
-            spent.append(time.perf_counter() - began)
-    return spent
+            spent[step] = time.perf_counter() - began
+    return spent.tolist()
 
 
 def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float]:
@@ -97,10 +101,12 @@ def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float
             now = time.perf_counter()
             if trainer.global_step == steps // 5:
                 self.began = now
+                spent[0] = 0.0
             self.ended = now
 
     with ExitStack() as stack:
-        clock, spent = Clock(), [0.0]
+        clock = Clock()
+        spent = [0.0]
         callbacks: list[Any] = [lightning.Callback()]  # the trainer's own cost of one more callback is nobody's
         if variant == "tbmem":
             callbacks = [Watch(stack.enter_context(make_callback(folder, every)))]
@@ -122,7 +128,8 @@ def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float
         )
         data = torch.utils.data.DataLoader(torch.randn(16 * steps, 64), batch_size=16)
         trainer.fit(Small(), data)
-    return (clock.ended - clock.began) / (steps - steps // 5), spent[0] / steps
+    counted = steps - steps // 5
+    return (clock.ended - clock.began) / counted, spent[0] / counted
 
 
 def timed(call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
@@ -140,35 +147,48 @@ def timed(call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
 
 def compare(steps: int, rounds: int, folder: str) -> None:
     """Print what each variant adds to a fit."""
-    rows = []
+    peer, rows = "DeviceStatsMonitor", []
     for every in INTERVALS:
-        took: dict[str, list[float]] = {"nothing": [], "tbmem": [], "DeviceStatsMonitor": []}
+        took: dict[str, list[float]] = {"nothing": [], "tbmem": [], peer: []}
         inside: dict[str, list[float]] = {name: [] for name in took}
         for turn in range(rounds + 1):
-            for name in took:
+            # there and back, so that no variant always comes after the same one
+            for name in took if turn % 2 else reversed(took):
                 seconds, spent = fit(steps, folder, name, every)
                 if turn:  # the first round warms everything up
                     took[name].append(seconds * 1e6)
                     inside[name].append(spent * 1e6)
         added = {
-            name: statistics.median(each - base for each, base in zip(values, took["nothing"], strict=True))
+            name: [each - base for each, base in zip(values, took["nothing"], strict=True)]
             for name, values in took.items()
         }
-        within = {name: statistics.median(values) for name, values in inside.items()}
-        peer, limit = "DeviceStatsMonitor", LIMITS[every]
-        rows += [[f"{name}, every {every}", f"{added[name]:.0f}", f"{within[name]:.0f}"] for name in ("tbmem", peer)]
-        shares = added["tbmem"] / added[peer], within["tbmem"] / within[peer]
-        rows.append([f"share, at most {limit:.2f}", f"{shares[0]:.3f}", f"{shares[1]:.3f}"])
+        rows += [
+            [f"{name}, every {every}", summed_up(added[name]), summed_up(inside[name])] for name in ("tbmem", peer)
+        ]
+        shares = [share(added["tbmem"], added[peer]), share(inside["tbmem"], inside[peer])]
+        rows.append([f"share, at most {LIMITS[every]:.2f}", *shares])
     print(table(["in Lightning's fit", "µs added to a step", "µs inside the callback"], rows))
+
+
+def summed_up(values: list[float]) -> str:
+    """Median, and the mean in parentheses."""
+    return f"{statistics.median(values):.1f} ({statistics.mean(values):.1f})"
+
+
+def share(ours: list[float], theirs: list[float]) -> str:
+    """Ratio of medians, and of means in parentheses."""
+    medians = statistics.median(ours) / statistics.median(theirs)
+    return f"{medians:.3f} ({statistics.mean(ours) / statistics.mean(theirs):.3f})"
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--steps", type=int, default=1500)
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--steps", type=int, default=2000)
+    arguments.add_argument("--rounds", type=int, default=7)
     given = arguments.parse_args()
     warnings.simplefilter("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
     print(heading("monitor_overhead.py: cost of one memory.step() outside profiler windows"))
     with ExitStack() as stack:
@@ -180,8 +200,8 @@ def main() -> None:
         rows = []
         for every in INTERVALS:
             spent = [seconds * 1e6 for seconds in plain_loop(2 * given.steps, folder, every)]
-            rows.append([f"every {every}", f"{statistics.median(spent):.1f}", f"{statistics.mean(spent):.1f}"])
-        print(table(["plain loop, logging", "µs inside step(), median", "amortised (mean)"], rows))
+            rows.append([f"every {every}", summed_up(spent)])
+        print(table(["plain loop, logging", "µs inside step()"], rows))
         print()
         try:
             compare(given.steps, given.rounds, folder)
