@@ -42,11 +42,11 @@ PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
 _BATCH_SECONDS = 0.02
 """Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
-_FEWEST = 10
-_BATCH_STEPS = 32
-_BATCH_SHARE = 32
-"""So many steps at most, and this fraction of the steps so far: a loop of very short steps shall learn of its leak soon.
-Lists of so few samples come from Python's own small blocks, and leave no mark in the figures that are watched."""
+_BATCH_STEPS = (10, 32)
+_BATCH_SHARE = 1 / 32
+"""So many steps at most: the first number early in a run, when a loop of very short steps shall learn of its leak soon,
+later this share of the steps so far, at last the second number. Lists of so few samples come from Python's own small
+blocks, and leave no mark in the figures that are watched."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are looked at first; then once a second."""
 _KEPT_FINDINGS = 1000
@@ -280,7 +280,9 @@ class MemoryMonitor:
             found += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
-        self._judge_step = self._step + (1 if is_waiting else min(max(_FEWEST, self._step // _BATCH_SHARE), _BATCH_STEPS))
+        fewest, most = _BATCH_STEPS
+        batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
+        self._judge_step = self._step + (1 if is_waiting else batch)
         self._judge_time = now + _BATCH_SECONDS
         for finding in found:
             self.report(finding)
