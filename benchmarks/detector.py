@@ -339,7 +339,7 @@ def report(result: dict[str, Any]) -> str:
         table(header, rows),
         f"\nOne by one an update takes {ours['us_per_update_one_by_one']:.1f} µs; together, ten at a time,"
         f" {ours['us_per_update']:.1f} µs (processor time, mean over all families; a flat run takes less).",
-        f"\nSpikes: precision {spikes['precision']:.3f}, recall {spikes['recall']:.3f} of {spikes['outliers']} outliers;"
+        f"\nSpikes: precision {spikes['precision']:.3f}, recall {spikes['recall']:.3f} of {spikes['outliers']};"
         f" {spikes['passes']} more that stand are passes of a validation whose beat was not recognised (if they count"
         f" as false the precision is {spikes['precision_passes_counted']:.3f});"
         f" {spikes['taken_back']} were taken back when a beat became known.",
