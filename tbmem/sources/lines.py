@@ -310,7 +310,8 @@ class _Tracing:
         if not nobody_traces():
             return
         frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
-        for one in gc.get_objects():
+        suspended = any(code.co_flags & _GENERATOR for code in self._codes)
+        for one in gc.get_objects() if suspended else ():
             if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
                 frames.append(one.gi_frame)
             elif type(one) is CoroutineType and one.cr_code in self._codes and one.cr_frame is not None:

@@ -38,6 +38,15 @@ def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple
     return found
 
 
+@pytest.fixture(autouse=True, scope="module")
+def the_libraries_are_frozen() -> Iterator[None]:
+    """The 200 000 objects of torch and pytest are not looked at again and again: a look takes milliseconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Garbage stays: otherwise a collection between two looks may hide that it grows."""
