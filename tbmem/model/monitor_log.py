@@ -7,6 +7,7 @@ a few steps), ``finding``, ``window`` (the profiler recorded), ``end``.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,6 +20,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
 SCHEMA_VERSION = 1
+_ROW_SECONDS = 1.0
 _SAMPLE_FIELDS = MemorySample._fields
 _ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
 _PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
@@ -74,24 +76,47 @@ class SampleRow:
 
 
 class RowBuilder:
-    """Makes rows of one device's samples; the level of the row before stands in where reading malloc is rationed."""
+    """Gathers one device's samples into rows; the level of the row before stands in where reading malloc is rationed.
 
-    def __init__(self) -> None:
+    Args:
+        every: A row ends with each step whose number is a multiple of this.
+        began: Unix time of the run's start in seconds, if it is known.
+    """
+
+    def __init__(self, every: int = 1, began: float = math.inf) -> None:
+        self._every = every
+        self._last_end = began
+        self._open: list[MemorySample] = []
         self._counted: MemorySample | None = None
 
-    def build(self, samples: Sequence[MemorySample]) -> SampleRow:
-        """One row.
+    def add(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
+        """The rows that are complete with these samples.
+
+        A row also ends a second after the one before, so that slow steps are seen at once.
 
         Args:
-            samples: What the row stands for, steps ascending; at least one.
+            samples: The next ones, steps ascending.
         """
+        rows = []
+        for sample in samples:
+            self._open.append(sample)
+            if sample.step % self._every == 0 or sample.time - self._last_end >= _ROW_SECONDS:
+                rows += self.close()
+        return rows
+
+    def close(self) -> list[SampleRow]:
+        """The row that was still open, if there is one."""
+        samples, self._open = self._open, []
+        if not samples:
+            return []
         last = samples[-1]
+        self._last_end = last.time
         levels = [sample.allocated for sample in samples if sample.allocated is not None]
         if levels:
             self._counted = next(sample for sample in reversed(samples) if sample.allocated is not None)
         lowest, highest = min(levels, default=None), max(levels, default=None)
         merged = last if len(samples) == 1 and levels else _merge(samples, self._counted or last)
-        return SampleRow(samples[0].step, len(samples), lowest, highest, merged)
+        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged)]
 
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:

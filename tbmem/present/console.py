@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -24,6 +25,7 @@ _LEVELS = {
 }
 
 
+@cache
 def device_label(device: str) -> str:
     """``'cuda:0'`` as ``'GPU 0'``, ``'cpu'`` as ``'CPU'``."""
     kind, _, index = device.partition(":")

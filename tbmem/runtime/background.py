@@ -8,9 +8,10 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-from tbmem.model.monitor_log import LogRecord, RowBuilder
+from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.runtime.guard import Guard
 
@@ -26,7 +27,9 @@ _QUEUE = 100_000
 
 
 Pending = LogRecord | list[MemorySample]
-"""What can be left: a record, or samples of one device that shall become a row."""
+"""What can be left: a record, or samples that shall become rows."""
+CLOSE_ROWS: Pending = []
+"""No more samples come: what there is of a row is a row."""
 
 
 class Chore:
@@ -77,6 +80,7 @@ class Background:
         chores: What else is done now and then.
         guard: Where errors go.
         interval: Seconds between two rounds of writing.
+        row_steps: Steps of a row.
     """
 
     def __init__(
@@ -85,13 +89,14 @@ class Background:
         chores: Sequence[Chore],
         guard: Guard,
         interval: float = INTERVAL,
+        row_steps: int = 1,
     ) -> None:
         self._sinks = list(sinks)
         self._chores = list(chores)
         self._guard = guard
         self._interval = interval
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
-        self._rows: defaultdict[str, RowBuilder] = defaultdict(RowBuilder)
+        self._rows: defaultdict[str, RowBuilder] = defaultdict(partial(RowBuilder, row_steps, time.time()))
         self._hurry = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
@@ -150,6 +155,20 @@ class Background:
 
     def _take(self) -> list[LogRecord]:
         """What is waiting, samples as rows."""
-        waiting = [self._queue.popleft() for _ in range(len(self._queue))]
-        rows = self._rows
-        return [rows[each[0].device].build(each) if isinstance(each, list) else each for each in waiting]
+        records: list[LogRecord] = []
+        for _ in range(len(self._queue)):
+            waiting = self._queue.popleft()
+            if isinstance(waiting, list):
+                records += self._rows_of(waiting)
+            else:
+                records.append(waiting)
+        return records
+
+    def _rows_of(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
+        if not samples:
+            return [row for builder in self._rows.values() for row in builder.close()]
+        devices = dict.fromkeys([sample.device for sample in samples])
+        if len(devices) == 1:
+            return self._rows[samples[0].device].add(samples)
+        # of several devices each step's rows stay together
+        return [row for sample in samples for row in self._rows[sample.device].add((sample,))]

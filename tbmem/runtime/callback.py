@@ -21,6 +21,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.summary import RunSummary
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.present.summary import summary_lines
+from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom import is_out_of_memory
@@ -140,7 +141,7 @@ class MemoryCallback:
 
     def step(self) -> None:
         """A training step has ended. Never raises, never waits, does nothing in a forked child."""
-        if self._pid != os.getpid() or self._ended:
+        if self._pid != Process.number or self._ended:
             self._complain("step()")
             return
         self._steps += 1

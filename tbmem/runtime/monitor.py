@@ -17,7 +17,6 @@ import torch
 
 from tbmem.analysis.capacity import room_of
 from tbmem.analysis.limits import Limits
-from tbmem.analysis.patterns import Detector
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, PatternsConfig
 from tbmem.errors import TbmemError, UsageError
@@ -26,77 +25,29 @@ from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
 from tbmem.present.console import console_handler, get_logger, show_finding
-from tbmem.runtime.background import Background, Chore, Sink
+from tbmem.runtime.background import CLOSE_ROWS, Background, Chore, Sink
 from tbmem.runtime.evidence import Investigator, loop_frame
+from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tbmem.runtime.updates import UpdateWatch
+from tbmem.runtime.watched import WatchedDevice
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
 
 PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
-_ROW_SECONDS = 1.0
-"""A row is closed after this time even if its steps are not complete, so that slow steps are seen at once."""
 _BATCH_SECONDS = 0.02
 """Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
 _BATCH_STEPS = 10
-"""So many at most: a loop of very short steps shall learn of its leak within as many steps."""
+_BATCH_SHARE = 32
+"""So many at most, or this fraction of the steps so far: a loop of very short steps shall learn of its leak soon."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are looked at first; then once a second."""
 _KEPT_FINDINGS = 1000
-
-
-class _Watched:
-    """What the monitor keeps for one device."""
-
-    def __init__(self, limits: Limits | None, *, awaits_evidence: bool) -> None:
-        self.detector = Detector(limits, awaits_evidence=awaits_evidence) if limits is not None else None
-        self.unjudged: list[MemorySample] = []
-        self.last: MemorySample | None = None
-        self.unwritten: list[MemorySample] = []
-        self.peak: Peak | None = None
-        self._highest = -1
-
-    def judge(self) -> Sequence[Finding]:
-        """Take in the samples that wait for it."""
-        samples, self.unjudged = self.unjudged, []
-        if samples:
-            self.last = samples[-1]
-        self.note_peak(samples)
-        if self.detector is None:
-            return ()
-        return self.detector.update_all(samples)
-
-    def note_peak(self, samples: Sequence[MemorySample]) -> None:
-        """Keep the highest level of all; samples may come twice."""
-        if not samples:
-            return
-        if samples[0].device == CPU:
-            reached = [each.peak_allocated or each.host_peak_rss or each.allocated or 0 for each in samples]
-        else:
-            reached = [each.peak_allocated or each.allocated or 0 for each in samples]
-        highest = max(reached)
-        if highest <= self._highest:
-            return
-        self._highest = highest
-        sample = samples[reached.index(highest)]
-        self.peak = Peak(
-            device=sample.device,
-            bytes=highest,
-            step=sample.step,
-            counter=_peak_counter(sample),
-            total=sample.device_total,
-        )
-
-
-def _peak_counter(sample: MemorySample) -> str:
-    if sample.peak_allocated is not None:
-        return "peak_allocated"
-    return "allocated" if sample.peak is None else "host_peak_rss"
 
 
 class MemoryMonitor:
@@ -150,12 +101,11 @@ class MemoryMonitor:
         self._evidence = evidence if evidence is not None and evidence.enabled else None
         self._is_free = is_free
         self._investigator: Investigator | None = None
-        self._devices: dict[str, _Watched] = {}
+        self._devices: dict[str, WatchedDevice] = {}
         self._background: Background | None = None
         self._resources = ExitStack()
         self._step = 0
         self._every = self.config.log_every_n_steps
-        self._row_began = 0.0
         self._judge_time = 0.0
         self._judge_step = 0
         self._is_watching = False
@@ -220,10 +170,9 @@ class MemoryMonitor:
         if self._evidence is not None and self._limits is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
         chores = [Chore(self._counters.refresh), Chore(self._counters.refresh_workers, early=_EARLY)]
-        self._background = Background(self._open_sinks(), chores, self._guard)
+        self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
         self._background.put(self._header(rank))
         self._background.start()
-        self._row_began = time.monotonic()
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
@@ -238,7 +187,7 @@ class MemoryMonitor:
             What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
             those of a fiftieth of a second together.
         """
-        return () if self._pid != os.getpid() else self.advance(profiled)
+        return () if self._pid != Process.number else self.advance(profiled)
 
     def advance(self, profiled: bool = False) -> Sequence[Finding]:
         """The same for a caller that has made sure that this is no forked child: what every step runs through.
@@ -252,12 +201,12 @@ class MemoryMonitor:
         if self._counters is None or PART in self._guard.failed:
             return ()
         try:
-            due = step % self._every == 0
-            self._new += self._counters.sample(step, thorough=due, profiled=profiled or self._is_watching)
+            thorough = step % self._every == 0
+            self._new += self._counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
             now = time.monotonic()
-            if not due and step < self._judge_step and now < self._judge_time:
+            if step < self._judge_step and now < self._judge_time:
                 return ()
-            return self._work(now, due)
+            return self._work(now)
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
@@ -297,9 +246,8 @@ class MemoryMonitor:
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
-        self._sort_samples()
-        for watched in self._devices.values():
-            watched.note_peak(watched.unjudged)
+        for sample in self._new:
+            self._watched(sample.device).note_peak([sample])
         return [watched.peak for watched in self._devices.values() if watched.peak is not None]
 
     @property
@@ -322,42 +270,42 @@ class MemoryMonitor:
         if self._console:
             show_finding(finding)
 
-    def _work(self, now: float, due: bool) -> Sequence[Finding]:
-        """What not every step needs: close rows, judge, look into suspicions."""
-        self._sort_samples()
-        if due or now - self._row_began >= _ROW_SECONDS:
-            self._row_began = now
-            self._close_rows()
-        if self._step < self._judge_step and now < self._judge_time:
-            return ()
+    def _work(self, now: float) -> Sequence[Finding]:
+        """What not every step needs: hand the samples on, judge them, look into suspicions."""
         found = self._judge()
         investigator = self._investigator
         if investigator is not None and (investigator.is_waiting or self._has_suspicions()):
             found += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
-        self._judge_step = self._step + (1 if is_waiting else _BATCH_STEPS)
+        self._judge_step = self._step + (1 if is_waiting else max(_BATCH_STEPS, self._step // _BATCH_SHARE))
         self._judge_time = now + _BATCH_SECONDS
         for finding in found:
             self.report(finding)
         return found
 
-    def _sort_samples(self) -> None:
-        """Hand each device its new samples."""
-        new, self._new = self._new, []
-        for sample in new:
-            watched = self._devices.get(sample.device) or self._watch(sample.device)
-            watched.unjudged.append(sample)
-            watched.unwritten.append(sample)
-
-    def _watch(self, device: str) -> _Watched:
-        # the CPU stood in until the accelerator was found
-        self._devices.pop(CPU, None)
-        watched = self._devices[device] = _Watched(self._limits, awaits_evidence=self._investigator is not None)
-        return watched
-
     def _judge(self) -> list[Finding]:
-        return [finding for watched in self._devices.values() for finding in watched.judge()]
+        """Hand the new samples on, and to the detectors of their devices."""
+        assert self._background is not None
+        new, self._new = self._new, []
+        if new:
+            self._background.put(new)
+        names = dict.fromkeys([sample.device for sample in new])
+        found: list[Finding] = []
+        for name in names:
+            own = new if len(names) == 1 else [sample for sample in new if sample.device == name]
+            found += self._watched(name).judge(own)
+        return found
+
+    def _watched(self, device: str) -> WatchedDevice:
+        watched = self._devices.get(device)
+        if watched is None:
+            # the CPU stood in until the accelerator was found
+            self._devices.pop(CPU, None)
+            watched = self._devices[device] = WatchedDevice(
+                self._limits, awaits_evidence=self._investigator is not None
+            )
+        return watched
 
     def _room(self, device: str) -> int | None:
         last = self._devices[device].last
@@ -375,22 +323,15 @@ class MemoryMonitor:
             self.discard_peaks()
         return found
 
-    def _close_rows(self) -> None:
-        assert self._background is not None
-        for watched in self._devices.values():
-            if watched.unwritten:
-                self._background.put(watched.unwritten)
-                watched.unwritten = []
-
     def _finish(self) -> None:
-        self._sort_samples()
         for finding in self._judge():
             self.report(finding)
         for watched in self._devices.values():
             if watched.detector is not None:
                 for finding in watched.detector.close():
                     self.report(finding)
-        self._close_rows()
+        if self._background is not None:
+            self._background.put(CLOSE_ROWS)
 
     def _open_sinks(self) -> list[Sink]:
         folder = self._folder

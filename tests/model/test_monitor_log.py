@@ -248,6 +248,35 @@ def test_a_log_that_is_not_there_is_an_os_error(path: Path) -> None:
 # rows
 
 
+def build(samples: Sequence[MemorySample], builder: RowBuilder | None = None) -> SampleRow:
+    builder = builder or RowBuilder(10)
+    assert builder.add(samples[:-1]) == []
+    (row,) = builder.add(samples[-1:]) or builder.close()
+    assert builder.close() == []
+    return row
+
+
+def test_a_row_ends_with_a_multiple_of_its_steps(make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder(3)
+    # when
+    rows = builder.add([make_sample(step, 45.0) for step in range(1, 9)])
+    # then
+    assert [(row.first_step, row.sample.step, row.count) for row in rows] == [(1, 3, 3), (4, 6, 3)]
+    assert [(row.first_step, row.sample.step) for row in builder.close()] == [(7, 8)]
+    assert builder.close() == []
+
+
+def test_slow_steps_do_not_wait_for_others(make_sample: MakeSample) -> None:
+    # given steps that take 0.6 s, the first of them three
+    builder = RowBuilder(100, began=1000.0)
+    samples = [make_sample(step, 45.0, time=1002.4 + 0.6 * step) for step in range(1, 6)]
+    # when
+    rows = builder.add(samples)
+    # then
+    assert [(row.first_step, row.sample.step) for row in rows] == [(1, 1), (2, 3), (4, 5)]
+
+
 def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(make_sample: MakeSample) -> None:
     # given
     samples = [
@@ -256,7 +285,7 @@ def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(m
         make_sample(3, 45.0, 47.0, peak_reserved=8, host_peak_rss=3, alloc_retries=2),
     ]
     # when
-    row = RowBuilder().build(samples)
+    row = build(samples)
     # then
     assert (row.first_step, row.sample.step, row.count) == (1, 3, 3)
     assert (row.allocated_min, row.allocated_max) == (30 * GIB, 45 * GIB)
@@ -266,10 +295,10 @@ def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(m
 
 def test_a_row_leaves_nothing_to_the_next(make_sample: MakeSample) -> None:
     # given
-    builder = RowBuilder()
-    builder.build([make_sample(0, 90.0), make_sample(1, 78.0, 79.0, profiled=True)])
+    builder = RowBuilder(10)
+    build([make_sample(1, 90.0), make_sample(1, 78.0, 79.0, profiled=True)], builder)
     # when
-    row = builder.build([make_sample(2, 45.0)])
+    row = build([make_sample(2, 45.0)], builder)
     # then
     assert (row.first_step, row.count, row.allocated_max) == (2, 1, 45 * GIB)
     assert row.sample == make_sample(2, 45.0)
@@ -279,7 +308,7 @@ def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_samp
     # given
     missing = make_sample(2, 45.0)._replace(allocated=None, reserved=None, peak_allocated=None)
     # when
-    row = RowBuilder().build([make_sample(1, 40.0, 50.0), missing])
+    row = build([make_sample(1, 40.0, 50.0), missing])
     # then
     assert (row.allocated_min, row.allocated_max) == (40 * GIB, 40 * GIB)
     assert row.sample.peak_allocated == 50 * GIB
@@ -289,17 +318,17 @@ def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_samp
 
 def test_a_row_without_a_reading_of_malloc_has_the_level_of_the_row_before(make_sample: MakeSample) -> None:
     # given
-    builder = RowBuilder()
-    builder.build([make_sample(1, 40.0)])
+    builder = RowBuilder(10)
+    build([make_sample(1, 40.0)], builder)
     # when
-    row = builder.build([make_sample(2, 45.0)._replace(allocated=None, reserved=None)])
+    row = build([make_sample(2, 45.0)._replace(allocated=None, reserved=None)], builder)
     # then
     assert (row.allocated_min, row.allocated_max) == (None, None)
     assert (row.sample.step, row.sample.allocated, row.sample.reserved) == (2, 40 * GIB, 40 * GIB)
 
 
 def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
-    row = RowBuilder().build([make_sample(step, 0.0) for step in (1, 2)])
+    row = build([make_sample(step, 0.0) for step in (1, 2)])
     assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)
 
 
@@ -308,7 +337,7 @@ def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeS
     # given
     samples = [make_sample(step, 45.0, profiled=step == which) for step in (1, 2, 3)]
     # when
-    row = RowBuilder().build(samples)
+    row = build(samples)
     # then
     assert row.sample.profiled
 
@@ -320,8 +349,8 @@ def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeS
 def test_a_row_with_one_update_is_an_update(
     updates: Sequence[bool | None], expected: bool | None, make_sample: MakeSample
 ) -> None:
-    samples = [make_sample(step, 45.0, updated=updated) for step, updated in enumerate(updates)]
-    assert RowBuilder().build(samples).sample.updated is expected
+    samples = [make_sample(step, 45.0, updated=updated) for step, updated in enumerate(updates, start=1)]
+    assert build(samples).sample.updated is expected
 
 
 @pytest.mark.parametrize("device", ["cuda:0", 'a "100 %" device\n'])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.model.monitor_log import LogRecord, SampleRow
-from tbmem.runtime.background import Background, Chore
+from tbmem.runtime.background import CLOSE_ROWS, Background, Chore
 from tbmem.runtime.guard import Guard
 from tests.conftest import GIB, MakeSample
 
@@ -83,16 +83,24 @@ def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
 def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
     # given
     sink = ListSink()
-    background = Background([sink], [], Guard(), interval=60)
+    background = Background([sink], [], Guard(), interval=60, row_steps=2)
     background.start()
-    # when
-    background.put([make_sample(1, 45.0), make_sample(2, 47.0)])
-    background.put([make_sample(2, 5.0, device="cuda:1")])
+    # when two steps end, and half of a row
+    samples = [make_sample(step, 45.0 + step, device=device) for step in (1, 2, 3) for device in ("cuda:0", "cuda:1")]
+    background.put(samples)
+    background.put(CLOSE_ROWS)
+    background.put({"type": "end"})
     background.stop()
-    # then
-    rows = [record for record in sink.records if isinstance(record, SampleRow)]
+    # then rows of the same steps stand together, and the last ones before the end
+    rows = [record for record in sink.records[:-1] if isinstance(record, SampleRow)]
     found = [(row.sample.device, row.first_step, row.count, row.allocated_max) for row in rows]
-    assert found == [("cuda:0", 1, 2, 47 * GIB), ("cuda:1", 2, 1, 5 * GIB)]
+    assert found == [
+        ("cuda:0", 1, 2, 47 * GIB),
+        ("cuda:1", 1, 2, 47 * GIB),
+        ("cuda:0", 3, 1, 48 * GIB),
+        ("cuda:1", 3, 1, 48 * GIB),
+    ]
+    assert len(sink.records) == 5
 
 
 def test_a_chore_comes_early_at_first_and_then_regularly() -> None:

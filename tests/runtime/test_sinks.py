@@ -12,7 +12,8 @@ from tests.conftest import MakeSample
 
 
 def _row(make_sample: MakeSample, step: int, device: str = "cuda:0") -> SampleRow:
-    return RowBuilder().build([make_sample(step, 1.0, device=device)])
+    (row,) = RowBuilder().add([make_sample(step, 1.0, device=device)])
+    return row
 
 
 def test_the_log_is_continued(tmp_path: Path, make_sample: MakeSample) -> None:
