@@ -39,13 +39,13 @@ class CpuBirths:
 
     Args:
         budget: Seconds that reading may take in all, besides half the time of the watched steps.
-        clock: Seconds.
+        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
     current: CpuBirths | None = None
     """The one of this process that watches."""
 
-    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
         self._budget = budget
         self._clock = clock
         self._quiet = QuietTorch()
@@ -247,7 +247,7 @@ class _CallCount:
 
     Args:
         most: Calls after which counting ends by itself.
-        clock: Seconds.
+        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
