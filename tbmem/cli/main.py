@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
 from tbmem.cli import config, demo
 from tbmem.errors import TbmemError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     help="Memory that explains itself: watch, profile and judge the memory of PyTorch training.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -39,10 +41,23 @@ def _options(
 def main() -> None:
     """Run a command; the one place that turns an error into a line and an exit code."""
     try:
-        app()
+        # newer typers return an exit code, older ones raise
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
     except TbmemError as error:
-        print(f"tbmem: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("tbmem: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _end(str(error), 2)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        # typer's own: an unknown option or command, a value that does not fit
+        _end(f"{error.format_message()}; see tbmem --help", 2)
+    if code == _INTERRUPTED:
+        _end("interrupted", code)
+    sys.exit(code)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    line = " ".join(message.split())
+    print(f"tbmem: {line}", file=sys.stderr)
+    sys.exit(code)

@@ -106,13 +106,23 @@ def override_section(name: str, section: Section, overrides: Mapping[str, Any]) 
         overrides: Values by field.
 
     Raises:
-        ConfigError: A field is unknown, or its value does not fit.
+        ConfigError: A field is unknown, or its value does not fit; the section is none.
     """
+    _check_section(name, section)
     if not overrides:
         return section
     config = load_config({name: _plain(section)}, environment={}, **{name: dict(overrides)})
     replaced: Section = getattr(config, name)
     return replaced
+
+
+def _check_section(name: str, section: object) -> None:
+    kind = type(getattr(Config(), name))
+    if not isinstance(section, kind):
+        raise ConfigError(
+            f"{name}: takes a {kind.__name__} or keywords such as {fields(kind)[1].name}=..., not {section!r};"
+            " a YAML file goes to MemoryCallback"
+        )
 
 
 def _layer_of_source(source: ConfigSource) -> tuple[str, DictConfig]:

@@ -28,6 +28,7 @@ from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
+from tbmem.sources.devices import check_devices
 
 
 class MemoryCallback:
@@ -193,6 +194,8 @@ class MemoryCallback:
         config = self.config
         if config.output.includes(self._rank.rank):
             self._resources.enter_context(console_handler(self._console))
+        if config.monitor.enabled:
+            check_devices(config.monitor.devices)
         folder = open_run_folder(config.run, self._rank)
         self.folder = folder.path
         self.profiler = MemoryProfiler(

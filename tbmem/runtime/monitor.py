@@ -156,9 +156,6 @@ class MemoryMonitor:
             self._console = rank.rank == 0
         if self._console:
             self._resources.enter_context(console_handler())
-        if self._folder is not None and not isinstance(self._folder, RunFolder):
-            # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
-            self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         reset = self.config.peaks == "step"
         if self._counters is None:
             host = HostMemory(reset_peaks=reset, workers=self.config.workers)
@@ -167,6 +164,9 @@ class MemoryMonitor:
             self._counters = Counters(
                 self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take
             )
+        if self._folder is not None and not isinstance(self._folder, RunFolder):
+            # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
+            self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         if self._evidence is not None and self._limits is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
         chores = [Chore(self._counters.refresh), Chore(self._counters.refresh_workers, early=_EARLY)]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tbmem.model.sample import MemorySample
-from tbmem.sources.devices import CPU, Device, devices_in_use, open_device
+from tbmem.sources.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
 from tbmem.sources.reading import DeviceReading
 
-AUTO = "auto"
 _new_sample = tuple.__new__
 
 

@@ -15,6 +15,7 @@ from tbmem.sources.peaks import SharedPeak
 from tbmem.sources.reading import NOTHING, DeviceReading
 
 CPU = "cpu"
+AUTO = "auto"
 
 
 class Device(Protocol):
@@ -237,11 +238,29 @@ def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
         return CpuDevice(host, MallocHeap.of_this_process())
     if name == "mps" and torch.backends.mps.is_available():
         return MpsDevice()
+    _check_device(name)
+    kind, _, index = name.partition(":")
+    return CachingDevice(_caching_modules()[kind], kind, int(index), reset_peaks=reset_peaks)
+
+
+def check_devices(names: str) -> None:
+    """Refuse devices that are not there, before anything is made for them.
+
+    Args:
+        names: Names separated by commas; those of ``'auto'`` are always there.
+
+    Raises:
+        ConfigError: One of them is not.
+    """
+    if names.strip() != AUTO:
+        for name in names.split(","):
+            _check_device(name.strip())
+
+
+def _check_device(name: str) -> None:
     if name not in available_devices():
         known = ", ".join(available_devices())
         raise ConfigError(f"monitor.devices: no device {name!r} here; set auto or some of {known}")
-    kind, _, index = name.partition(":")
-    return CachingDevice(_caching_modules()[kind], kind, int(index), reset_peaks=reset_peaks)
 
 
 def _caching_modules() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,11 @@ def test_version() -> None:
         (["demo", "--logdir", "a-file/runs"], "/a-file/runs"),
         (["demo", "--device", "cuda:77"], "--device cuda:77: cannot be used here"),
         (["demo", "--device", "toaster"], "--device toaster: cannot be used here"),
+        (["demo", "monitor.devices=cuda:77"], "monitor.devices: no device 'cuda:77' here"),
+        (["demo", "--nonsense"], "No such option: --nonsense"),
+        (["demo", "--steps", "many"], "--steps"),
+        (["demo", "--inject", "x"], "--inject"),
+        (["nonsense"], "No such command 'nonsense'"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -48,6 +54,27 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str]
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "--inject", "x"]])
-def test_unknown_words_are_exit_2(arguments: list[str]) -> None:
-    assert _tbmem(*arguments).returncode == 2
+def test_without_a_command_there_is_help() -> None:
+    done = _tbmem()
+
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_one_word_and_exit_130(tmp_path: Path) -> None:
+    # given a demo that trains
+    command = [sys.executable, "-m", "tbmem", "demo", "--logdir", str(tmp_path), "--steps", "100000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "profiler" in line:
+                break
+        # when
+        demo.send_signal(signal.SIGINT)
+        _, err = demo.communicate(timeout=120)
+    # then the run is summed up all the same
+    assert demo.returncode == 130
+    assert err.splitlines()[-1] == "tbmem: interrupted"
+    assert "ended by KeyboardInterrupt" in err
+    assert "Traceback" not in err

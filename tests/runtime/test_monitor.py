@@ -6,11 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tbmem import ConfigError, MemoryMonitor, MemorySample, UsageError
+from tbmem import ConfigError, MemoryCallback, MemoryMonitor, MemorySample, UsageError
 from tbmem.analysis.patterns import Limits
 from tbmem.config.schema import MonitorConfig, PatternsConfig
 from tbmem.model.finding import FindingKind
@@ -181,6 +182,23 @@ def test_an_unknown_device_is_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         monitor.start()
     assert str(caught.value).startswith("monitor.devices: no device 'cuda:99' here; set auto or some of cpu")
+
+
+def test_a_refused_device_leaves_no_folder(tmp_path: Path) -> None:
+    for watch in (
+        MemoryMonitor(devices="cpu, cuda:99", folder=tmp_path / "run", console=False),
+        MemoryCallback(run={"logdir": str(tmp_path / "runs")}, monitor={"devices": "cuda:99"}),
+    ):
+        with pytest.raises(ConfigError, match=r"^monitor\.devices: no device 'cuda:99' here"):
+            watch.start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", ["x.yaml", {"enabled": True}, PatternsConfig()])
+def test_what_is_no_section_is_refused_in_one_line(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^monitor: takes a MonitorConfig or keywords") as caught:
+        MemoryMonitor(wrong)
+    assert "\n" not in str(caught.value)
 
 
 def test_it_serves_one_run(make_sample: MakeSample) -> None:
