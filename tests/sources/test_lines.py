@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tbmem.sources import lines
-from tbmem.sources.lines import LineWatch, SizeProbe, Spot, ValueProbe
+from tbmem.sources.lines import LineWatch
+from tbmem.sources.probes import SizeProbe, Spot, ValueProbe
 from tbmem.sources.usercode import local_of
 
 
