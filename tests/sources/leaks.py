@@ -349,7 +349,7 @@ def closure_in_a_closure() -> Step:
     return lambda i: keep(tensor())
 
 
-@leak(HolderKind.LIST, "list logger.handlers[0].buffer in buffer_of_a_handler()", OBJECTS, 500, 5 * KIB)
+@leak(HolderKind.LIST, "list logger.handlers[0].buffer in buffer_of_a_handler()", OBJECTS, 300, 5 * KIB)
 def buffer_of_a_handler() -> Step:
     handler = logging.handlers.MemoryHandler(100_000)
     logger = logging.Logger("leaks")
