@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from collections.abc import Callable
 
@@ -61,7 +60,7 @@ class MallocHeap:
         self._clock = clock
         self._not_before = 0.0
         self._skips_left = 0
-        self._last_cost = math.inf
+        self._last_costs = (0.0, 0.0)
 
     @classmethod
     def of_this_process(cls) -> MallocHeap:
@@ -89,12 +88,13 @@ class MallocHeap:
             return NOTHING
         info = self._mallinfo2()
         cost = clock() - began
-        if cost > _FREE_OF_CHARGE and self._last_cost > _FREE_OF_CHARGE:
-            # one slow reading may be the machine's doing, two in a row are the heap's
-            lower = min(cost, self._last_cost)
-            self._not_before = began + lower / _SHARE_OF_TIME
-            self._skips_left = int(lower / _SHARE_OF_A_STEP)
-        self._last_cost = cost
+        if cost > _FREE_OF_CHARGE:
+            # one or two slow readings may be the machine's doing, three in a row are the heap's
+            lower = min(cost, *self._last_costs)
+            if lower > _FREE_OF_CHARGE:
+                self._not_before = began + lower / _SHARE_OF_TIME
+                self._skips_left = int(lower / _SHARE_OF_A_STEP)
+        self._last_costs = (cost, self._last_costs[0])
         mapped = info.hblkhd
         return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
 

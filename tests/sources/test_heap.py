@@ -96,11 +96,11 @@ class _SlowMalloc:
     def __init__(self, clock: _Clock, seconds: float) -> None:
         self.calls = 0
         self._clock = clock
-        self._seconds = seconds
+        self.seconds = seconds
 
     def __call__(self) -> Any:
         self.calls += 1
-        self._clock.now += self._seconds
+        self._clock.now += self.seconds
         return types.SimpleNamespace(uordblks=30, hblkhd=100, arena=50)
 
 
@@ -134,14 +134,37 @@ def test_what_is_rationed_reads_again_when_it_is_due() -> None:
     # given
     clock = _Clock()
     dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
-    first = dear.read()
+    first = [dear.read() for _ in range(3)]
     # when
-    clock.now = 0.199
+    clock.now = 0.002 + 0.199
     early = dear.read()
-    clock.now = 0.201
+    clock.now = 0.002 + 0.201
     due = dear.read()
     # then
-    assert (first, early, due) == (READING, NOTHING, READING)
+    assert (first, early, due) == ([READING] * 3, NOTHING, READING)
+
+
+def test_a_machine_that_was_busy_twice_is_not_the_heaps_fault() -> None:
+    # given two readings that were interrupted
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 10e-3)
+    heap = MallocHeap(malloc, clock)
+    heap.read()
+    heap.read()
+    # when
+    malloc.seconds = 1e-6
+    # then
+    assert [heap.read() for _ in range(5)] == [READING] * 5
+
+
+def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it() -> None:
+    # given steps that take no time, and a reading of 100 µs
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 100e-6), clock)
+    for _ in range(3):
+        heap.read()
+    # when / then: 10 µs a step
+    assert [heap.read() == READING for _ in range(22)].count(True) == 2
 
 
 def test_without_the_function_there_are_no_figures() -> None:
