@@ -121,6 +121,32 @@ def test_a_peak_is_never_below_the_level(make_host: MakeHost) -> None:
     assert [(rss, peak) for rss, peak in readings if peak is None or peak < rss] == []
 
 
+def test_the_first_steps_have_their_own_peaks_and_long_loops_one_in_two_milliseconds(make_host: MakeHost) -> None:
+    # given
+    host = make_host()
+    _needs_peaks(host)
+    # when steps take a fifth of a millisecond
+    read = []
+    for number in range(5_000):
+        now = 1e9 + number * 200e-6
+        read.append(not host.read_at <= now < host.read_again_at)
+        if read[-1]:
+            host.read(now)
+    # then
+    assert all(read[:300])
+    assert sum(read[-1000:]) == pytest.approx(100, abs=2)
+
+
+def test_a_clock_that_is_put_back_does_not_stop_the_readings(make_host: MakeHost) -> None:
+    # given
+    host = make_host()
+    host.read(1e9)
+    # when
+    host.read(1e9 - 3600)
+    # then
+    assert host.read_again_at <= 1e9 - 3600 + 0.01
+
+
 def test_peaks_of_the_run_never_reset_the_kernels_counter(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
     def refuse(pid: int) -> None:
