@@ -152,7 +152,7 @@ class CpuBirths:
         self._start()
 
     def _start_first(self) -> None:
-        reason = why_not() or ("another profiler of torch is at work" if _prepared_profiles() else "")
+        reason = why_not() or ("another profiler of torch is at work" if prepared_profiles() else "")
         if reason:
             self._notes.append(reason)
         else:
@@ -210,7 +210,7 @@ def why_not() -> str:
     return ""
 
 
-def _prepared_profiles() -> bool:
+def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
     kind = torch_profiler.profile
     # not isinstance: it asks the program's own objects, and some answer with a warning
