@@ -36,6 +36,8 @@ class Series:
     """Indices of steps with an outlier."""
     passes: Array | None = None
     """Whether a validation pass ran in a step, which is no outlier but may stand out as one."""
+    kept: Array | None = None
+    """Bytes that have leaked by each step."""
     capacity: float = 0.0
     device: str = "cuda:0"
 
@@ -92,6 +94,7 @@ class Run:
         self.leak_from: int | None = None
         self.spikes: list[int] = []
         self.passes: Array | None = None
+        self.kept: Array | None = None
         self.unrest = 0.0
         """Size of what comes and goes at random, in bytes."""
         lazy = int(dice.integers(1, 4))
@@ -221,19 +224,21 @@ class Run:
         held[when] = np.maximum(np.round(amounts / 512), 1) * 512
         if not one_block:
             count[when] = self.dice.integers(1, 30, len(when))
-        self.hold(np.cumsum(held), np.cumsum(count))
+        self.kept = np.cumsum(held)
+        self.hold(self.kept, np.cumsum(count))
         self.leak_from = first
 
     def partial_resets(self) -> None:
         """A buffer that is emptied now and then, but for a part."""
         first, every, kept = self.integer(0, 20), self.integer(40, 160), self.uniform(0.1, 0.5)
         per_step = self.log_uniform(64 * MIB, min(20 * GIB, 2 * self.base)) / self.steps
-        held, lasting, passing = np.zeros(self.steps), 0.0, 0.0
+        held, base, lasting, passing = np.zeros(self.steps), np.zeros(self.steps), 0.0, 0.0
         for step in range(first, self.steps):
             passing += per_step
             if step and step % every == 0:
                 lasting, passing = lasting + passing * kept, 0.0
-            held[step] = lasting + passing
+            held[step], base[step] = lasting + passing, lasting
+        self.kept = base
         self.hold(held, held / per_step)
         self.leak_from = first
 
@@ -254,7 +259,16 @@ class Run:
         self.peak = np.maximum(self.peak, self.end)
         capacity = max(float(self.peak.max()) * self.uniform(1.02, 3), 1 * GIB)
         return Series(
-            family, self.end, self.peak, self.blocks, self.updated, self.leak_from, self.spikes, self.passes, capacity
+            family,
+            self.end,
+            self.peak,
+            self.blocks,
+            self.updated,
+            self.leak_from,
+            self.spikes,
+            self.passes,
+            self.kept,
+            capacity,
         )
 
 

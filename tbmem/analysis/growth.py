@@ -135,8 +135,10 @@ class GrowthTest:
 
     def hasten(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
-        found = Rise.over(list(self.floors.at(0))[-_STEEP:], 0)
-        return Change.CERTAIN if self._make_certain(found) else None
+        part = list(self.floors.at(0))[-_STEEP:]
+        if self._is_cycle(part):
+            return None
+        return Change.CERTAIN if self._make_certain(Rise.over(part, 0)) else None
 
     def leave_open(self) -> None:
         """Nobody could tell what the growth is that stands: ask again later."""

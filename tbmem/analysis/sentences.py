@@ -46,12 +46,13 @@ class Growing:
 def leak(sample: MemorySample, growing: Growing) -> Finding:
     """Memory is kept from step to step."""
     seen, conclusion, ahead = growing.suspicion, growing.conclusion, growing.forecast
+    subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     parts = [
-        f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
-        f" {seen.first_step} ({format_signed(seen.growth)} by step {seen.last_step}{_share(conclusion)})"
+        f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
+        f" ({format_signed(seen.growth)} by step {seen.last_step}{_share(conclusion)})"
     ]
     if conclusion is None:
-        parts.append("no evidence was taken")
+        parts.append("no evidence was taken: which line holds it is not known")
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:
@@ -222,7 +223,7 @@ def no_steps() -> Finding:
 def _share(conclusion: Conclusion | None) -> str:
     if conclusion is None or conclusion.share is None:
         return ""
-    return f", {100 * conclusion.share:.0f} % of it explained"
+    return f", {100 * conclusion.share:.0f} % of the growth explained"
 
 
 def _time_left(ahead: Forecast) -> str:

@@ -133,8 +133,7 @@ class Watch:
                 self._resume()
             self._judge(columns, events)
             self.judged += len(columns.step)
-        level, reserved = columns.allocated[-1], columns.reserved[-1]
-        self._free_heap = None if level is None or reserved is None else reserved - level
+        self._free_heap = _free(columns, -1)
         if len(events) > 1:
             events.sort(key=lambda event: event.step)
         return events
@@ -180,14 +179,16 @@ class Watch:
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
         call the first a change of level. Steps shorter than the peak's readings have none of their own.
         """
-        peaks = columns.host_peak_rss
-        if peaks.count(None) == len(peaks):
-            return
-        held = zip(columns.reserved, columns.allocated, strict=True)
-        free = [self._free_heap, *(None if reserved is None else reserved - level for reserved, level in held)]
-        read = [at for at, peak in enumerate(peaks) if peak is not None and free[at] is not None]
-        steps = [columns.step[at] for at in read]
-        self._judge_spikes(Channel.HOST, steps, [max(peaks[at] - free[at], 0) for at in read], events)
+        steps, values = [], []
+        for at, peak in enumerate(columns.host_peak_rss):
+            if peak is None:
+                continue
+            free = _free(columns, at - 1) if at else self._free_heap
+            if free is not None:
+                steps.append(columns.step[at])
+                values.append(max(peak - free, 0))
+        if steps:
+            self._judge_spikes(Channel.HOST, steps, values, events)
 
     def _judge_fragments(self, columns: Any, peak: int, events: list[Event]) -> None:
         self.fragments.note_peak(peak)
@@ -245,6 +246,12 @@ class Watch:
         level = self._capacity.update(percent)
         if level:
             events.append(Full(step, percent, level))
+
+
+def _free(columns: Any, at: int) -> int | None:
+    """What malloc had free when a step ended, in bytes; ``None`` where that was not read."""
+    level, reserved = columns.allocated[at], columns.reserved[at]
+    return None if level is None or reserved is None else reserved - level
 
 
 def _channels(limits: Limits) -> dict[Channel, GrowthChannel]:

@@ -33,6 +33,11 @@ class FindingKind(str, Enum):
     WARMUP = "warmup"
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether it goes into the live log only: a suspicion is nobody's business before there is evidence."""
+        return self in (FindingKind.SUSPECT, FindingKind.DISMISSED)
+
+    @property
     def label(self) -> str:
         """The kind as the console writes it: ``'NEAR CAPACITY'``."""
         return self.value.replace("_", " ").upper()

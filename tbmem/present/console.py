@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LOGGER_NAME = "tbmem"
 SEPARATOR = " · "
-_UNSHOWN = (FindingKind.SUSPECT, FindingKind.DISMISSED)
 _LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -66,14 +65,12 @@ def finding_line(finding: Finding) -> str:
     rank = f"rank {finding.rank}" if finding.rank else ""
     place = " ".join(filter(None, (device_label(finding.device), rank, finding.message)))
     text = f"{finding.kind.label}  {place}"
-    if finding.kind is FindingKind.LEAK and finding.evidence.get("holder") is None:
-        text += f"{SEPARATOR}which line holds it is not known"
     return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text
 
 
 def finding_level(finding: Finding) -> int:
     """Level at which a finding is logged; suspicions are shown to those only who ask for debug lines."""
-    return logging.DEBUG if finding.kind in _UNSHOWN else _LEVELS[finding.severity]
+    return logging.DEBUG if finding.kind.is_quiet else _LEVELS[finding.severity]
 
 
 def show_finding(finding: Finding) -> None:

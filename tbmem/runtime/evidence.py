@@ -208,6 +208,7 @@ class Investigator:
         self._windows = 0
         self._drawn: dict[Suspect, Conclusion] = {}
         self._left_open: Counter[Suspect] = Counter()
+        self._suspected: dict[Suspect, int] = {}
 
     @property
     def is_watching(self) -> bool:
@@ -261,6 +262,7 @@ class Investigator:
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self._windows += 1
+        self._suspected[suspicion.device, suspicion.channel] = step
         length = self._config.steps + suspicion.gap + 1
         births = self._births_of(suspicion.device) if self._config.births and self._is_free(length) else None
         self._session = Session(suspicion, self._config, self._make_hunt(), births)
@@ -270,6 +272,7 @@ class Investigator:
         self, evidence: Evidence, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> None:
         for suspect, suspicion in standing.items():
+            self._suspected.setdefault(suspect, evidence.first_step)
             conclusion = explain(
                 suspicion,
                 evidence,
@@ -295,7 +298,9 @@ class Investigator:
                 del self._drawn[suspect]
             elif self._is_ripe(conclusion, suspicion, step):
                 del self._drawn[suspect]
-                findings += detectors[suspect[0]].conclude(suspicion, replace(conclusion, step=step))
+                when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
+                final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
+                findings += detectors[suspect[0]].conclude(suspicion, final)
         return findings
 
     def _is_ripe(self, conclusion: Conclusion, suspicion: Suspicion, step: int) -> bool:

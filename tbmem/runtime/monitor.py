@@ -264,7 +264,7 @@ class MemoryMonitor:
 
     def report(self, finding: Finding) -> None:
         """Keep a finding, log it, and show it, without waiting for the next round of writing."""
-        if len(self.findings) < _KEPT_FINDINGS:
+        if not finding.kind.is_quiet and len(self.findings) < _KEPT_FINDINGS:
             self.findings.append(finding)
         self.log(finding)
         if self._background is not None:

@@ -20,6 +20,7 @@ from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.files import complete_or_nothing, compress
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.cpu_births import prepared_profiles
 from tbmem.sources.devices import devices_in_use
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
 
@@ -258,8 +259,8 @@ def _resident() -> int:
 
 
 def profiler_is_busy() -> bool:
-    """Whether some profiler of torch runs in this process already; there can be only one."""
-    return Window.current is not None or bool(torch._C._autograd._profiler_enabled())
+    """Whether some profiler of torch runs in this process already, or is in its warm-up; there can be only one."""
+    return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
 
 
 def _activities() -> list[ProfilerActivity]:

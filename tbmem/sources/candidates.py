@@ -9,9 +9,9 @@ from types import FrameType
 from typing import Any
 
 from tbmem.model.evidence import CodeLine, Holder, HolderKind
-from tbmem.sources.lines import Probe
 from tbmem.sources.naming import Namer
 from tbmem.sources.places import Place, Walk
+from tbmem.sources.probes import Probe
 from tbmem.sources.sourcecode import Handle, SourceCode
 from tbmem.sources.usercode import is_user_file, stack_of
 from tbmem.sources.weights import Elsewhere, Scale

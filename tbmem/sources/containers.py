@@ -11,9 +11,9 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain
 from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
 from tbmem.sources.census import Census, Objects, Series
-from tbmem.sources.lines import SizeProbe
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
+from tbmem.sources.probes import SizeProbe
 from tbmem.sources.slots import Slots, inner_length
 from tbmem.sources.sourcecode import Handle, SourceCode, called, definition_line
 from tbmem.sources.spots import spot_of

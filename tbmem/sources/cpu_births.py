@@ -39,13 +39,13 @@ class CpuBirths:
 
     Args:
         budget: Seconds that reading may take in all, besides half the time of the watched steps.
-        clock: Seconds.
+        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
     current: CpuBirths | None = None
     """The one of this process that watches."""
 
-    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
         self._budget = budget
         self._clock = clock
         self._quiet = QuietTorch()
@@ -152,7 +152,7 @@ class CpuBirths:
         self._start()
 
     def _start_first(self) -> None:
-        reason = why_not() or ("another profiler of torch is at work" if _prepared_profiles() else "")
+        reason = why_not() or ("another profiler of torch is at work" if prepared_profiles() else "")
         if reason:
             self._notes.append(reason)
         else:
@@ -210,7 +210,7 @@ def why_not() -> str:
     return ""
 
 
-def _prepared_profiles() -> bool:
+def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
     kind = torch_profiler.profile
     # not isinstance: it asks the program's own objects, and some answer with a warning
@@ -247,7 +247,7 @@ class _CallCount:
 
     Args:
         most: Calls after which counting ends by itself.
-        clock: Seconds.
+        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:

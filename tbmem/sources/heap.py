@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from collections.abc import Callable
 
 from tbmem.sources.reading import NOTHING, DeviceReading
 
+_FREE_OF_CHARGE = 10e-6
+"""Seconds that a reading may take without being rationed."""
 _SHARE_OF_TIME = 0.005
-"""Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
-young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
-thousand holes. Steps of a few milliseconds are all read."""
-_CREDIT = 0.003
-"""Seconds of readings that may be taken at once: the first few hundred steps are all read, however short they are."""
+"""Share of the run's time that slower readings may take: malloc walks all its free chunks to count them,
+0.5 µs in a young heap, milliseconds in one with a hundred thousand holes."""
+_SHARE_OF_A_STEP = 10e-6
+"""Seconds per step that slower readings may take where steps are short: a loop of a thousand steps a second would
+else be read so seldom that nothing can be said about it."""
 _PROBE = 1 << 20
 
 _NO_MORE = NOTHING[2:]
@@ -57,8 +58,9 @@ class MallocHeap:
     ) -> None:
         self._mallinfo2 = mallinfo2
         self._clock = clock
-        self._not_before = -math.inf
-        self._last_cost = math.inf
+        self._not_before = 0.0
+        self._skips_left = 0
+        self._last_costs = (0.0, 0.0)
 
     @classmethod
     def of_this_process(cls) -> MallocHeap:
@@ -79,13 +81,20 @@ class MallocHeap:
         """
         clock = self._clock
         began = clock()
-        if began < self._not_before or self._mallinfo2 is None:
+        if self._mallinfo2 is None:
+            return NOTHING
+        if began < self._not_before and self._skips_left > 0:
+            self._skips_left -= 1
             return NOTHING
         info = self._mallinfo2()
         cost = clock() - began
-        # one slow reading may be the machine's doing, two in a row are the heap's
-        charged, self._last_cost = min(cost, self._last_cost), cost
-        self._not_before = max(self._not_before, began - _CREDIT / _SHARE_OF_TIME) + charged / _SHARE_OF_TIME
+        if cost > _FREE_OF_CHARGE:
+            # one or two slow readings may be the machine's doing, three in a row are the heap's
+            lower = min(cost, *self._last_costs)
+            if lower > _FREE_OF_CHARGE:
+                self._not_before = began + lower / _SHARE_OF_TIME
+                self._skips_left = int(lower / _SHARE_OF_A_STEP)
+        self._last_costs = (cost, self._last_costs[0])
         mapped = info.hblkhd
         return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
 

@@ -6,6 +6,7 @@ between two calls, except while the watch is on, and then only as long as the us
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Hashable
 from dataclasses import replace
@@ -19,8 +20,9 @@ from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
 from tbmem.sources.containers import add_container, add_filling, grown_containers, grown_inside, without_those_below
 from tbmem.sources.instances import Instances, add_contexts, add_leaves
-from tbmem.sources.lines import LineWatch, SizeProbe
+from tbmem.sources.lines import LineWatch
 from tbmem.sources.places import Walk
+from tbmem.sources.probes import SizeProbe
 from tbmem.sources.slots import Slots
 from tbmem.sources.sourcecode import SourceCode
 from tbmem.sources.usercode import frames_of_other_threads, is_user_file
@@ -177,6 +179,7 @@ class HolderHunt:
 
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
+        collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), plain.collector_paused():
             bench = Bench(self._sources, self._born, frame)
             walk = Walk(60_000, 0.25)
@@ -186,7 +189,7 @@ class HolderHunt:
                 bench.notes.append("There are more objects than were looked at: some names may be missing.")
             bench.add_files(walk.user_files())
             self._fill(bench, objects, walk)
-            instances = Instances(bench, self._census, objects, walk)
+            instances = Instances(bench, self._census, objects, walk, collects)
             del objects, walk
             instances.judge()
         self._candidates = bench.sorted()

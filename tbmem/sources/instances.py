@@ -85,8 +85,17 @@ def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> No
 class Instances:
     """Users' classes with more and more objects, noted by address: whether they are garbage is for ``judge``."""
 
-    def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
-        """Note the classes that nothing found so far explains."""
+    def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk, collects: bool) -> None:
+        """Note the classes that nothing found so far explains.
+
+        Args:
+            bench: Where to.
+            census: Over the looks so far.
+            objects: What the collector knows now.
+            walk: What can be named now.
+            collects: Whether the user has the collector on.
+        """
+        self._collects = collects
         self._bench = bench
         self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []
         growing = census.growing_classes()
@@ -112,6 +121,8 @@ class Instances:
         for candidate, addresses, way in self._noted:
             circles = [found for found in map(circle, addresses) if found is not None]
             if circles:
+                state = "on: it may still free them" if self._collects else "off: nothing frees them"
+                self._bench.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
                 candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
                 files = self._bench.files
                 candidate.read = _class_reader(self._bench.sources, files, candidate.holder.type, set().union(*circles))

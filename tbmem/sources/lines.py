@@ -15,8 +15,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
-from typing import Any, Protocol
+from typing import Any
 
+from tbmem.sources.probes import Probe
 from tbmem.sources.usercode import (
     has_fast_locals,
     is_user_file,
@@ -36,149 +37,10 @@ _ONLY_THE_FRAME_AND_WE = 4
 Line = tuple[CodeType, int]
 
 
-class Probe(Protocol):
-    """One thing that is watched."""
-
-    def grew(self, frame: FrameType) -> int:
-        """How much it has grown since the last call, 0 for not at all.
-
-        Args:
-            frame: The user's frame that is about to run a line.
-        """
-
-    def release(self) -> None:
-        """Let go of every object."""
-
-
-class Spot:
-    """Where a value stands: a variable of a frame, or what an owner holds under a name. Lets go of a lonely owner."""
-
-    def __init__(self, owner: Any, read: Callable[[Any, FrameType], Any]) -> None:
-        """Nothing is read yet.
-
-        Args:
-            owner: A dict, a cell, an object; ``None`` for variables of frames.
-            read: The value in an owner, or in a frame; ``None`` where it cannot be known there.
-        """
-        self._owner = owner
-        self._read: Callable[[Any, FrameType], Any] | None = read
-
-    def value(self, frame: FrameType) -> Any:
-        """What stands there now; ``None`` where it cannot be known.
-
-        Args:
-            frame: The user's frame that is running.
-        """
-        owner = self._owner
-        if owner is not None and sys.getrefcount(owner) <= _ONLY_OURS:
-            self.release()
-        return self._read(self._owner, frame) if self._read is not None else None
-
-    def release(self) -> None:
-        """Let go of the owner."""
-        self._owner = self._read = None
-
-
-class SizeProbe:
-    """Watches the length of a container; lets go of it as soon as nobody else holds it."""
-
-    def __init__(self, container: Any, length: Callable[[Any], int], spot: Spot | None = None) -> None:
-        """The length now is the one to begin with.
-
-        Args:
-            container: What is watched.
-            length: Counts its elements.
-            spot: Where to look for another one that has taken its place (``kept = kept + [x]``).
-        """
-        self._container = container
-        self._length = length
-        self._spot = spot
-        self.first = self.last = length(container)
-        self.is_gone = False
-
-    def grew(self, frame: FrameType) -> int:
-        """New elements since the last call."""
-        more = self.check()
-        if self._container is None and self._spot is not None:
-            self._follow(self._spot.value(frame))
-            more += self.check()
-        return more
-
-    def check(self) -> int:
-        """New elements since the last call; notes when the container was given up."""
-        container = self._container
-        if container is None:
-            return 0
-        size = self._length(container)
-        more = max(size - self.last, 0)
-        self.last = size
-        if sys.getrefcount(container) <= _ONLY_OURS:
-            self._container = None
-            self.is_gone = True
-            return 0
-        return more
-
-    def _follow(self, other: Any) -> None:
-        """Go on with the container that has taken the place, if it is not a fresh start."""
-        if other is not None and self._length(other) >= self.last:
-            self._container = other
-            self.is_gone = False
-
-    def release(self) -> None:
-        """Let go of the container."""
-        self._container = None
-        if self._spot is not None:
-            self._spot.release()
-
-
-def _references_of_a_probe() -> int:
-    """What ``getrefcount`` says in a probe when nothing else holds what it holds."""
-
-    class Counted(SizeProbe):
-        def check(self) -> int:
-            container = self._container
-            return sys.getrefcount(container)
-
-    return Counted([], lambda _: 0).check()
-
-
-_ONLY_OURS = _references_of_a_probe()
-
-
-class ValueProbe:
-    """Watches a variable, a key or an attribute: its value is replaced by another one."""
-
-    def __init__(self, spot: Spot, mark: Callable[[Any], Hashable], value: Any) -> None:
-        """The value now is the one to begin with.
-
-        Args:
-            spot: Where the value stands.
-            mark: Tells two values apart without holding either.
-            value: What stands there now.
-        """
-        self._spot = spot
-        self._mark = mark
-        self._last = mark(value)
-
-    def grew(self, frame: FrameType) -> int:
-        """1 when there is another value than at the last call."""
-        value = self._spot.value(frame)
-        if value is None:
-            return 0
-        mark = self._mark(value)
-        changed = mark != self._last
-        self._last = mark
-        return int(changed)
-
-    def release(self) -> None:
-        """Let go of the owner."""
-        self._spot.release()
-
-
 class LineWatch:
     """Which line ran when something grew."""
 
-    def __init__(self, probes: dict[Hashable, Any]) -> None:
+    def __init__(self, probes: dict[Hashable, Probe]) -> None:
         """Nothing is watched yet.
 
         Args:
@@ -212,6 +74,7 @@ class LineWatch:
                 self._now[threading.get_ident()] = (one.f_code, one.f_lineno)
                 break
         self._backend = backend
+        _keep_from_the_compiler()
         backend.start(self, frame)
         return True
 
@@ -274,6 +137,21 @@ class LineWatch:
                 self._counts[key, line] += grown
 
 
+def _keep_from_the_compiler() -> None:
+    """Tell torch's compiler, where it is loaded, to pass over what is called back from within a compiled function.
+
+    It would try to compile that, which takes milliseconds for each function.
+    """
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is not None and rules not in _TOLD:
+        with contextlib.suppress(Exception):
+            rules.__dict__["add"](__package__)
+        _TOLD.append(rules)
+
+
+_TOLD: list[object] = []
+
+
 class _Tracing:
     """``sys.settrace``: Python 3.10 and 3.11, this thread only.
 
@@ -310,7 +188,8 @@ class _Tracing:
         if not nobody_traces():
             return
         frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
-        for one in gc.get_objects():
+        suspended = any(code.co_flags & _GENERATOR for code in self._codes)
+        for one in gc.get_objects() if suspended else ():
             if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
                 frames.append(one.gi_frame)
             elif type(one) is CoroutineType and one.cr_code in self._codes and one.cr_frame is not None:

@@ -93,7 +93,8 @@ def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
     links = [one for one in gc.get_referents(branch) if type(one).__name__ == "_tee_dataobject"]
     while links and limit > 0:
         link = links.pop()
-        for one in gc.get_referents(link):
+        held = [one for one in gc.get_referents(link) if type(one) is not type]
+        for one in held[1:]:  # the first is the iterator that the elements come from
             if type(one).__name__ == "_tee_dataobject":
                 links.append(one)
             else:

@@ -23,6 +23,8 @@ ADDING = frozenset(
 _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
 """Methods that give an element."""
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
+Entry = tuple[str, ast.AST, "ast.AST | None"]
+"""A function or a class: its qualified name, its node and the node around it."""
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LARGEST = 3_000_000
 """Characters of a file that is still read."""
@@ -48,7 +50,7 @@ class SourceCode:
 
     def __init__(self) -> None:
         self._trees: dict[str, ast.Module | None] = {}
-        self._names: dict[str, dict[int, tuple[str, ast.AST]]] = {}
+        self._found: dict[str, list[Entry]] = {}
 
     def tree(self, filename: str) -> ast.Module | None:
         """The syntax tree of a file; ``None`` where it cannot be read."""
@@ -80,9 +82,11 @@ class SourceCode:
                 found = node if found is None or node.lineno >= found.lineno else found
         return found
 
-    def _functions(self, filename: str) -> list[tuple[str, ast.AST, ast.AST | None]]:
-        """Functions and classes of a file: qualified name, node and the one around it."""
-        found: list[tuple[str, ast.AST, ast.AST | None]] = []
+    def _functions(self, filename: str) -> list[Entry]:
+        """Functions and classes of a file."""
+        if filename in self._found:
+            return self._found[filename]
+        found: list[Entry] = []
 
         def visit(node: ast.AST, prefix: str, around: ast.AST | None) -> None:
             for child in ast.iter_child_nodes(node):
@@ -98,6 +102,7 @@ class SourceCode:
         tree = self.tree(filename)
         if tree is not None:
             visit(tree, "", None)
+        self._found[filename] = found
         return found
 
     def function_at(self, filename: str, line: int) -> str:
@@ -108,7 +113,7 @@ class SourceCode:
                 best = name
         return best
 
-    def function_node(self, filename: str, line: int, name: str = "") -> tuple[str, ast.AST, ast.AST | None] | None:
+    def function_node(self, filename: str, line: int, name: str = "") -> Entry | None:
         """The function whose code begins at a line (at its first decorator, if it has any)."""
         for entry in self._functions(filename):
             node = entry[1]

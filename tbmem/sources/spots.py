@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from tbmem.sources import plain
-from tbmem.sources.lines import Spot
 from tbmem.sources.places import Place, Step
+from tbmem.sources.probes import Spot
 from tbmem.sources.usercode import local_of
 
 

@@ -11,9 +11,9 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import graphs, naming, plain
 from tbmem.sources.candidates import Bench, Candidate
 from tbmem.sources.containers import weigh_elements
-from tbmem.sources.lines import Probe, SizeProbe, ValueProbe
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Step, Walk
+from tbmem.sources.probes import Probe, SizeProbe, ValueProbe
 from tbmem.sources.slots import Slot, Slots, is_array, size_function
 from tbmem.sources.sourcecode import Handle, SourceCode
 from tbmem.sources.spots import spot_of

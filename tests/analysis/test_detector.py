@@ -237,7 +237,7 @@ def test_what_malloc_does_not_show_is_found_in_the_resident_memory() -> None:
     # then
     assert findings[-1].kind is FindingKind.LEAK
     assert findings[-1].evidence["channel"] == "host"
-    assert findings[-1].message.startswith("the resident memory of the process grows by 200.00 KiB per step")
+    assert findings[-1].message.startswith("the resident memory of the process +200.00 KiB/step")
 
 
 def test_what_malloc_shows_is_told_once() -> None:

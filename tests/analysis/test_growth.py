@@ -93,6 +93,16 @@ def test_steep_growth_is_not_waited_out() -> None:
     assert changes[0] == 12
 
 
+def test_a_steep_cycle_is_told_once_at_most() -> None:
+    # given: garbage that nearly fills the device until the collector runs
+    channel = make_channel(patience=300)
+    channel.total = 80 * GIB
+    # when
+    _, told = run([45 * GIB + GIB * (step % 30) for step in range(900)], channel)
+    # then: told, told again when it has doubled, taken back, and never again
+    assert told == [16, 28, 32]
+
+
 def test_growth_that_leaves_time_is_waited_out() -> None:
     # given: the same on a device ten times as large
     channel = make_channel(patience=300)

@@ -61,7 +61,7 @@ def test_45_47_49_51_is_a_leak() -> None:
     assert findings[-1].kind is LEAK
     assert findings[-1].severity is Severity.CRITICAL
     assert findings[-1].evidence["bytes_per_step"] == pytest.approx(2 * GIB, rel=0.01)
-    assert findings[-1].message.startswith("memory grows by 2.00 GiB per step since step 2")
+    assert findings[-1].message.startswith("+2.00 GiB/step since step 2")
 
 
 def test_45_45_78_of_80_is_a_spike_and_near_capacity() -> None:

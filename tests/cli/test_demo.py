@@ -38,11 +38,9 @@ def test_the_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "arguments"), [("leak", ["--steps", "68", "patterns.patience=24"]), ("spike", [])], ids=["leak", "spike"]
-)
-def test_a_fault_is_found(tmp_path: Path, fault: str, arguments: list[str]) -> None:
-    result, shown = _demo(tmp_path, "--inject", fault, *arguments)
+@pytest.mark.parametrize("fault", ["leak", "spike"])
+def test_a_fault_is_found(tmp_path: Path, fault: str) -> None:
+    result, shown = _demo(tmp_path, "--inject", fault)
 
     assert result["verdicts"] == {"cpu": fault}
     assert {finding["kind"] for finding in result["findings"]} == {fault}

@@ -140,12 +140,13 @@ def test_a_finding_is_kind_place_sentence_and_advice() -> None:
     assert finding_line(replace(finding, rank=3, advice="")) == "NEAR CAPACITY  GPU 0 rank 3 memory is tight"
 
 
-def test_a_leak_says_that_its_line_is_not_known_until_it_is() -> None:
-    assert finding_line(LEAK) == (
-        "LEAK  GPU 0 memory grows by 2.00 GiB per step since step 2"
-        " · which line holds it is not known · store loss.item()"
-    )
-    assert "not known" not in finding_line(replace(LEAK, evidence={"holder": "train.py:12"}))
+def test_a_finding_is_one_block_that_ends_with_the_advice() -> None:
+    assert finding_line(LEAK) == "LEAK  GPU 0 memory grows by 2.00 GiB per step since step 2 · store loss.item()"
+
+
+@pytest.mark.parametrize("kind", [FindingKind.SUSPECT, FindingKind.DISMISSED])
+def test_a_suspicion_is_for_those_who_ask(kind: FindingKind) -> None:
+    assert finding_level(replace(LEAK, kind=kind)) == logging.DEBUG
 
 
 def test_a_finding_of_no_device_has_no_gap() -> None:

@@ -69,7 +69,7 @@ def test_the_guides_leak_is_found_and_logged(
 
     # then it is called a leak on the console, in the log and at the end
     assert [verdict.kind for verdict in monitor.verdicts()] == [FindingKind.LEAK]
-    assert "LEAK  GPU 0 memory grows by 2.00 GiB per step" in caplog.text
+    assert "LEAK  GPU 0 +2.00 GiB/step since step" in caplog.text
     log = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl")
     assert FindingKind.LEAK in {finding.kind for finding in log.findings}
     assert log.end is not None

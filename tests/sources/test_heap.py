@@ -107,7 +107,7 @@ class _SlowMalloc:
 def test_a_cheap_reading_is_never_rationed() -> None:
     # given
     clock = _Clock()
-    malloc = _SlowMalloc(clock, 2e-6)
+    malloc = _SlowMalloc(clock, 10e-6)
     cheap = MallocHeap(malloc, clock)
     # when
     readings = [cheap.read() for _ in range(5)]
@@ -130,45 +130,41 @@ def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
     assert 0.003 < malloc.calls * 1e-3 / clock.now <= 0.0055
 
 
-def test_the_first_steps_are_all_read_however_short_they_are() -> None:
-    # given steps of a fifth of a millisecond, and readings that take 10 µs: five per cent of the time
+def test_what_is_rationed_reads_again_when_it_is_due() -> None:
+    # given
     clock = _Clock()
-    malloc = _SlowMalloc(clock, 10e-6)
-    heap = MallocHeap(malloc, clock)
+    dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
+    first = [dear.read() for _ in range(3)]
     # when
-    readings = []
-    for _ in range(20_000):
-        clock.now += 200e-6
-        readings.append(heap.read() == READING)
+    clock.now = 0.002 + 0.199
+    early = dear.read()
+    clock.now = 0.002 + 0.201
+    due = dear.read()
     # then
-    assert all(readings[:300])
-    assert sum(readings[-5_000:]) * 10e-6 == pytest.approx(0.005 * 5_000 * 210e-6, rel=0.1)
+    assert (first, early, due) == ([READING] * 3, NOTHING, READING)
 
 
-def test_one_slow_reading_is_no_reason_to_look_away() -> None:
-    # given a reading in whose middle something else had the processor for a second
+def test_a_machine_that_was_busy_twice_is_not_the_heaps_fault() -> None:
+    # given two readings that were interrupted
     clock = _Clock()
-    malloc = _SlowMalloc(clock, 2e-6)
+    malloc = _SlowMalloc(clock, 10e-3)
     heap = MallocHeap(malloc, clock)
     heap.read()
-    malloc.seconds = 1.0
     heap.read()
-    malloc.seconds = 2e-6
-    # when / then
-    assert heap.read() == READING
-
-
-def test_after_a_pause_there_is_credit_again() -> None:
-    # given a dear heap whose credit is used up
-    clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
-    while heap.read() == READING:
-        clock.now += 1e-3
-    early = heap.read()
-    # when half a second goes by
-    clock.now += 0.5
+    # when
+    malloc.seconds = 1e-6
     # then
-    assert (early, heap.read(), heap.read()) == (NOTHING, READING, READING)
+    assert [heap.read() for _ in range(5)] == [READING] * 5
+
+
+def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it() -> None:
+    # given steps that take no time, and a reading of 100 µs
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 100e-6), clock)
+    for _ in range(3):
+        heap.read()
+    # when / then: 10 µs a step
+    assert [heap.read() == READING for _ in range(22)].count(True) == 2
 
 
 def test_without_the_function_there_are_no_figures() -> None:

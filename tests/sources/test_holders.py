@@ -38,6 +38,15 @@ def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple
     return found
 
 
+@pytest.fixture(autouse=True, scope="module")
+def the_libraries_are_frozen() -> Iterator[None]:
+    """The 200 000 objects of torch and pytest are not looked at again and again: a look takes milliseconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Garbage stays: otherwise a collection between two looks may hide that it grows."""
@@ -465,6 +474,39 @@ def test_hooks_that_bring_saved_tensors_back_are_not_run() -> None:
     assert unpacked == []
     assert holders[0].contents is Contents.GRAPHS
     assert holders[0].bytes_per_element > 8 * 64 * 4
+
+
+@pytest.mark.slow
+def test_the_compiler_has_nothing_more_to_do() -> None:
+    # given a compiled model
+    counters = pytest.importorskip("torch._dynamo.utils").counters
+    compiled: list[Any] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        compiled.append(module)
+        return module.forward
+
+    model = torch.compile(torch.nn.Linear(8, 8), backend=backend)
+    losses: list[torch.Tensor] = []
+    frames: list[int] = []
+
+    def step(i: int) -> None:
+        losses.append(model(torch.randn(4, 8)).mean())
+        frames.append(counters["frames"]["total"])
+
+    # when it is hunted in
+    holders, _ = hunt_in(step)
+
+    # then nothing is compiled but the model
+    assert len(compiled) == 1
+    assert frames[-1] == frames[0]
+    assert "losses.append" in holders[0].lines[0].text
+
+
+def test_garbage_says_whether_anybody_collects_it(no_collector: None) -> None:
+    _, notes = hunt_in(LEAKS["circles_without_a_collector"].make())
+
+    assert notes == ("Knot objects are circles; Python's collector is off: nothing frees them.",)
 
 
 def test_a_hunt_inside_of_no_function() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tbmem.sources import lines
-from tbmem.sources.lines import LineWatch, SizeProbe, ValueProbe
+from tbmem.sources.lines import LineWatch
+from tbmem.sources.probes import SizeProbe, Spot, ValueProbe
 from tbmem.sources.usercode import local_of
 
 
@@ -121,8 +122,8 @@ def test_the_most_frequent_line_comes_first(watch: type[LineWatch]) -> None:
 def test_a_variable_that_is_replaced_is_seen(watch: type[LineWatch]) -> None:
     total = (0,)
     code = sys._getframe().f_code
-    probe = ValueProbe(lambda frame: local_of(frame, "total") if frame.f_code is code else None, id)
-    probe.begin(total)
+    spot = Spot(None, lambda _, frame: local_of(frame, "total") if frame.f_code is code else None)
+    probe = ValueProbe(spot, id, total)
     found = watch({"total": probe})
     frame = sys._getframe()
     found.start(frame)
@@ -275,6 +276,26 @@ def test_a_container_that_nobody_else_holds_is_let_go() -> None:
 
     assert probe.check() == 0
     assert probe.is_gone
+
+
+def test_a_list_that_is_replaced_by_a_longer_one_is_followed(watch: type[LineWatch]) -> None:
+    code = sys._getframe().f_code
+    kept = [0]
+    spot = Spot(None, lambda _, frame: local_of(frame, "kept") if frame.f_code is code else None)
+    probe = SizeProbe(kept, list.__len__, spot)
+    found = watch({"kept": probe})
+    frame = sys._getframe()
+    found.start(frame)
+    _nothing()
+    kept = [*kept, 1]
+    line = here() - 1
+    _nothing()
+    _nothing()
+    found.stop(frame)
+
+    assert set(lines_of(found, "kept")) <= {line, line + 2}
+    assert probe.last == 2
+    assert not probe.is_gone
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
