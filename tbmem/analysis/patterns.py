@@ -15,7 +15,7 @@ from tbmem.analysis.history import History
 from tbmem.analysis.limits import Limits
 from tbmem.analysis.rise import Rise, Stage
 from tbmem.analysis.sentences import Growing
-from tbmem.analysis.spikes import Jump, JumpKind
+from tbmem.analysis.spikes import JumpKind
 from tbmem.analysis.watch import CPU, Event, Fragmented, Full, Jumped, Watch
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding
@@ -140,7 +140,7 @@ class Detector:
         if isinstance(event, GrowthEvent):
             return self._tell_growth(sample, event)
         if isinstance(event, Jumped):
-            found = self._tell_jump(sample, event.channel, event.jump)
+            found = self._tell_jump(sample, event)
         elif isinstance(event, Full):
             found = sentences.near_capacity(sample, event.percent, event.level)
         else:
@@ -151,8 +151,9 @@ class Detector:
         self._history.add(found)
         return (found,)
 
-    def _tell_jump(self, sample: MemorySample, channel: Channel, jump: Jump) -> Finding | None:
+    def _tell_jump(self, sample: MemorySample, event: Jumped) -> Finding | None:
         """The jump as a finding, unless another channel has told it."""
+        channel, jump = event.channel, event.jump
         if jump.kind is JumpKind.SHIFT:
             return None if self._history.has_shift(jump.first_step) else sentences.level_shift(sample, channel, jump)
         if jump.kind is JumpKind.BEAT:
@@ -160,7 +161,7 @@ class Detector:
         steps = range(jump.first_step, jump.last_step + 1)
         if self._history.has_spike(steps) or self._history.expects(channel, jump.first_step):
             return None
-        return sentences.spike(sample, channel, jump)
+        return sentences.spike(sample, channel, jump, event.updated)
 
     def _tell_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, rise = self._watch.channels[event.channel], event.rise

@@ -24,6 +24,12 @@ _SUBJECTS = {
     Channel.WORKERS: "the private memory of the child processes",
 }
 """How the series of a channel is called in a sentence."""
+_PHASES = {
+    None: "",
+    True: " (a training step)",
+    False: " (a step without an optimizer's: validation, or in the middle of an accumulation)",
+}
+"""What kind of step it was, as far as the optimizer tells."""
 _FAR = 100_000_000
 """Steps beyond which nobody plans."""
 
@@ -129,15 +135,23 @@ def growing(sample: MemorySample, grows: Growing) -> Finding:
     return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, seen.first_step)
 
 
-def spike(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
-    """One step, or a few, needed far more than the others."""
+def spike(sample: MemorySample, channel: Channel, jump: Jump, updated: bool | None = None) -> Finding:
+    """One step, or a few, needed far more than the others.
+
+    Args:
+        sample: The latest one.
+        channel: Where it was seen.
+        jump: What was seen.
+        updated: Whether an optimizer stepped in that step: what tells training from validation.
+    """
     word = {Channel.HOST: "needed", Channel.ALLOCATED: "held"}.get(channel, "reached")
     share = 100 * jump.height / jump.usual if jump.usual else 0.0
     message = (
-        f"step {jump.first_step} {word} {format_bytes(jump.peak)},"
+        f"step {jump.first_step}{_PHASES[updated]} {word} {format_bytes(jump.peak)},"
         f" {format_signed(jump.height)} ({share:.0f} %) above the usual {format_bytes(jump.usual)}"
     )
-    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message)
+    phase = {None: None, True: "training", False: "no optimizer step"}[updated]
+    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message, phase=phase)
 
 
 def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:

@@ -5,6 +5,7 @@ Samples are handed on as columns, many at a time where they are alike: that is w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ _RESIDENT_GROWTH = 8 * MIB
 _WORKERS_PATIENCE = 60
 """Readings of the child processes, at most one a second, over which they must have grown."""
 _WORKERS_SECONDS = 1.0
+_REMEMBERED = 128
+"""Steps of which it is remembered whether an optimizer stepped: a jump is told a few steps after it began."""
 CPU = "cpu"
 
 
@@ -52,6 +55,8 @@ class Jumped(NamedTuple):
     """When it became clear what it was."""
     channel: Channel
     jump: Jump
+    updated: bool | None = None
+    """Whether an optimizer stepped in the first step of the jump; ``None`` where that is not known."""
 
 
 Event = GrowthEvent | Jumped | Full | Fragmented
@@ -82,6 +87,7 @@ class Watch:
         self._free_heap: int | None = None
         self._has_private = False
         self._workers = (-1, 0.0)
+        self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
 
     @property
     def period(self) -> int:
@@ -102,8 +108,14 @@ class Watch:
     def close(self) -> list[Event]:
         """Nothing follows, or nothing that is judged: what was open is seen now."""
         return [
-            Jumped(jump.last_step, channel, jump) for channel, test in self._spikes.items() for jump in test.close()
+            self._jumped(jump.last_step, channel, jump)
+            for channel, test in self._spikes.items()
+            for jump in test.close()
         ]
+
+    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
+        known = dict(self._updated) if self._updated else {}
+        return Jumped(step, channel, jump, known.get(jump.first_step))
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
@@ -146,6 +158,8 @@ class Watch:
             test.rebase()
 
     def _judge(self, columns: Any, events: list[Event]) -> None:
+        if columns.updated[-1] is not None:
+            self._updated.extend(zip(columns.step, columns.updated, strict=True))
         if columns.allocated[0] is None:
             for step in columns.step:
                 events += self.channels[Channel.ALLOCATED].skip(step)
@@ -171,7 +185,7 @@ class Watch:
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
         for step, jump in self._spikes[channel].extend(steps, values):
-            events.append(Jumped(step, channel, jump))
+            events.append(self._jumped(step, channel, jump))
 
     def _judge_resident_peaks(self, columns: Any, events: list[Event]) -> None:
         """The steps' resident peaks, less what malloc had free when they began.

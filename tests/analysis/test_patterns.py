@@ -429,3 +429,15 @@ def test_published_runs_that_start_up_and_stay_are_no_leak(name: str, verdict: F
     findings = judge(published(corpus, name))
     assert LEAK not in kinds(findings)
     assert findings[-1].kind is verdict
+
+
+@pytest.mark.parametrize(
+    ("updated", "words"), [(True, "(a training step)"), (False, "validation"), (None, "step 40 held")]
+)
+def test_a_spike_tells_what_kind_of_step_it_was(updated: bool | None, words: str) -> None:
+    # given: 40 steps of which one needs far more
+    samples = [sample._replace(updated=updated) for sample in series([45.0] * 39 + [60.0] + [45.0] * 12)]
+    # when
+    spike = next(finding for finding in judge(samples) if finding.kind is SPIKE)
+    # then
+    assert words in spike.message

@@ -68,7 +68,7 @@ def test_an_interrupt_is_one_word_and_exit_130(tmp_path: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stderr is not None
         for line in demo.stderr:
-            if "profiler" in line:
+            if "recording" in line:
                 break
         # when
         demo.send_signal(signal.SIGINT)
