@@ -18,8 +18,8 @@ stream, kind, pool, expandable, stack |
 | ``stacks`` | a call stack | ``stacks.of(number)`` gives its frames |
 
 Events are numbered per device and are the clock (see ``timeline_tables``); "at event e" means just after it, and -1 is
-the beginning of the recording. A row is alive from its ``alloc_event`` until just before its ``free_event``. ``tbmem.model.timeline_file`` keeps a
-timeline in a file.
+the beginning of the recording. A row is alive from its ``alloc_event`` until just before its ``free_event``.
+``tbmem.model.timeline_file`` keeps a timeline in a file.
 """
 
 from __future__ import annotations

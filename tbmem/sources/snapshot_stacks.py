@@ -1,0 +1,80 @@
+"""Frame dicts of a snapshot go in, numbers of interned stacks come out, and the phase that a stack tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tbmem.model.category import Phase
+from tbmem.model.columns import I8
+from tbmem.model.stacks import Frame, StackBuilder, StackTable
+
+FrameDicts = list[dict[str, Any]]
+
+
+class SnapshotStacks:
+    """Interns the stacks of one snapshot.
+
+    In a snapshot equal frames are one object, and stacks are lists of them: two stacks are compared by the
+    identities of what they hold, which is ten times faster than by content. That is sound only as long as the
+    snapshot lives, so an object of this class must not outlive it.
+    """
+
+    def __init__(self) -> None:
+        self._builder = StackBuilder()
+        self._frame_numbers: dict[int, int] = {}
+        self._by_frames: dict[tuple[int, ...], int] = {}
+
+    def number(self, frames: FrameDicts | None) -> int:
+        """Number of a stack, the innermost call first; -1 if it was not recorded."""
+        if not frames:
+            return -1
+        identity = tuple(map(id, frames))
+        known = self._by_frames.get(identity)
+        if known is None:
+            known = self._by_frames[identity] = self._builder.stack(map(self._frame, frames))
+        return known
+
+    def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
+        """Numbers of many stacks."""
+        number = self.number
+        return [number(frames) for frames in stacks]
+
+    def table(self) -> StackTable:
+        """All stacks so far."""
+        return self._builder.table()
+
+    def _frame(self, frame: dict[str, Any]) -> int:
+        number = self._frame_numbers.get(id(frame))
+        if number is None:
+            number = self._builder.frame(
+                str(frame.get("filename", "")), int(frame.get("line", 0)), str(frame.get("name", ""))
+            )
+            self._frame_numbers[id(frame)] = number
+        return number
+
+
+def phases_of(stacks: StackTable) -> I8:
+    """The phase that each stack tells, by the functions of torch that are in it.
+
+    What backward recomputes (activation checkpointing) is backward.
+    """
+    of_frame = np.array([_phase(frame) for frame in stacks.frames] or [Phase.OTHER], np.int8)
+    phases = np.full(len(stacks), Phase.OTHER, np.int8)
+    if len(stacks.frame):
+        # each stack has at least one frame; later phases of a step weigh more
+        phases[:] = np.maximum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
+    return phases
+
+
+def _phase(frame: Frame) -> Phase:
+    file = frame.file.replace("\\", "/")
+    if "torch/optim/" in file:
+        return Phase.OPTIMIZER
+    if "torch::autograd::Engine::" in frame.function or frame.function == "_engine_run_backward":
+        return Phase.BACKWARD
+    if frame.function in ("_call_impl", "_wrapped_call_impl") and file.endswith("torch/nn/modules/module.py"):
+        return Phase.FORWARD
+    return Phase.OTHER
