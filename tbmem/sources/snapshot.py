@@ -39,16 +39,20 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
-    # the walk makes many small objects, none of them garbage
     with no_garbage_collection():
-        snapshot = load_plain_pickle(place)
-        try:
-            return timeline_of_snapshot(snapshot, about={"file": os.path.basename(place)})
-        except FileFormatError as error:
-            raise FileFormatError(f"{place}: {error}") from None
-        except _MALFORMED as error:
-            what = f"{type(error).__name__}: {error}"
-            raise FileFormatError(f"{place}: a memory snapshot whose parts do not fit together ({what})") from error
+        # a call of its own: the snapshot is gone before the collector looks round again
+        return _read(place)
+
+
+def _read(place: str) -> AllocationTimeline:
+    snapshot = load_plain_pickle(place)
+    try:
+        return timeline_of_snapshot(snapshot, about={"file": os.path.basename(place)})
+    except FileFormatError as error:
+        raise FileFormatError(f"{place}: {error}") from None
+    except _MALFORMED as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{place}: a memory snapshot whose parts do not fit together ({what})") from error
 
 
 def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tbmem.model.columns import I8, I32, I64, U64
 from tbmem.model.stacks import Names
 from tbmem.model.timeline_tables import MarkKind, MarkRows, ReservationKind, ReservationRows
 from tbmem.sources.snapshot_blocks import Pools
 from tbmem.sources.snapshot_stacks import SnapshotStacks
+
+_Number = TypeVar("_Number", np.int64, np.uint64)
 
 
 class Action(IntEnum):
@@ -77,19 +80,26 @@ def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pool
         pools: Numbers of the memory pools.
         contexts: Numbers of what else an event says.
     """
-    count = len(trace)
-    action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, count)
-    time = np.array([event.get("time_us", -1) for event in trace], np.int64)
+    action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
+    time = _column(trace, "time_us", -1, np.int64)
     return Events(
         action=action,
-        address=np.array([event.get("addr", 0) for event in trace], np.uint64),
-        bytes=np.array([event.get("size", 0) for event in trace], np.int64),
-        stream=np.array([event.get("stream", 0) for event in trace], np.int64),
+        address=_column(trace, "addr", 0, np.uint64),
+        bytes=_column(trace, "size", 0, np.int64),
+        stream=_column(trace, "stream", 0, np.int64),
         ns=np.where(time < 0, -1, time * 1000),
         stack=_stacks(trace, action, stacks),
         pool=_pools(trace, pools),
         context=_contexts(trace, action, contexts),
     )
+
+
+def _column(trace: list[dict[str, Any]], key: str, default: int, dtype: type[_Number]) -> NDArray[_Number]:
+    try:
+        return np.fromiter(map(itemgetter(key), trace), dtype, len(trace))
+    except KeyError:
+        # an event of another kind, or an old layout: look it up one by one
+        return np.fromiter((event.get(key, default) for event in trace), dtype, len(trace))
 
 
 def _stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> I32:
@@ -112,13 +122,14 @@ def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     if not trace or trace[0].keys().isdisjoint(("compile_context", "user_metadata")):
         return numbers
     which = np.flatnonzero(action == Action.ALLOC)
-    numbers[which] = [contexts.number(_context(trace[event])) for event in which.tolist()]
+    said = [(trace[event].get("user_metadata"), trace[event].get("compile_context")) for event in which.tolist()]
+    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(said)}
+    numbers[which] = [known[words] for words in said]
     return numbers
 
 
-def _context(event: dict[str, Any]) -> str:
-    said = event.get("user_metadata"), event.get("compile_context")
-    return "; ".join(str(word) for word in said if word and word not in NOTHING_SAID)
+def _context(words: tuple[Any, ...]) -> str:
+    return "; ".join(str(word) for word in words if word and word not in NOTHING_SAID)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:

@@ -17,24 +17,28 @@ FrameDicts = list[dict[str, Any]]
 class SnapshotStacks:
     """Interns the stacks of one snapshot.
 
-    In a snapshot equal frames are one object, and stacks are lists of them: two stacks are compared by the
-    identities of what they hold, which is ten times faster than by content. That is sound only as long as the
-    snapshot lives, so an object of this class must not outlive it.
+    In a snapshot equal frames are one object, stacks are lists of them, and a list may serve several events: stacks are
+    compared by identities, which is ten times faster than by content. That is sound only as long as the snapshot
+    lives, so an object of this class must not outlive it.
     """
 
     def __init__(self) -> None:
         self._builder = StackBuilder()
         self._frame_numbers: dict[int, int] = {}
         self._by_frames: dict[tuple[int, ...], int] = {}
+        self._by_list: dict[int, int] = {}
 
     def number(self, frames: FrameDicts | None) -> int:
         """Number of a stack, the innermost call first; -1 if it was not recorded."""
         if not frames:
             return -1
-        identity = tuple(map(id, frames))
-        known = self._by_frames.get(identity)
+        known = self._by_list.get(id(frames))
         if known is None:
-            known = self._by_frames[identity] = self._builder.stack(map(self._frame, frames))
+            identity = tuple(map(id, frames))
+            known = self._by_frames.get(identity)
+            if known is None:
+                known = self._by_frames[identity] = self._builder.stack(map(self._frame, frames))
+            self._by_list[id(frames)] = known
         return known
 
     def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
