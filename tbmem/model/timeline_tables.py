@@ -227,6 +227,8 @@ class DeviceTotals:
     """At the end: the same and what other streams may still use."""
     requested_bytes: int | None = None
     """At the end: what was asked for of the active blocks."""
+    reported_peak_bytes: int | None = None
+    """The highest total that the file itself gives."""
     base_bytes: int = 0
     """Counted bytes before the first event: those at the end, less what the events added."""
     base_is_known: bool = True

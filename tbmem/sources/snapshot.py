@@ -19,11 +19,11 @@ from tbmem.model.timeline_tables import (
     ReservationRows,
     SegmentRows,
 )
+from tbmem.sources.ranges import phases, read_ranges, steps
 from tbmem.sources.safe_pickle import load_plain_pickle, no_garbage_collection
 from tbmem.sources.snapshot_blocks import Pools, read_segments
 from tbmem.sources.snapshot_events import Events, marks, read_events, reservations
 from tbmem.sources.snapshot_notes import notes_on
-from tbmem.sources.snapshot_ranges import phases, read_ranges, steps
 from tbmem.sources.snapshot_rows import rows_of_device
 from tbmem.sources.snapshot_stacks import SnapshotStacks
 

@@ -1,0 +1,156 @@
+"""A trace file as a stream of bytes goes in; its events come out one by one, and what stands around them.
+
+A trace is ``{..., "traceEvents": [{...}, {...}, ...], ...}`` and may be larger than memory. As torch writes it, each
+event begins on a line of its own at one depth, and no string holds a line's end: such a file is cut at these places
+and only the events that matter are parsed further. A file without lines is parsed event by event.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from tbmem.errors import FileFormatError
+
+Event = bytes | dict[str, Any]
+"""One event: the text between its outer braces, or the parsed object."""
+
+_CHUNK = 1 << 20
+_START = re.compile(rb'"traceEvents"\s*:\s*\[(\s*)')
+_BARE = re.compile(rb"\s*\[(\s*)\{")
+_BETWEEN = re.compile(r"[\s,]*")
+_LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrtu])')
+
+
+class JsonEvents:
+    """The events of one file; ``about`` is complete when the last one has been taken.
+
+    Args:
+        file: The unpacked text.
+        place: Its name, for messages.
+    """
+
+    def __init__(self, file: IO[bytes], place: str) -> None:
+        self.about: dict[str, Any] = {}
+        self.count = 0
+        self._file, self._place = file, place
+
+    def __iter__(self) -> Iterator[Event]:
+        rest, indent = self._begin()
+        if rest.lstrip().startswith(b"]"):
+            self._finish(rest.lstrip()[1:])
+            return
+        events = self._by_lines(rest, indent) if b"\n" in indent else self._one_by_one(rest)
+        for event in events:
+            self.count += 1
+            yield event
+
+    def _begin(self) -> tuple[bytes, bytes]:
+        """Read what stands before the events.
+
+        Returns:
+            What has been read of the events, and the white space before each.
+        """
+        text = b""
+        while chunk := self._file.read(_CHUNK):
+            text += chunk
+            if found := _START.search(text):
+                if found.end() == len(text):
+                    continue
+                self.about |= _object(text[: found.start()].rstrip().rstrip(b",") + b"}")
+                return text[found.end() :], found[1]
+            if bare := _BARE.match(text):
+                return text[bare.end(1) :], bare[1]
+        if text.rstrip().endswith((b"}", b"]")):
+            raise FileFormatError(f'{self._place}: no trace of torch.profiler: it has no "traceEvents"')
+        raise FileFormatError(f"{self._place}: not JSON, or cut off before its first event: write the trace again")
+
+    def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[Event]:
+        between = b"}," + indent + b"{"
+        rest = rest[1:]
+        while chunk := self._file.read(_CHUNK):
+            *bodies, rest = (rest + chunk).split(between)
+            yield from bodies
+        *bodies, rest = rest.split(between)
+        yield from bodies
+        last, after = self._last(b"{" + rest)
+        yield last
+        self._finish(after)
+
+    def _last(self, text: bytes) -> tuple[Event, bytes]:
+        try:
+            plain = text.decode(errors="replace")
+            event, end = _DECODER.raw_decode(plain)
+            after = plain[end:].lstrip()
+        except ValueError:
+            after = ""
+        if not after.startswith("]"):
+            raise self._cut_off()
+        return event, after[1:].encode()
+
+    def _one_by_one(self, rest: bytes) -> Iterator[Event]:
+        decoder = _Utf8()
+        text, at = decoder(rest), 0
+        while True:
+            found = _BETWEEN.match(text, at)
+            at = found.end() if found else at
+            if text[at : at + 1] == "]":
+                break
+            try:
+                event, at = _DECODER.raw_decode(text, at)
+            except ValueError:
+                chunk = self._file.read(_CHUNK)
+                if not chunk:
+                    raise self._cut_off() from None
+                text, at = text[at:] + decoder(chunk), 0
+                continue
+            if isinstance(event, dict):
+                yield event
+        self._finish(text[at + 1 :].encode() + self._file.read())
+
+    def _finish(self, after: bytes) -> None:
+        """Read what stands after the events; torch writes the clock's zero there."""
+        after += self._file.read()
+        tail = after.strip()
+        if tail and not tail.endswith(b"}"):
+            raise self._cut_off()
+        if len(tail) > 1:
+            self.about |= _object(b"{" + tail.lstrip(b","))
+
+    def _cut_off(self) -> FileFormatError:
+        return FileFormatError(
+            f"{self._place}: the JSON is cut off or damaged after {self.count} events: copy or write the trace again"
+        )
+
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+class _Utf8:
+    """Decodes chunks that may end within a letter."""
+
+    def __init__(self) -> None:
+        import codecs
+
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def __call__(self, chunk: bytes) -> str:
+        return self._decoder.decode(chunk)
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Parse the text between an event's braces; an empty dict if it is no JSON."""
+    return _object(b"{" + body + b"}")
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Parse an object; kineto leaves backslashes of Windows paths as they are."""
+    for attempt in (text, _LONE_BACKSLASH.sub(rb"\\\\", text)):
+        try:
+            value = json.loads(attempt.decode(errors="replace"), strict=False)
+        except ValueError:
+            continue
+        return value if isinstance(value, dict) else {}
+    return {}
