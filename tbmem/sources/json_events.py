@@ -149,7 +149,7 @@ def _object(text: bytes) -> dict[str, Any]:
     """Parse an object; kineto leaves backslashes of Windows paths as they are."""
     for attempt in (text, _LONE_BACKSLASH.sub(rb"\\\\", text)):
         try:
-            value = json.loads(attempt.decode(errors="replace"), strict=False)
+            value = _DECODER.decode(attempt.decode(errors="replace"))
         except ValueError:
             continue
         return value if isinstance(value, dict) else {}

@@ -14,13 +14,16 @@ from tbmem.sources.json_events import Event, parse_body
 
 NO_TOTAL = -1
 _HEAD = re.compile(
-    rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*"((?:[^"\\]|\\.)*)",'
+    rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*"([^"\\]*(?:\\.[^"\\]*)*)",'
     rb'\s*"pid":\s*[^,]*,\s*"tid":\s*([^,]*?),\s*"ts":\s*([0-9.]+)(?:,\s*"dur":\s*([0-9.]+))?'
 )
 """How torch begins an event; whatever is written otherwise is parsed in full."""
 _PYTHON_ID = re.compile(rb'"Python id":\s*(\d+)')
 _PYTHON_PARENT = re.compile(rb'"Python parent id":\s*(\d+)')
-_CALL_STACK = re.compile(rb'"Call stack":\s*"((?:[^"\\]|\\.)*)"')
+_CALL_STACK = b'"Call stack":'
+_TEXT = re.compile(rb'\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+_NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*(-?\d+)\b')
+_MAY_MATTER = (b'"X"', b'"[memory]"')
 _MEMORY = b"[memory]"
 _OPERATORS = frozenset((b"cpu_op", b"Operator"))
 _ANNOTATIONS = frozenset((b"user_annotation",))
@@ -83,11 +86,13 @@ class TraceColumns:
             return
         head = _HEAD.match(event)
         if head is None:
-            self._add_parsed(parse_body(event))
+            if any(mark in event for mark in _MAY_MATTER):
+                self._add_parsed(parse_body(event))
             return
         phase, category, name, thread, begin, duration = head.groups()
         if name == _MEMORY:
-            self._add_memory(self.threads.number(thread.strip(b'"')), _ns(begin), parse_body(event).get("args") or {})
+            numbers = {key: int(value) for key, value in _NUMBERS.findall(event, head.end())}
+            self._add_memory(self.threads.number(thread.strip(b'"')), _ns(begin), numbers)
         elif phase == b"X" and duration is not None:
             self._add_span(category, name, thread.strip(b'"'), begin, duration, event, head.end())
 
@@ -105,10 +110,14 @@ class TraceColumns:
             self.annotations.add(self.threads.number(thread), start, start + _ns(duration), self.words.number(name))
         elif category in _OPERATORS:
             start = _ns(begin)
-            stack = _CALL_STACK.search(event, at)
-            called = self.call_stacks.number(stack[1]) if stack else -1
             number = self.threads.number(thread)
+            called = self._call_stack(event, at)
             self.operators.add(number, start, start + _ns(duration), self.words.number(name), called)
+
+    def _call_stack(self, event: bytes, at: int) -> int:
+        place = event.find(_CALL_STACK, at)
+        text = _TEXT.match(event, place + len(_CALL_STACK)) if place >= 0 else None
+        return self.call_stacks.number(text[1]) if text else -1
 
     def _add_parsed(self, event: dict[str, Any]) -> None:
         """Take an event that torch did not write in its own manner."""
@@ -118,7 +127,8 @@ class TraceColumns:
         thread = str(event.get("tid")).encode()
         arguments = event.get("args") or {}
         if name == "[memory]":
-            self._add_memory(self.threads.number(thread), _ns(str(begin).encode()), arguments)
+            numbers = {key.encode(): value for key, value in arguments.items()}
+            self._add_memory(self.threads.number(thread), _ns(str(begin).encode()), numbers)
         elif event.get("ph") == "X" and event.get("dur") is not None:
             category = str(event.get("cat", "")).encode()
             texts = (_escape(name), thread, str(begin).encode(), str(event["dur"]).encode())
@@ -127,18 +137,18 @@ class TraceColumns:
             }
             self._add_span(category, *texts, json.dumps(wanted).encode(), 0)
 
-    def _add_memory(self, thread: int, ns: int, arguments: dict[str, Any]) -> None:
-        get = arguments.get
+    def _add_memory(self, thread: int, ns: int, numbers: dict[bytes, Any]) -> None:
+        get = numbers.get
         self.memory.add(
             thread,
             ns,
             ns,
-            int(get("Bytes", 0)),
-            int(get("Addr", 0)),
-            int(get("Device Type", 0)),
-            int(get("Device Id", -1)),
-            int(get("Total Allocated", NO_TOTAL)),
-            int(get("Total Reserved", NO_TOTAL)),
+            int(get(b"Bytes", 0)),
+            int(get(b"Addr", 0)),
+            int(get(b"Device Type", 0)),
+            int(get(b"Device Id", -1)),
+            int(get(b"Total Allocated", NO_TOTAL)),
+            int(get(b"Total Reserved", NO_TOTAL)),
         )
 
 
