@@ -68,27 +68,18 @@ class JsonEvents:
         raise FileFormatError(f"{self._place}: not JSON, or cut off before its first event: write the trace again")
 
     def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[Event]:
-        between = b"}," + indent + b"{"
+        between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
         rest = rest[1:]
         while chunk := self._file.read(_CHUNK):
             *bodies, rest = (rest + chunk).split(between)
-            yield from bodies
+            yield from _single(bodies)
         *bodies, rest = rest.split(between)
-        yield from bodies
-        last, after = self._last(b"{" + rest)
-        yield last
-        self._finish(after)
-
-    def _last(self, text: bytes) -> tuple[Event, bytes]:
-        try:
-            plain = text.decode(errors="replace")
-            event, end = _DECODER.raw_decode(plain)
-            after = plain[end:].lstrip()
-        except ValueError:
-            after = ""
-        if not after.startswith("]"):
+        yield from _single(bodies)
+        last, after = _objects(b"{" + rest)
+        if not last or not after.startswith("]"):
             raise self._cut_off()
-        return event, after[1:].encode()
+        yield from last
+        self._finish(after[1:].encode())
 
     def _one_by_one(self, rest: bytes) -> Iterator[Event]:
         decoder = _Utf8()
@@ -126,6 +117,31 @@ class JsonEvents:
 
 
 _DECODER = json.JSONDecoder(strict=False)
+_MARK = b'"ph":'
+"""Stands in each event once."""
+
+
+def _single(bodies: list[bytes]) -> Iterator[Event]:
+    """The same events, those that were not cut apart now cut apart."""
+    for body in bodies:
+        if body.count(_MARK) > 1:
+            yield from _objects(b"{" + body + b"}")[0]
+        else:
+            yield body
+
+
+def _objects(text: bytes) -> tuple[list[dict[str, Any]], str]:
+    """The objects that a text begins with, and what stands behind them."""
+    plain, at, found = text.decode(errors="replace"), 0, []
+    while plain.startswith("{", at):
+        try:
+            event, at = _DECODER.raw_decode(plain, at)
+        except ValueError:
+            break
+        found.append(event)
+        space = _BETWEEN.match(plain, at)
+        at = space.end() if space else at
+    return found, plain[at:]
 
 
 class _Utf8:
