@@ -16,6 +16,7 @@ from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, Reservatio
 from tbmem.sources.json_events import JsonEvents
 from tbmem.sources.opened import opened
 from tbmem.sources.ranges import steps
+from tbmem.sources.safe_pickle import no_garbage_collection
 from tbmem.sources.trace_columns import TraceColumns
 from tbmem.sources.trace_notes import notes_on
 from tbmem.sources.trace_ranges import Running
@@ -34,15 +35,16 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
     """
     place = os.fspath(path)
     columns = TraceColumns()
-    with opened(place) as file:
+    with opened(place) as file, no_garbage_collection():
         events = JsonEvents(file, place)
         try:
-            for event in events:
-                columns.add(event)
+            for batch in events:
+                columns.add(batch)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, FileFormatError):
                 raise
-            raise FileFormatError(f"{place}: event {events.count} is no event of torch.profiler ({error})") from error
+            what = f"an event near number {events.count} is none of torch.profiler ({error})"
+            raise FileFormatError(f"{place}: {what}") from error
     if not len(columns.memory):
         raise NoMemoryEventsError(f"{place}: {_why_nothing(events)}")
     return _timeline(columns, events.about, os.path.basename(place))
