@@ -30,6 +30,8 @@ class Share:
     """Of the peak."""
     end_bytes: int = 0
     """Alive when the recording ends."""
+    max_bytes: int | None = None
+    """For a category: the most at any moment, which may be another than the peak."""
     basis: str = ""
     """For a category: ``'known'`` from an address book, ``'inferred'``, ``'none'``, or ``'mixed'``."""
     stack: tuple[str, ...] = ()
@@ -226,7 +228,10 @@ class DeviceAnalysis:
     """Tree of modules, the root being all of the peak."""
     by_module: tuple[Share, ...]
     """Modules with the numbers of repeated layers merged: ``'layers.*.mlp'``."""
+    by_line: tuple[Share, ...]
+    """Source lines: the innermost of each stack that is the user's own."""
     by_stack: tuple[Share, ...]
+    """Whole stacks, each named by its source line."""
     by_operator: tuple[Share, ...]
     top: tuple[Allocation, ...]
     """Largest allocations at the peak."""
@@ -263,6 +268,7 @@ class DeviceAnalysis:
             "by_phase": {share.name: share.bytes for share in self.by_phase},
             "by_module": {share.name: share.bytes for share in self.by_module},
             "modules": _plain(self.modules),
+            "by_line": {share.name: share.bytes for share in self.by_line},
             "by_stack": _plain(self.by_stack),
             "by_operator": {share.name: share.bytes for share in self.by_operator},
             "top": _plain(self.top),
