@@ -16,7 +16,6 @@ from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, Reservatio
 from tbmem.sources.json_events import JsonEvents
 from tbmem.sources.opened import opened
 from tbmem.sources.ranges import steps
-from tbmem.sources.safe_pickle import no_garbage_collection
 from tbmem.sources.trace_columns import TraceColumns
 from tbmem.sources.trace_notes import notes_on
 from tbmem.sources.trace_ranges import Running
@@ -35,7 +34,7 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
     """
     place = os.fspath(path)
     columns = TraceColumns()
-    with opened(place) as file, no_garbage_collection():
+    with opened(place) as file:
         events = JsonEvents(file, place)
         try:
             for batch in events:
