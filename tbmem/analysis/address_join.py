@@ -76,20 +76,19 @@ def _notes(timeline: AllocationTimeline, book: AddressBook) -> _Notes:
     numbers = {device.name: number for number, device in enumerate(timeline.devices)}
     device = np.array([numbers.get(name, -1) for name in book.devices] or [-1], np.int64)[book.device]
     rank = np.full(256, len(_RANK), np.int64)
-    for category, value in _RANK.items():
-        rank[category] = value
-    kept = np.flatnonzero(device >= 0)
-    columns = (book.time_ns, device, book.address, book.bytes, book.category, book.name)
-    ns, device, address, size, category, name = (column[kept] for column in columns)
-    order = np.argsort(ns, kind="stable")
+    for known, value in _RANK.items():
+        rank[known] = value
+    order = np.argsort(book.time_ns, kind="stable")
+    order = order[device[order] >= 0]
+    category = book.category[order].astype(np.int64)
     return _Notes(
-        ns[order].astype(np.int64),
+        book.time_ns[order],
         device[order],
-        address[order],
-        size[order].astype(np.int64),
-        category[order].astype(np.int64),
-        name[order].astype(np.int64),
-        rank[category[order].astype(np.int64)],
+        book.address[order],
+        book.bytes[order],
+        category,
+        book.name[order].astype(np.int64),
+        rank[category],
     )
 
 
@@ -155,8 +154,9 @@ def _with_older_storages(timeline: AllocationTimeline, notes: _Notes, found: I64
 
 
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, one: I64) -> tuple[I64, I64]:
-    """When each older storage was freed, as far as can be told: when its address was given to another allocation,
-    or when what it held (a gradient, by its name) was seen elsewhere.
+    """When each older storage was freed, as far as can be told.
+
+    That is when its address was given to another allocation, or when the gradient that it held was seen elsewhere.
 
     Returns:
         Event and Unix time of the free.
@@ -165,7 +165,7 @@ def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64,
     np.maximum.at(last_seen, group, notes.ns[missing])
     end = np.minimum(_reused(timeline.rows, notes, one, last_seen), _moved(notes, one, last_seen))
     free_event, free_ns = np.full(len(one), ALIVE), np.full(len(one), -1)
-    for number, device in enumerate(timeline.devices):
+    for number in range(len(timeline.devices)):
         rows = timeline.rows.take((timeline.rows.device == number) & (timeline.rows.alloc_event >= 0))
         order = np.argsort(rows.alloc_event)
         times, events = rows.alloc_ns[order], rows.alloc_event[order]
@@ -174,7 +174,6 @@ def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64,
         inside = place < len(times)
         free_event[own[inside]] = events[place[inside]]
         free_ns[own[inside]] = times[place[inside]]
-        del device
     return free_event, free_ns
 
 

@@ -164,11 +164,18 @@ class _Device:
         return replace(result, recommendations=recommendations_for(self._figures(result)))
 
     def _unmatched_frees(self) -> int:
-        """Frees whose allocation is not known; without addresses that is all of them, for sizes tell no identity."""
+        """Frees of an address at which nothing was open.
+
+        Without addresses all events count as of one address: that is what a replay by address finds, however sizes
+        pair them for the rows.
+        """
         rows = self._timeline.rows
         own = rows.device == self._number
-        has_addresses = bool(rows.address[own].any()) or not own.any()
-        return self._totals.unmatched_frees if has_addresses else self._totals.frees
+        if self._timeline.source != "trace" or not own.any() or rows.address[own].any():
+            return self._totals.unmatched_frees
+        opens = np.zeros(self._totals.events + 1, np.bool_)
+        opens[rows.alloc_event[own & (rows.alloc_event >= 0)] + 1] = True
+        return int((~opens[1:] & ~opens[:-1]).sum())
 
     def _figures(self, result: DeviceAnalysis) -> Figures:
         segments = self._timeline.segments
@@ -189,8 +196,8 @@ class _Device:
     def _peak(self) -> PeakMoment:
         peak = self._timeline.peak(self._number)
         rows = self._timeline.rows
-        at = np.flatnonzero((rows.device == self._number) & (rows.alloc_event == peak.event)) if peak.event >= 0 else []
-        row = int(at[0]) if len(at) else -1
+        at = np.flatnonzero((rows.device == self._number) & (rows.alloc_event == peak.event))
+        row = int(at[0]) if peak.event >= 0 and len(at) else -1
         return PeakMoment(
             bytes=peak.bytes,
             event=peak.event,

@@ -1,7 +1,7 @@
 """Words of stacks, operators and modules go in; what allocations probably are for comes out, as a guess.
 
-Only for recordings without an address book. The table is data: ``CategoryTable.extended`` puts a user's own rules before
-those of the default one.
+Only for recordings without an address book. The table is data: ``CategoryTable.extended`` puts a user's own rules
+before those of the default one.
 """
 
 from __future__ import annotations

@@ -86,10 +86,10 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     if 100 * cached > _CACHED_PERCENT * reserved and not figures.settings.get("garbage_collection_threshold"):
         yield Recommendation(
             message=(
-                f"{format_bytes(cached)} ({100 * cached / reserved:.1f} % of reserved) are cached and unused at the end:"
+                f"{format_bytes(cached)} ({100 * cached / reserved:.1f} % of reserved) are cached, unused at the end:"
                 " torch can use them again, other processes cannot."
             ),
-            setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once after a phase that is over",
+            setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
             trigger="cached_bytes",
             value=cached,
             limit=reserved * _CACHED_PERCENT / 100,
@@ -97,8 +97,8 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     largest = parts.largest_free_block_bytes
     if largest is not None and largest > _LARGE_BLOCK and largest * 2 > cached:
         yield Recommendation(
-            message=f"One free block has {format_bytes(largest)}, most of what is cached: what it held has gone for good,"
-            " or comes back at the next peak.",
+            message=f"One free block has {format_bytes(largest)}, most of what is cached: what it held has gone for"
+            " good, or comes back at the next peak.",
             setting="torch.cuda.empty_cache() once, if the peak does not come back",
             trigger="largest_free_block_bytes",
             value=largest,
@@ -131,8 +131,8 @@ def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
         powers = figures.settings.get("roundup_power2_divisions")
         rounds = any(powers.values()) if isinstance(powers, Mapping) else bool(powers)
         yield Recommendation(
-            message=f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small tensors,"
-            " or sizes just above a step of the allocator.",
+            message=f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small"
+            " tensors, or sizes just above a step of the allocator.",
             setting=(
                 f"{CONF}=roundup_power2_divisions:[...] with more divisions"
                 if rounds
@@ -170,8 +170,9 @@ def _on_categories(figures: Figures) -> Iterator[Recommendation]:
         if category is Category.TEMPORARY and figures.peak.phase != "OPTIMIZER":
             continue
         if size > limit:
+            share = 100 * size / figures.peak.bytes
             yield Recommendation(
-                message=f"{category.name} holds {format_bytes(size)}, {100 * size / figures.peak.bytes:.0f} % of the peak.",
+                message=f"{category.name} holds {format_bytes(size)}, {share:.0f} % of the peak.",
                 setting=setting,
                 trigger=f"by_category.{category.name}",
                 value=size,
