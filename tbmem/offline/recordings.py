@@ -15,7 +15,7 @@ from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFI
 
 _IN_FOLDERS = (
     ".trace.json",
-    ".trace.json.gz",
+    ".json.gz",
     ".pickle",
     ".pkl",
     ".tbmem.npz",

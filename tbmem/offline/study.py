@@ -119,9 +119,9 @@ def each(
             refused.append(error)
     if not done and refused:
         raise refused[0]
-    for error in refused:
+    for reason in refused:
         if on_skip is not None:
-            on_skip(str(error))
+            on_skip(str(reason))
     return tuple(done)
 
 
@@ -142,7 +142,7 @@ def compare(before: Source, after: Source, *, table: CategoryTable | None = None
     """Say what grew from one recording to another.
 
     Args:
-        before: A file, a folder, a timeline or an analysis; of a folder with several recordings that of the highest peak.
+        before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
         after: The same.
         table: Rules by which categories are inferred where there is no book.
 
