@@ -194,7 +194,7 @@ class _Device:
         )
 
     def _peak(self) -> PeakMoment:
-        peak = self._timeline.peak(self._number)
+        peak = self._moment.peak
         rows = self._timeline.rows
         at = np.flatnonzero((rows.device == self._number) & (rows.alloc_event == peak.event))
         row = int(at[0]) if peak.event >= 0 and len(at) else -1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tbmem.analysis.report import Share
 from tbmem.model.category import Basis
 from tbmem.model.columns import I64
-from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline import AllocationTimeline, Peak
 
 _BASES = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
@@ -21,14 +21,18 @@ class Moment(NamedTuple):
 
     timeline: AllocationTimeline
     device: int
-    total: int
-    """Bytes at the peak."""
+    peak: Peak
     alive: I64
     """Rows at the peak."""
     at_end: I64
     """Rows at the end."""
     unlisted: int
     """Bytes that are there at both and have no row."""
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak."""
+        return self.peak.bytes
 
 
 def moment_of(timeline: AllocationTimeline, device: int) -> Moment:
@@ -37,7 +41,7 @@ def moment_of(timeline: AllocationTimeline, device: int) -> Moment:
     return Moment(
         timeline=timeline,
         device=device,
-        total=peak.bytes,
+        peak=peak,
         alive=timeline.alive_at(device, peak.event),
         at_end=timeline.alive_at_end(device),
         unlisted=timeline.devices[device].unlisted_bytes,
@@ -149,11 +153,28 @@ def _bases(moment: Moment, code: NDArray[Any]) -> dict[int, str]:
     """How the rows of each code are known."""
     rows = moment.timeline.rows
     own = rows.device == moment.device
-    pairs = np.unique(np.stack([code[own].astype(np.int64), rows.basis[own].astype(np.int64)], axis=1), axis=0)
+    pairs = np.bincount((code[own].astype(np.int64) + 1) * len(Basis) + rows.basis[own])
     found: dict[int, str] = {}
-    for number, value in pairs.tolist():
+    for pair in np.flatnonzero(pairs).tolist():
+        number, value = pair // len(Basis) - 1, pair % len(Basis)
         found[number] = "mixed" if number in found else _BASES[Basis(value)]
     return found
+
+
+def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
+    """Rows that agree in every column get one number.
+
+    Returns:
+        A row of each group, and the group of each row.
+    """
+    group = np.zeros(len(columns[0]), np.int64)
+    first = np.zeros(0, np.int64)
+    for column in columns:
+        _, own = np.unique(column, return_inverse=True)
+        combined = group * (int(own.max(initial=0)) + 1) + own.reshape(-1)
+        _, first, group = np.unique(combined, return_index=True, return_inverse=True)
+        group = group.reshape(-1)
+    return first, group
 
 
 def most_by_code(timeline: AllocationTimeline, device: int, code: NDArray[Any]) -> I64:
