@@ -27,6 +27,8 @@ _RANK = {
 }
 """Which note wins where one allocation has several: a weight is saved for backward too."""
 _LONG_LIVED = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER, Category.GRADIENT)
+_TYPES = {"cpu": 0, "cuda": 1}
+"""torch's numbers of kinds of devices."""
 _ROUNDING = 512
 """Bytes to whose multiples CUDA's caching allocator rounds."""
 _MAX = np.iinfo(np.int64).max
@@ -54,10 +56,13 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
     Returns:
         The timeline with the book's table of names. Rows are appended for what a trace has no event of.
     """
+    recorded = len(timeline.devices)
+    timeline = _with_noted_devices(timeline, book)
     notes = _notes(timeline, book)
     found, used_before = _row_of_each_note(timeline.rows, notes)
-    if timeline.source == "trace":
-        timeline, found = _with_older_storages(timeline, notes, found, used_before)
+    # a snapshot has blocks for all that lies on its devices
+    may_lack = (timeline.source == "trace") | (notes.device >= recorded)
+    timeline, found = _with_older_storages(timeline, notes, found, may_lack & ~used_before)
     which, at = _best(found, notes)
     rows = timeline.rows
     category, basis, name = rows.category.copy(), rows.basis.copy(), np.full(len(rows), -1, np.int64)
@@ -65,6 +70,24 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
     named = np.array([word != "" for word in book.names] or [False])
     name[(name >= 0) & ~named[name]] = -1
     return timeline.with_columns(names=book.names, category=category, basis=basis, name=name)
+
+
+def _with_noted_devices(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
+    """With the devices of which only the book speaks: state that was offloaded to the CPU of a snapshot of a GPU."""
+    there = {device.name for device in timeline.devices}
+    lasting = {book.devices[number] for number in np.unique(book.device[np.isin(book.category, _LONG_LIVED)]).tolist()}
+    new = tuple(_noted_device(name) for name in sorted(lasting - there))
+    return replace(timeline, devices=(*timeline.devices, *new)) if new else timeline
+
+
+def _noted_device(name: str) -> DeviceTotals:
+    kind, _, index = name.partition(":")
+    return DeviceTotals(
+        name=name,
+        type=_TYPES.get(kind, -1),
+        index=int(index) if index.isdigit() else -1,
+        base_is_known=False,
+    )
 
 
 def known_devices(timeline: AllocationTimeline, book: AddressBook) -> Bools:
@@ -126,10 +149,10 @@ def _best(found: I64, notes: _Notes) -> tuple[I64, I64]:
 
 
 def _with_older_storages(
-    timeline: AllocationTimeline, notes: _Notes, found: I64, used_before: Bools
+    timeline: AllocationTimeline, notes: _Notes, found: I64, may_lack: Bools
 ) -> tuple[AllocationTimeline, I64]:
     """Append a row for each storage that a note knows and no event speaks of."""
-    missing = np.flatnonzero((found < 0) & ~used_before & np.isin(notes.category, _LONG_LIVED))
+    missing = np.flatnonzero((found < 0) & may_lack & np.isin(notes.category, _LONG_LIVED))
     if not len(missing):
         return timeline, found
     keys = np.stack([notes.device[missing].astype(np.uint64), notes.address[missing].astype(np.uint64)], axis=1)

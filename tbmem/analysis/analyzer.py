@@ -70,8 +70,13 @@ def analyze(
 def _notes(before: AllocationTimeline, timeline: AllocationTimeline, labels: Labels) -> list[str]:
     """What the analysis itself has to add."""
     notes = []
-    for old, new in zip(before.devices, timeline.devices, strict=True):
-        if more := new.base_bytes - old.base_bytes:
+    bases = {device.name: device.base_bytes for device in before.devices}
+    for new in timeline.devices:
+        if new.name not in bases:
+            notes.append(
+                f"{new.name}: the recording has no events of it; only what the address book noted there is counted."
+            )
+        elif more := new.base_bytes - bases[new.name]:
             notes.append(
                 f"{new.name}: {format_bytes(more)} of parameters, optimizer state and the like are older than the"
                 " recording and known from the address book: they are counted in the peak."
