@@ -13,6 +13,7 @@ import pytest
 import tbmem
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.layout import MONITOR_LOG
 from tests.offline.snapshots import write_snapshot
 
 
@@ -163,6 +164,28 @@ def test_compare(tmp_path: Path) -> None:
     assert comparison.grown_percent == pytest.approx(20)
     peak = comparison.devices[0].peak
     assert (peak.before, peak.after, peak.bytes) == (1500, 1800, 300)
+
+
+def test_compare_runs(demo_run: Path, tmp_path: Path) -> None:
+    # given a run, and one of which only the live log is left
+    run = next(path for path in demo_run.iterdir() if path.is_dir())
+    log = tmp_path / "later" / MONITOR_LOG
+    log.parent.mkdir(parents=True)
+    shutil.copy(run / MONITOR_LOG, log)
+
+    whole, by_log = tbmem.compare(run, run), tbmem.compare(run, tmp_path / "later")
+
+    # then recordings are compared where both have them, and what the logs say always
+    assert [device.name for device in whole.devices] == ["cpu"]
+    for comparison in (whole, by_log):
+        assert [device.peak.name for device in comparison.runs] == ["run_peak_bytes"]
+        assert comparison.grown_percent == 0
+    assert by_log.devices == ()
+    assert by_log.notes
+    # and a folder with neither is an error
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileFormatError, match="no recording"):
+        tbmem.compare(run, tmp_path / "empty")
 
 
 def test_a_copied_trace_without_its_book(demo_run: Path, tmp_path: Path) -> None:
