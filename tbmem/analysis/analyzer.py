@@ -28,6 +28,7 @@ from tbmem.units import format_bytes
 TOP = 50
 _STACKS = 50
 _OPERATORS = 50
+_NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
 _BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
 
@@ -105,68 +106,46 @@ class _Device:
         self._moment: Moment = moment_of(timeline, number)
 
     def analysis(self) -> DeviceAnalysis:
-        totals, timeline, moment = self._totals, self._timeline, self._moment
-        peak = self._peak()
-        reserved_peak = timeline.peak_reserved(self._number)
-        fragmentation = fragmentation_of(timeline, self._number)
+        totals = self._totals
+        reserved_peak = self._timeline.peak_reserved(self._number)
         percent, grade = efficiency(totals.allocated_bytes, totals.reserved_bytes)
-        names = self._labels.names
-        suspects = suspects_of(moment, self._lines, self._labels)
-        rows = timeline.rows
+        taken_over = ("name", "type", "index", "model", "measure", "events", "base_bytes", "ooms", "total_bytes")
+        sizes = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
         result = DeviceAnalysis(
+            **{name: getattr(totals, name) for name in (*taken_over, *sizes)},
+            **self._breakdowns(),
             number=self._number,
-            name=totals.name,
             key=str(totals.index) if totals.index >= 0 else totals.name,
-            type=totals.type,
-            index=totals.index,
-            model=totals.model,
-            measure=totals.measure,
-            events=totals.events,
-            reserved_bytes=totals.reserved_bytes,
-            allocated_bytes=totals.allocated_bytes,
-            active_bytes=totals.active_bytes,
-            requested_bytes=totals.requested_bytes,
-            total_bytes=totals.total_bytes,
-            peak=peak,
+            peak=self._peak(),
             peak_reserved_bytes=None if reserved_peak is None else reserved_peak.bytes,
-            base_bytes=totals.base_bytes,
             unmatched_frees=self._unmatched_frees(),
-            ooms=totals.ooms,
-            fragmentation=fragmentation,
+            fragmentation=fragmentation_of(self._timeline, self._number),
             efficiency_percent=percent,
             grade=grade,
-            by_category=shares(
-                moment,
-                self._labels.code,
-                names.__getitem__,
-                rest=UNKNOWN,
-                basis=True,
-                most=most_by_code(timeline, self._number, self._labels.code),
-            ),
-            by_phase=shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
-            modules=module_tree(moment, *self._modules),
-            by_module=merged_modules(moment, *self._modules),
-            by_line=shares(
-                moment, self._lines.codes(rows.stack), self._lines.of_frame, rest="(no stack)", limit=_STACKS
-            ),
-            by_stack=shares(
-                moment,
-                rows.stack,
-                self._lines.line,
-                rest="(no stack)",
-                limit=_STACKS,
-                distinct=True,
-                extra=self._lines.frames,
-            ),
-            by_operator=shares(
-                moment, rows.operator, timeline.operators.__getitem__, rest="(no operator)", limit=_OPERATORS
-            ),
             top=self._top(),
-            lifetimes=lifetimes_of(moment),
-            suspects=suspects,
+            lifetimes=lifetimes_of(self._moment),
+            suspects=suspects_of(self._moment, self._lines, self._labels),
             recommendations=(),
         )
         return replace(result, recommendations=recommendations_for(self._figures(result)))
+
+    def _breakdowns(self) -> dict[str, Any]:
+        """Parts of the peak, by each thing that a row has."""
+        moment, rows, lines, labels = self._moment, self._timeline.rows, self._lines, self._labels
+        most = most_by_code(self._timeline, self._number, labels.code)
+        line, operators = lines.codes(rows.stack), self._timeline.operators
+        stacks = shares(
+            moment, rows.stack, lines.line, rest=_NO_STACK, limit=_STACKS, distinct=True, extra=lines.frames
+        )
+        return {
+            "by_category": shares(moment, labels.code, labels.names.__getitem__, rest=UNKNOWN, basis=True, most=most),
+            "by_phase": shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
+            "modules": module_tree(moment, *self._modules),
+            "by_module": merged_modules(moment, *self._modules),
+            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_STACKS),
+            "by_stack": stacks,
+            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_OPERATORS),
+        }
 
     def _unmatched_frees(self) -> int:
         """Frees of an address at which nothing was open.

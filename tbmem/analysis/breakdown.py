@@ -85,35 +85,41 @@ def shares(
         extra: Frames of a code.
         most: By code, the most bytes at any moment.
     """
-    rows = moment.timeline.rows
-    size = int(code.max()) + 2 if len(code) else 1
-    # code -1 is the last element: what has no code
-    at_peak = sums(code[moment.alive], rows.bytes[moment.alive], size)
-    at_end = sums(code[moment.at_end], rows.bytes[moment.at_end], size)
-    count = np.bincount(code[moment.alive] % size, minlength=size) if len(moment.alive) else np.zeros(size, np.int64)
-    at_peak[-1] += moment.unlisted
-    at_end[-1] += moment.unlisted
-    ever = np.zeros(size, np.int64) if most is None else np.append(most, 0)
+    at_peak, at_end, count = _by_code(moment, code)
+    last = len(at_peak) - 1
+    ever = np.zeros(last + 1, np.int64) if most is None else np.append(most, moment.unlisted)
     filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (ever != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
     kept = order if limit is None else order[:limit]
     known = _bases(moment, code) if basis else {}
     found = [
         Share(
-            name=rest if number == size - 1 else names(number),
+            name=rest if number == last else names(number),
             bytes=int(at_peak[number]),
             count=int(count[number]),
             percent=percent(int(at_peak[number]), moment.total),
             end_bytes=int(at_end[number]),
-            max_bytes=None if most is None else int(ever[number]) + moment.unlisted * (number == size - 1),
-            basis=known.get(number if number < size - 1 else -1, "none") if basis else "",
-            stack=extra(number) if extra is not None and number < size - 1 else (),
+            max_bytes=None if most is None else int(ever[number]),
+            basis=known.get(number if number < last else -1, "none") if basis else "",
+            stack=extra(number) if extra is not None and number < last else (),
         )
         for number in kept.tolist()
     ]
     if len(kept) < len(order):
         found.append(_other(order[len(kept) :], at_peak, at_end, count, moment.total))
     return tuple(found) if distinct else _merged(found)
+
+
+def _by_code(moment: Moment, code: NDArray[Any]) -> tuple[I64, I64, I64]:
+    """Bytes at the peak, bytes at the end and allocations at the peak; the last element is what has no code."""
+    size = int(code.max()) + 2 if len(code) else 1
+    rows = moment.timeline.rows
+    at_peak = sums(code[moment.alive], rows.bytes[moment.alive], size)
+    at_end = sums(code[moment.at_end], rows.bytes[moment.at_end], size)
+    count = sums(code[moment.alive], np.ones(len(moment.alive), np.int64), size)
+    at_peak[-1] += moment.unlisted
+    at_end[-1] += moment.unlisted
+    return at_peak, at_end, count
 
 
 def _merged(found: Sequence[Share]) -> tuple[Share, ...]:
