@@ -177,8 +177,13 @@ def _with_older_storages(
     )
     found = found.copy()
     found[missing] = len(timeline.rows) + group
-    devices = tuple(_grown(device, added, number) for number, device in enumerate(timeline.devices))
-    return replace(timeline, rows=AllocationRows.join([timeline.rows, added]), devices=devices), found
+    grown = timeline.with_older_rows(added)
+    before = [device.base_bytes for device in timeline.devices]
+    freed = [
+        int(added.bytes[(added.device == number) & (added.free_event >= 0)].sum()) for number in range(len(before))
+    ]
+    devices = tuple(map(_reported, grown.devices, before, freed))
+    return replace(grown, devices=devices), found
 
 
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, one: I64) -> tuple[I64, I64]:
@@ -239,20 +244,15 @@ def _moved(notes: _Notes, one: I64, after: I64) -> I64:
     return found
 
 
-def _grown(device: DeviceTotals, added: AllocationRows, number: int) -> DeviceTotals:
-    """Totals with the added rows: bytes that had no row have one now; what the totals do not count is added to them.
+def _reported(device: DeviceTotals, base_before: int, freed: int) -> DeviceTotals:
+    """What the file reports, with the bytes that its totals do not count.
 
     torch counts memory of the CPU only while a profiler runs, so its totals begin at 0.
     """
-    own = added.take(added.device == number)
-    size = int(own.bytes.sum())
-    beyond = size - max(min(size, device.unlisted_bytes), 0)
-    at_end = beyond if not len(own) else beyond - int(own.bytes[own.free_event >= 0].sum())
+    beyond = device.base_bytes - base_before
     return replace(
         device,
-        base_bytes=device.base_bytes + beyond,
-        unlisted_bytes=device.unlisted_bytes - (size - beyond),
-        allocated_bytes=_plus(device.allocated_bytes, max(at_end, 0)),
+        allocated_bytes=_plus(device.allocated_bytes, max(beyond - freed, 0)),
         reported_peak_bytes=_plus(device.reported_peak_bytes, beyond),
     )
 
