@@ -14,7 +14,7 @@ from tbmem.analysis.fragments import efficiency, fragmentation_of
 from tbmem.analysis.labels import label
 from tbmem.analysis.lifetimes import lifetimes_of
 from tbmem.analysis.modules import merged_modules, module_codes, module_tree
-from tbmem.analysis.pile_ups import suspects_of
+from tbmem.analysis.pile_ups import MIN_GENERATIONS, suspects_of
 from tbmem.analysis.recommendations import Figures, recommendations_for
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
 from tbmem.analysis.source_lines import SourceLines
@@ -82,6 +82,12 @@ def _notes(before: AllocationTimeline, timeline: AllocationTimeline, labels: Lab
                 f"{new.name}: {format_bytes(more)} of parameters, optimizer state and the like are older than the"
                 " recording and known from the address book: they are counted in the peak."
             )
+    steps = np.unique(timeline.rows.step[timeline.rows.step >= 0])
+    if (timeline.rows.alloc_event >= 0).any() and len(steps) < MIN_GENERATIONS:
+        notes.append(
+            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be told apart: from {MIN_GENERATIONS} on, what piles"
+            " up step by step is looked for."
+        )
     if len(labels.names) > len(Category):
         notes.append(
             "The categories are inferred from words in stacks and operators: there is no address book beside the file."

@@ -118,8 +118,11 @@ def test_what_is_freed_now_and_then_is_none(kept: tuple[bool, ...]) -> None:
 
 def test_two_steps_tell_nothing() -> None:
     rows = [row for step in range(2) for row in training_step(step, 10 * step, kept=True)]
+    analysis = analyze(recording(*rows))
 
-    assert analyze(recording(*rows)).devices[0].suspects == ()
+    assert analysis.devices[0].suspects == ()
+    # and it is said
+    assert any(note.startswith("2 steps can be told apart") for note in analysis.notes)
 
 
 def test_an_empty_recording() -> None:
