@@ -44,7 +44,7 @@ def test_a_training_with_an_address_book() -> None:
     assert (categories["TEMPORARY"].bytes, categories["TEMPORARY"].max_bytes) == (0, 16)
     assert categories["PARAMETER"].end_bytes == 800
     # and a note tells what was added
-    assert "2.34 KiB" in analysis.notes[-1]
+    assert "2.34 KiB" in analysis.notes[0]
 
 
 def test_breakdowns_add_up_to_the_peak() -> None:

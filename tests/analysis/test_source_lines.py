@@ -27,7 +27,7 @@ MONITOR = ("/home/me/tbmem/runtime/saved_tensors.py", 3, "_pack")
         ((OTHER, CPP), "at::_ops::addmm::call"),
         ((OTHER,), "c10::cuda::malloc"),
         ((("C:\\me\\train.py", 3, "f"), ("/x/main.py", 1, "g")), "me/train.py:3 f"),
-        ((("/tmp/ipykernel_12/345.py", 3, "<module>"),), "ipykernel_12/345.py:3 <module>"),
+        ((("/x/ipykernel_12/345.py", 3, "<module>"),), "ipykernel_12/345.py:3 <module>"),
     ],
 )
 def test_lines(stack: tuple[tuple[str, int, str], ...], line: str) -> None:
