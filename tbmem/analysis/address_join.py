@@ -29,6 +29,8 @@ _RANK = {
 _LONG_LIVED = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER, Category.GRADIENT)
 _TYPES = {"cpu": 0, "cuda": 1}
 """torch's numbers of kinds of devices."""
+_ZERO_GRAD = "Optimizer.zero_grad#"
+"""How torch names the range in which gradients are let go of."""
 _ROUNDING = 512
 """Bytes to whose multiples CUDA's caching allocator rounds."""
 _MAX = np.iinfo(np.int64).max
@@ -189,7 +191,8 @@ def _with_older_storages(
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, one: I64) -> tuple[I64, I64]:
     """When each older storage was freed, as far as can be told.
 
-    That is when its address was given to another allocation, or when the gradient that it held was seen elsewhere.
+    That is when its address was given to another allocation; for a gradient also when an optimizer let go of it, or
+    when it was seen elsewhere.
 
     Returns:
         Event and Unix time of the free.
@@ -197,6 +200,7 @@ def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64,
     last_seen = np.zeros(len(one), np.int64)
     np.maximum.at(last_seen, group, notes.ns[missing])
     end = np.minimum(_reused(timeline.rows, notes, one, last_seen), _moved(notes, one, last_seen))
+    end = np.minimum(end, _zeroed(timeline, notes, one, last_seen))
     free_event, free_ns = np.full(len(one), ALIVE), np.full(len(one), -1)
     for number in range(len(timeline.devices)):
         rows = timeline.rows.take((timeline.rows.device == number) & (timeline.rows.alloc_event >= 0))
@@ -226,6 +230,16 @@ def _reused(rows: AllocationRows, notes: _Notes, one: I64, after: I64) -> I64:
     fits = (follower >= 0) & (follower < len(recorded))
     fits &= (recorded.address[at] == notes.address[one]) & (recorded.device[at] == notes.device[one])
     return np.where(fits, recorded.alloc_ns[at], _MAX)
+
+
+def _zeroed(timeline: AllocationTimeline, notes: _Notes, one: I64, after: I64) -> I64:
+    """When an optimizer first let go of gradients after a moment; one that it had kept would have been noted again."""
+    ranges = timeline.ranges
+    is_zero = np.array([name.startswith(_ZERO_GRAD) for name in timeline.range_names] or [False])
+    which = is_zero[ranges.name] & (ranges.end_ns >= 0) if len(ranges) else np.zeros(0, np.bool_)
+    ends = np.append(np.sort(ranges.end_ns[which]), _MAX)
+    found = ends[np.searchsorted(ends[:-1], after, side="right")]
+    return np.where(notes.category[one] == Category.GRADIENT, found, _MAX)
 
 
 def _moved(notes: _Notes, one: I64, after: I64) -> I64:

@@ -85,8 +85,8 @@ def _notes(before: AllocationTimeline, timeline: AllocationTimeline, labels: Lab
     steps = np.unique(timeline.rows.step[timeline.rows.step >= 0])
     if (timeline.rows.alloc_event >= 0).any() and len(steps) < MIN_GENERATIONS:
         notes.append(
-            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be told apart; what piles up step by step is looked"
-            f" for from {MIN_GENERATIONS} on."
+            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be told apart; what piles up step by step is"
+            f" looked for from {MIN_GENERATIONS} on."
         )
     if len(labels.names) > len(Category):
         notes.append(

@@ -10,6 +10,7 @@ from tbmem.analysis.analyzer import analyze
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Basis, Category
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import RangeRows
 from tests.analysis.timelines import book, ns, recording
 
 
@@ -122,6 +123,24 @@ def test_an_older_gradient_goes_when_its_address_or_its_name_moves() -> None:
     assert added[8] == 8
     assert sorted(joined.rows.free_event[joined.rows.alloc_event < 0].tolist()) == [8, 10]
     assert int(joined.curve(0).bytes[-1]) == 0
+
+
+def test_an_older_gradient_goes_when_the_optimizer_lets_go_of_it() -> None:
+    # given a step that begins with zero_grad
+    rows = [{"bytes": 50, "address": 90 + at, "begin": 2 * at, "end": 2 * at + 1} for at in range(5)]
+    ranges = RangeRows.of(1, name=0, begin_ns=ns(1), end_ns=ns(1.5))
+    timeline = recording(*rows, ranges=ranges, range_names=("Optimizer.zero_grad#SGD.zero_grad",))
+    notes = book(
+        (-1, 8, 400, Category.GRADIENT, "gone"),
+        (-1, 10, 300, Category.GRADIENT, "kept"),
+        (9, 10, 300, Category.GRADIENT, "kept"),
+        (-1, 11, 70, Category.PARAMETER, "w"),
+    )
+
+    joined = join_book(timeline, notes)
+
+    added = dict(zip(joined.rows.bytes.tolist(), joined.rows.free_event.tolist(), strict=True))
+    assert (added[400], added[300], added[70]) == (2, -1, -1)
 
 
 def test_an_address_that_was_given_out_before_is_no_older_storage() -> None:

@@ -108,6 +108,29 @@ def test_categories_of_the_demo_are_exact(demo_run: Path) -> None:
         assert device.suspects == ()
 
 
+def test_gradients_that_outlive_a_window_are_counted_once(tmp_path: Path) -> None:
+    # given a training that lets go of its gradients at the beginning of the next step
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    profiling = {"wait": 1, "warmup": 1, "active": 2, "repeat": 2}
+    with tbmem.MemoryCallback(run={"logdir": str(tmp_path)}, profiling=profiling) as memory:
+        memory.watch(model, optimizer)
+        for _ in range(9):
+            optimizer.zero_grad()
+            for _ in range(2):
+                model(torch.randn(16, 64)).sum().backward()
+            optimizer.step()
+            memory.step()
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+    # then in each window nothing is counted twice
+    for analysis in tbmem.analyze_all(tmp_path):
+        most = {share.name: share.max_bytes for share in analysis.main.by_category}
+        assert (most["PARAMETER"], most["GRADIENT"], most["OPTIMIZER_STATE"]) == (size, size, size)
+
+
 def test_many_at_once_on_any_executor(tmp_path: Path) -> None:
     # given four ranks, of which one holds more
     for rank in range(4):
