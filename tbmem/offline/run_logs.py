@@ -35,11 +35,9 @@ def run_figures(place: str | os.PathLike[str]) -> dict[str, RunFigures]:
 def _of_log(log: MonitorLog) -> list[RunFigures]:
     peaks: dict[str, int] = {}
     levels: dict[str, int] = {}
-    for row in log.rows:
+    # the profiler's own memory is in the figures of the steps that it recorded
+    for row in [row for row in log.rows if not row.sample.profiled] or log.rows:
         sample = row.sample
-        if sample.profiled:
-            # the profiler's own memory is in these figures
-            continue
         highest = max((value for value in (sample.highest, row.allocated_max) if value is not None), default=None)
         if highest is not None:
             peaks[sample.device] = max(highest, peaks.get(sample.device, 0))
