@@ -73,7 +73,7 @@ class RunFigures(NamedTuple):
 
     device: str
     peak_bytes: int
-    """Highest level of the steps that were not profiled (of all, if all were); of the CPU the process's resident memory."""
+    """Highest level of the steps that were not profiled (of all, if all were); of the CPU the resident memory."""
     last_bytes: int | None
     """Allocated at the end of the log."""
 
