@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from tbmem.cli import config, demo
+from tbmem.cli import analyze, compare, config, demo, export
 from tbmem.errors import TbmemError
 
 _INTERRUPTED = 130
@@ -17,7 +17,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("config", config)):
+_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "export": export, "config": config}
+for name, module in _COMMANDS.items():
     app.command(name)(module.command)
 
 
@@ -47,6 +48,10 @@ def main() -> None:
         code = _INTERRUPTED
     except TbmemError as error:
         _end(str(error), 2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _end(f"{error.filename}: {error.strerror}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
