@@ -56,7 +56,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 USE_TORCH = {
     *("births", "census", "counters", "cpu_births", "devices", "event_tree", "graphs", "holders", "instances"),
-    *("naming", "places", "quiet", "slots", "tensors", "user_code", "values", "weights"),
+    *("naming", "places", "quiet", "slots", "spots", "tensors", "user_code", "values", "weights"),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 
