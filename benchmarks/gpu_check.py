@@ -48,7 +48,9 @@ from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import RunSummary
+from tbmem.sources.births import births_of
 from tbmem.sources.counters import Counters
+from tbmem.sources.device_births import DeviceBirths
 from tbmem.sources.host import HostMemory
 from tbmem.units import MIB, format_bytes
 
@@ -573,6 +575,52 @@ def check_near_capacity(bench: Bench) -> str:
     return found[0].message
 
 
+def check_births(bench: Bench) -> str:
+    training = TinyTraining(bench.device)
+    training.step()
+    kept: list[torch.Tensor] = []
+    births = births_of(bench.name)
+    expect(births is not None, "births cannot be watched")
+    assert isinstance(births, DeviceBirths)
+    births.begin(0)
+    expect(torch._C._cuda_isHistoryEnabled(), "nothing is recorded")
+    steps = 8
+    for number in range(steps):
+        training.step()
+        kept.append(torch.ones(1 * MIB, dtype=torch.uint8, device=bench.device))
+        births.mark(number)
+    births.snapshot(bench.scratch / "births.snapshot.pickle")
+    report = births.finish()
+    expect(not torch._C._cuda_isHistoryEnabled(), "memory history is still on")
+    expect(report.sites, f"no site; notes: {report.notes}")
+    assert report.sites is not None
+    leaks = [site for site in report.sites if site.share == 1]
+    expect(len(leaks) == 1, f"{len(leaks)} places leak: {leaks[:3]}")
+    expect(leaks[0].bytes_per_step == MIB, f"{leaks[0].bytes_per_step} bytes per step")
+    expect(leaks[0].stack and "kept.append" in leaks[0].stack[0].text, f"the line is {leaks[0].stack[:1]}")
+    expect(load_snapshot(bench.scratch / "births.snapshot.pickle")["segments"], "the snapshot is empty")
+    return f"{leaks[0].stack[0].file.rsplit('/', 1)[-1]}:{leaks[0].stack[0].line}, {report.seconds * 1e3:.1f} ms"
+
+
+def check_births_under_a_curriculum(bench: Bench) -> str:
+    layer = nn.Linear(256, 1024, device=bench.device)
+    held = {}
+    births = births_of(bench.name)
+    assert births is not None
+    births.begin(0)
+    for number in range(8):
+        held["hidden"] = layer(torch.randn(256 + 32 * number, 256, device=bench.device)).gelu()
+        held["hidden"].sum().backward()
+        layer.zero_grad()
+        births.mark(number)
+    report = births.finish()
+    expect(report.sites is not None, f"no sites; notes: {report.notes}")
+    leaks = [site for site in report.sites or () if site.share > 0.5]
+    expect(not leaks, f"called a leak: {leaks[:3]}")
+    expect(report.sizes_grow == 1, f"sizes grow by {report.sizes_grow}")
+    return f"sizes grow, nothing survives, {report.seconds * 1e3:.1f} ms"
+
+
 def check_cuda_graph(bench: Bench) -> str:
     static = torch.ones(4096, device=bench.device)
     side = torch.cuda.Stream(bench.device)  # type: ignore[no-untyped-call]
@@ -768,6 +816,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("demo with a leak", check_demo_leak),
     ("demo with a spike", check_demo_spike),
     ("near capacity", check_near_capacity),
+    ("births that survive", check_births),
+    ("births under a curriculum", check_births_under_a_curriculum),
     ("CUDA graph capture", check_cuda_graph),
     ("expandable segments", check_expandable_segments),
     ("a GPU that is not used stays asleep", check_asleep),

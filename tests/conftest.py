@@ -31,7 +31,7 @@ def _switches() -> dict[str, object]:
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
     from tbmem.runtime.history import MemoryHistory
-    from tbmem.runtime.quiet import _c10_level
+    from tbmem.sources.quiet import _c10_level
 
     logger = logging.getLogger(LOGGER_NAME)
     level = _c10_level()

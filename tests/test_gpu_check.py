@@ -129,7 +129,7 @@ def test_every_name_of_torch_that_the_checks_use_exists(gpu_check: ModuleType) -
         "synchronize",
     ):
         assert callable(getattr(torch.cuda, name)), name
-    for name in ("_record_memory_history", "_snapshot", "get_allocator_backend"):
+    for name in ("_record_memory_history", "_snapshot", "memory_snapshot", "get_allocator_backend"):
         assert callable(getattr(torch.cuda.memory, name)), name
     declared = Path(torch.__file__).with_name("_C") / "__init__.pyi"
     assert "def _cuda_isHistoryEnabled() -> _bool" in declared.read_text()

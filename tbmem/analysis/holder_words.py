@@ -13,7 +13,10 @@ KNOWN_BY = {
     LineSource.READ: "read in the source; nobody saw it run",
 }
 
-ADVICE_FOR_SITES = "find out who keeps what this line makes: a graph that is never freed, an extension in C++, a cycle through autograd"
+ADVICE_FOR_SITES = (
+    "find out who keeps what this line makes: a graph that is never freed, an extension in C++,"
+    " a cycle through autograd"
+)
 
 _CAUSES = {
     HolderKind.HOOKS: "a hook that is registered again and again",

@@ -12,12 +12,14 @@ from tbmem.analysis import sentences
 from tbmem.analysis.capacity import CapacityTest, used_percent
 from tbmem.analysis.growth import Change, GrowthTest
 from tbmem.analysis.spikes import Jump, SpikeTest
+from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB
 
 ENOUGH_STEPS = 8
 """Judged steps below which there is no verdict."""
+_SUSPICIOUS_BYTES = 24 << 10
 _WORSE = 2.0
 """A leak is reported again when it has grown by this factor."""
 
@@ -40,9 +42,15 @@ class Detector:
 
     Args:
         limits: When a pattern counts.
+        awaits_evidence: Whether somebody answers suspicions through ``conclude``.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, awaits_evidence: bool = False) -> None:
+        self._awaits_evidence = awaits_evidence
+        self._suspects = GrowthTest(patience=24, min_growth=_SUSPICIOUS_BYTES, min_growth_percent=0.0)
+        self._suspicion: Suspicion | None = None
+        self._concluded: Conclusion | None = None
+        self._not_before = 0
         self._limits = limits = limits or Limits()
         self._growth = GrowthTest(
             patience=limits.patience,
@@ -76,6 +84,48 @@ class Detector:
             self._free_heap = sample.reserved - sample.allocated
         return findings
 
+    def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
+        """Take in several samples: the same findings as from ``update`` one by one."""
+        return [finding for sample in samples for finding in self.update(sample)]
+
+    @property
+    def suspicions(self) -> Sequence[Suspicion]:
+        """Suspicions that stand and are not concluded, one per channel at most."""
+        return () if self._suspicion is None else (self._suspicion,)
+
+    def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
+        """Take in what the evidence says about a suspicion."""
+        sample = self._sample
+        if sample is None:
+            return ()
+        self._suspicion = None
+        if conclusion.outcome is Outcome.CONFIRMED:
+            self._concluded = conclusion
+            return (sentences.confirmed(sample, suspicion, conclusion),)
+        self._not_before = sample.step + 2 * (suspicion.last_step - suspicion.first_step)
+        if conclusion.outcome is Outcome.DISMISSED:
+            return (sentences.dismissed(sample, suspicion, conclusion),)
+        return ()
+
+    def _suspect(self, sample: MemorySample, findings: list[Finding]) -> None:
+        if sample.allocated is None:
+            return
+        self._suspects.update(sample.step, sample.allocated)
+        growth = self._suspects.current
+        if growth is None:
+            self._suspicion = None
+        elif self._suspicion is None and self._concluded is None and sample.step >= self._not_before:
+            self._suspicion = Suspicion(
+                device=sample.device,
+                rank=sample.rank,
+                channel=Channel.ALLOCATED,
+                first_step=growth.first_step,
+                last_step=growth.last_step,
+                base=growth.base,
+                level=growth.level,
+            )
+            findings.append(sentences.suspect(sample, self._suspicion))
+
     def _judge(self, sample: MemorySample) -> list[Finding]:
         self._sample = sample
         findings: list[Finding] = []
@@ -91,6 +141,8 @@ class Detector:
         if self._interrupted:
             self._spikes.rebase()
             self._interrupted = False
+        if self._awaits_evidence:
+            self._suspect(sample, findings)
         self._judge_growth(sample, findings)
         self._judge_spike(sample, findings)
         self._judged += 1

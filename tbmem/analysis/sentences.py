@@ -7,6 +7,7 @@ from tbmem.analysis.capacity import steps_left
 from tbmem.analysis.floors import KEPT
 from tbmem.analysis.growth import Growth
 from tbmem.analysis.spikes import Jump
+from tbmem.model.evidence import Conclusion, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_signed
@@ -34,6 +35,50 @@ def leak(sample: MemorySample, growth: Growth) -> Finding:
         "holder": None,
     }
     return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, first_step=growth.first_step)
+
+
+def suspect(sample: MemorySample, suspicion: Suspicion) -> Finding:
+    """Growth that may be a leak."""
+    message = (
+        f"{suspicion.channel.value} memory grows by {format_bytes(suspicion.bytes_per_step)} per step"
+        f" since step {suspicion.first_step}: it may be a leak"
+    )
+    return _finding(
+        FindingKind.SUSPECT, Severity.INFO, sample, message, _numbers(suspicion), first_step=suspicion.first_step
+    )
+
+
+def dismissed(sample: MemorySample, suspicion: Suspicion, conclusion: Conclusion) -> Finding:
+    """The evidence has cleared a suspicion."""
+    evidence = {**_numbers(suspicion), **conclusion.evidence, "reason": conclusion.reason}
+    return _finding(
+        FindingKind.DISMISSED, Severity.INFO, sample, conclusion.reason, evidence, first_step=suspicion.first_step
+    )
+
+
+def confirmed(sample: MemorySample, suspicion: Suspicion, conclusion: Conclusion) -> Finding:
+    """The evidence has confirmed a suspicion."""
+    message = (
+        f"{format_signed(round(suspicion.bytes_per_step))}/step since step {suspicion.first_step} · {conclusion.reason}"
+    )
+    evidence = {
+        **_numbers(suspicion),
+        "reason": conclusion.reason,
+        "cause": conclusion.cause,
+        "share": conclusion.share,
+        **conclusion.evidence,
+    }
+    return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, first_step=suspicion.first_step)
+
+
+def _numbers(suspicion: Suspicion) -> dict[str, object]:
+    return {
+        "channel": suspicion.channel.value,
+        "bytes_per_step": round(suspicion.bytes_per_step),
+        "growth_bytes": suspicion.growth,
+        "floor_first_bytes": suspicion.base,
+        "floor_last_bytes": suspicion.level,
+    }
 
 
 def fallen_back(sample: MemorySample) -> Finding:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOGGER_NAME = "tbmem"
 SEPARATOR = " · "
+_UNSHOWN = (FindingKind.SUSPECT, FindingKind.DISMISSED)
 _LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -69,8 +70,8 @@ def finding_line(finding: Finding) -> str:
 
 
 def finding_level(finding: Finding) -> int:
-    """Level at which a finding is logged."""
-    return _LEVELS[finding.severity]
+    """Level at which a finding is logged; suspicions are shown to those only who ask for debug lines."""
+    return logging.DEBUG if finding.kind in _UNSHOWN else _LEVELS[finding.severity]
 
 
 def show_finding(finding: Finding) -> None:

@@ -8,6 +8,7 @@ TensorFlow's ``lib/hash/crc32c.h``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -26,6 +27,28 @@ def masked_crc32c(data: bytes) -> int:
     """CRC-32C of ``data``, rotated and offset so that a checksum of checksums is not trivial."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK) & _ALL_ONES
+
+
+def masked_crc32c_of_each(records: Sequence[bytes]) -> list[int]:
+    """The same as ``masked_crc32c`` of each, in one go where they are equally long and short.
+
+    Args:
+        records: At least one.
+    """
+    length = len(records[0])
+    if not _SHORT <= length <= _LONGEST or any(len(record) != length for record in records):
+        return [masked_crc32c(record) for record in records]
+    values = np.frombuffer(b"".join(records), dtype=np.uint8).reshape(len(records), length)
+    shares = _table()[np.arange(length - 1, -1, -1), values]
+    crc = np.bitwise_xor.reduce(shares, axis=1) ^ np.uint32(_empty_register(length) ^ _ALL_ONES)
+    masked: list[int] = (((crc >> 15) | (crc << 17)) + np.uint32(_MASK)).tolist()
+    return masked
+
+
+@cache
+def _empty_register(length: int) -> int:
+    """What the register's first value adds to the checksum of ``length`` bytes."""
+    return _advance(_ALL_ONES, bytes(length))
 
 
 def crc32c(data: bytes) -> int:

@@ -6,27 +6,54 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tbmem.model.monitor_log import LogRecord, RowBuilder
+from tbmem.model.sample import MemorySample
 from tbmem.runtime.guard import Guard
 
-INTERVAL = 0.1
-"""Seconds between two rounds of writing: how late a console line can be. A kill loses this and the open row."""
-CHORES_EVERY = 1.0
-"""Seconds between two rounds of dear readings."""
+INTERVAL = 0.5
+"""Seconds between two rounds of writing: how late a memory line can be, and what a kill loses besides the open row.
+Each round takes the interpreter away from the training for a moment; a finding does not wait for one."""
 _SHARE_OF_TIME = 0.01
-"""Share of the time that dear readings may take; slow ones make the pause longer."""
+"""Share of the time that a dear reading may take; a slow one makes its pause longer."""
 _JOIN_SECONDS = 10.0
 """How long the end of a run waits for a disk that does not answer."""
 _QUEUE = 100_000
 """Records that wait at most; the oldest are dropped if a disk hangs that long."""
 
 
-Pending = LogRecord | RowBuilder
-"""What can be left: a record, or samples that are yet to be made one."""
+Pending = LogRecord | list[MemorySample]
+"""What can be left: a record, or samples of one device that shall become a row."""
+
+
+class Chore:
+    """Something dear that is done now and then.
+
+    Args:
+        call: What to do.
+        early: Seconds after the start at which it is done at first, so that short runs have something of it.
+        every: Seconds between two times after that; more where it takes long.
+    """
+
+    def __init__(self, call: Callable[[], None], early: Sequence[float] = (), every: float = 1.0) -> None:
+        self.call = call
+        self.due = early[0] if early else every
+        """Seconds after the start at which it is done next."""
+        self._early = early
+        self._every = every
+
+    def plan(self, began: float, ended: float) -> None:
+        """It has been done: when is it next?
+
+        Args:
+            began: Seconds after the start.
+            ended: Seconds after the start.
+        """
+        later = began + max(self._every, (ended - began) / _SHARE_OF_TIME)
+        self.due = next((date for date in self._early if date > ended), later)
 
 
 class Sink(Protocol):
@@ -47,15 +74,15 @@ class Background:
 
     Args:
         sinks: Where records go. If one fails, all of the same part are switched off, with one line in the log.
-        chores: Called once a round.
+        chores: What else is done now and then.
         guard: Where errors go.
-        interval: Seconds between two rounds.
+        interval: Seconds between two rounds of writing.
     """
 
     def __init__(
         self,
         sinks: Sequence[Sink],
-        chores: Sequence[Callable[[], None]],
+        chores: Sequence[Chore],
         guard: Guard,
         interval: float = INTERVAL,
     ) -> None:
@@ -63,9 +90,10 @@ class Background:
         self._chores = list(chores)
         self._guard = guard
         self._interval = interval
-        self._chores_due = 0.0
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
-        self._stopping = threading.Event()
+        self._rows: defaultdict[str, RowBuilder] = defaultdict(RowBuilder)
+        self._hurry = threading.Event()
+        self._stopping = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
         self._pid = os.getpid()
 
@@ -74,44 +102,54 @@ class Background:
         self._thread.start()
 
     def put(self, record: Pending) -> None:
-        """Leave a record for the next round; costs a fraction of a microsecond."""
+        """Leave something for the next round; costs a fraction of a microsecond."""
         self._queue.append(record)
 
-    def put_all(self, records: Iterable[Pending]) -> None:
-        """Leave records that belong to one step, so that they are handed on together."""
-        self._queue.extend(records)
+    def hurry(self) -> None:
+        """Do not wait for the next round: write what is left now."""
+        self._hurry.set()
 
     def stop(self) -> None:
         """Write what is left and end the thread; waits a few seconds at most."""
-        if os.getpid() != self._pid or self._stopping.is_set() or self._thread.ident is None:
+        if os.getpid() != self._pid or self._stopping or self._thread.ident is None:
             return
-        self._stopping.set()
+        self._stopping = True
+        self._hurry.set()
         self._thread.join(_JOIN_SECONDS)
 
     def _work(self) -> None:
-        while not self._stopping.wait(self._interval):
-            self._do_chores()
-            self._write()
+        start = time.monotonic()
+        write_at = self._interval
+        while not self._stopping:
+            dates = [write_at, *(chore.due for chore in self._chores)]
+            hurried = self._hurry.wait(max(min(dates) - (time.monotonic() - start), 0))
+            now = time.monotonic() - start
+            if hurried or now >= write_at:
+                self._hurry.clear()
+                self._write()
+                write_at = now + self._interval
+            self._do_chores(start)
         self._write()
         for sink in self._sinks:
             with contextlib.suppress(OSError):
                 # what it could not write has been said already
                 sink.close()
 
-    def _do_chores(self) -> None:
-        began = time.monotonic()
-        if began < self._chores_due:
-            return
-        for number, chore in enumerate(self._chores):
-            self._guard.run(f"background reading {number + 1}", chore)
-        took = time.monotonic() - began
-        self._chores_due = began + max(CHORES_EVERY, took / _SHARE_OF_TIME)
+    def _do_chores(self, start: float) -> None:
+        for number, chore in enumerate(self._chores, start=1):
+            began = time.monotonic() - start
+            if chore.due <= began and not self._stopping:
+                self._guard.run(f"background reading {number}", chore.call)
+                chore.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
-        queue = self._queue
-        left = [queue.popleft() for _ in range(len(queue))]
-        built = [each.build() if isinstance(each, RowBuilder) else each for each in left]
-        records = [record for record in built if record is not None]
+        records = self._guard.run("rows of samples", self._take)
         if records:
             for sink in self._sinks:
                 self._guard.run(sink.part, sink.write, records)
+
+    def _take(self) -> list[LogRecord]:
+        """What is waiting, samples as rows."""
+        waiting = [self._queue.popleft() for _ in range(len(self._queue))]
+        rows = self._rows
+        return [rows[each[0].device].build(each) if isinstance(each, list) else each for each in waiting]

@@ -221,7 +221,13 @@ class MemoryCallback:
             console=config.output.includes(self._rank.rank),
             guard=self._guard,
             about=about,
+            evidence=config.evidence,
+            is_free=self._is_free,
         )
+
+    def _is_free(self, steps: int) -> bool:
+        """Whether no profiler window is open or comes up in the next ``steps`` steps."""
+        return self.profiler is None or self.profiler.is_off_for(steps)
 
     def _log(self, record: Any) -> None:
         if self.monitor is not None:

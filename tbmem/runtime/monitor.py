@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -17,18 +17,20 @@ import torch
 
 from tbmem.analysis.patterns import Detector, Limits
 from tbmem.config.load import override_section
-from tbmem.config.schema import MonitorConfig, PatternsConfig
+from tbmem.config.schema import EvidenceConfig, MonitorConfig, PatternsConfig
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
 from tbmem.present.console import console_handler, get_logger, show_finding
-from tbmem.runtime.background import Background, Sink
+from tbmem.runtime.background import Background, Chore, Sink
+from tbmem.runtime.evidence import Investigator, loop_frame
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
+from tbmem.runtime.updates import UpdateWatch
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
@@ -39,26 +41,47 @@ _ROW_SECONDS = 1.0
 """A row is closed after this time even if its steps are not complete, so that slow steps are seen at once."""
 _BATCH_SECONDS = 0.02
 """Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
+_BATCH_STEPS = 10
+"""So many at most: a loop of very short steps shall learn of its leak within as many steps."""
+_EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
+"""Seconds after the start at which child processes are looked at first; then once a second."""
 _KEPT_FINDINGS = 1000
 
 
 class _Watched:
     """What the monitor keeps for one device."""
 
-    def __init__(self, limits: Limits | None) -> None:
-        self.detector = Detector(limits) if limits is not None else None
-        self.row = RowBuilder()
+    def __init__(self, limits: Limits | None, *, awaits_evidence: bool) -> None:
+        self.detector = Detector(limits, awaits_evidence=awaits_evidence) if limits is not None else None
+        self.unjudged: list[MemorySample] = []
+        self.unwritten: list[MemorySample] = []
         self.peak: Peak | None = None
         self._highest = -1
 
-    def note_peak(self, sample: MemorySample) -> None:
-        reached = sample.highest
-        if reached is None or reached <= self._highest:
+    def judge(self) -> Sequence[Finding]:
+        """Take in the samples that wait for it."""
+        samples, self.unjudged = self.unjudged, []
+        self.note_peak(samples)
+        if self.detector is None:
+            return ()
+        return self.detector.update_all(samples)
+
+    def note_peak(self, samples: Sequence[MemorySample]) -> None:
+        """Keep the highest level of all; samples may come twice."""
+        if not samples:
             return
-        self._highest = reached
+        if samples[0].device == CPU:
+            reached = [each.peak_allocated or each.host_peak_rss or each.allocated or 0 for each in samples]
+        else:
+            reached = [each.peak_allocated or each.allocated or 0 for each in samples]
+        highest = max(reached)
+        if highest <= self._highest:
+            return
+        self._highest = highest
+        sample = samples[reached.index(highest)]
         self.peak = Peak(
             device=sample.device,
-            bytes=reached,
+            bytes=highest,
             step=sample.step,
             counter=_peak_counter(sample),
             total=sample.device_total,
@@ -86,6 +109,8 @@ class MemoryMonitor:
         guard: Where errors go; its own by default.
         counters: Where samples come from; a test gives its own.
         about: What else the log's header shall hold.
+        evidence: Whether and how suspicions are looked into; by default they are not.
+        is_free: Whether no profiler window comes up in the next so many steps.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -103,6 +128,8 @@ class MemoryMonitor:
         guard: Guard | None = None,
         counters: Counters | None = None,
         about: dict[str, Any] | None = None,
+        evidence: EvidenceConfig | None = None,
+        is_free: Callable[[int], bool] = lambda steps: True,
         **overrides: Any,
     ) -> None:
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
@@ -115,13 +142,17 @@ class MemoryMonitor:
         self._guard = guard or Guard()
         self._counters = counters
         self._about = about or {}
+        self._evidence = evidence if evidence is not None and evidence.enabled else None
+        self._is_free = is_free
+        self._investigator: Investigator | None = None
         self._devices: dict[str, _Watched] = {}
         self._background: Background | None = None
         self._resources = ExitStack()
         self._step = 0
+        self._every = self.config.log_every_n_steps
         self._row_began = 0.0
         self._judged_at = 0.0
-        self._pending: list[MemorySample] = []
+        self._judged_step = 0
         self._pid: int | None = None
         self._ended = False
 
@@ -174,8 +205,15 @@ class MemoryMonitor:
         reset = self.config.peaks == "step"
         if self._counters is None:
             host = HostMemory(reset_peaks=reset, workers=self.config.workers)
-            self._counters = Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset)
-        self._background = Background(self._open_sinks(), [self._counters.refresh], self._guard)
+            updates = UpdateWatch()
+            self._resources.callback(updates.close)
+            self._counters = Counters(
+                self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take
+            )
+        if self._evidence is not None and self._limits is not None:
+            self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free)
+        chores = [Chore(self._counters.refresh), Chore(self._counters.refresh_workers, early=_EARLY)]
+        self._background = Background(self._open_sinks(), chores, self._guard)
         self._background.put(self._header(rank))
         self._background.start()
         self._row_began = time.monotonic()
@@ -224,6 +262,8 @@ class MemoryMonitor:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self._investigator is not None:
+            self._investigator.close()
         if self._background is not None:
             self._background.stop()
         if self._counters is not None:
@@ -237,64 +277,85 @@ class MemoryMonitor:
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
+        for watched in self._devices.values():
+            watched.note_peak(watched.unjudged)
         return [watched.peak for watched in self._devices.values() if watched.peak is not None]
 
     @property
     def log_path(self) -> Path | None:
         """The live log, if one is written."""
-        if not isinstance(self._folder, RunFolder) or not self.config.log:
-            return None
-        return self._folder.monitor_log
+        folder = self._run_folder
+        return folder.monitor_log if folder is not None and self.config.log else None
+
+    @property
+    def _run_folder(self) -> RunFolder | None:
+        return self._folder if isinstance(self._folder, RunFolder) else None
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding, log it, and show it."""
+        """Keep a finding, log it, and show it, without waiting for the next round of writing."""
         if len(self.findings) < _KEPT_FINDINGS:
             self.findings.append(finding)
         self.log(finding)
+        if self._background is not None:
+            self._background.hurry()
         if self._console:
             show_finding(finding)
 
     def _sample(self, profiled: bool) -> Sequence[Finding]:
         assert self._counters is not None
-        step = self._step
-        due = step % self.config.log_every_n_steps == 0
-        samples = self._counters.sample(step, thorough=due, profiled=profiled)
-        self._pending.extend(samples)
+        step, watched, investigator = self._step, self._devices, self._investigator
+        due = step % self._every == 0
+        is_waiting = investigator is not None and investigator.is_waiting
+        if is_waiting and investigator is not None:
+            profiled |= investigator.is_watching
+        for sample in self._counters.sample(step, thorough=due, profiled=profiled):
+            device = watched.get(sample.device) or self._watch(sample.device)
+            device.unjudged.append(sample)
+            device.unwritten.append(sample)
         now = time.monotonic()
-        if not due and now - self._judged_at < _BATCH_SECONDS:
-            return ()
-        self._judged_at = now
-        found = self._judge_pending()
         if due or now - self._row_began >= _ROW_SECONDS:
             self._row_began = now
             self._close_rows()
+        if not is_waiting and step - self._judged_step < _BATCH_STEPS and now - self._judged_at < _BATCH_SECONDS:
+            return ()
+        self._judged_at, self._judged_step = now, step
+        found = self._judge()
+        if investigator is not None and (is_waiting or self._has_suspicions()):
+            found += self._investigate(investigator)
         for finding in found:
             self.report(finding)
         return found
 
-    def _judge_pending(self) -> list[Finding]:
-        pending, self._pending = self._pending, []
-        found: list[Finding] = []
-        for sample in pending:
-            watched = self._devices.get(sample.device)
-            if watched is None:
-                # the CPU stood in until the accelerator was found
-                self._devices.pop(CPU, None)
-                watched = self._devices[sample.device] = _Watched(self._limits)
-            watched.note_peak(sample)
-            watched.row.add(sample)
-            if watched.detector is not None:
-                found.extend(watched.detector.update(sample))
+    def _watch(self, device: str) -> _Watched:
+        # the CPU stood in until the accelerator was found
+        self._devices.pop(CPU, None)
+        watched = self._devices[device] = _Watched(self._limits, awaits_evidence=self._investigator is not None)
+        return watched
+
+    def _judge(self) -> list[Finding]:
+        return [finding for watched in self._devices.values() for finding in watched.judge()]
+
+    def _has_suspicions(self) -> bool:
+        return any(watched.detector is not None and watched.detector.suspicions for watched in self._devices.values())
+
+    def _investigate(self, investigator: Investigator) -> list[Finding]:
+        detectors = {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+        was_watching = investigator.is_watching
+        found = investigator.step(self._step, detectors, loop_frame())
+        if was_watching or investigator.is_watching:
+            # what looking took is not the next step's doing
+            self.discard_peaks()
         return found
 
     def _close_rows(self) -> None:
         assert self._background is not None
-        self._background.put_all([watched.row for watched in self._devices.values()])
         for watched in self._devices.values():
-            watched.row = RowBuilder(watched.row)
+            if watched.unwritten:
+                self._background.put(watched.unwritten)
+                watched.unwritten = []
 
     def _finish(self) -> None:
-        for finding in self._judge_pending():
+        for finding in self._judge():
             self.report(finding)
         for watched in self._devices.values():
             if watched.detector is not None:

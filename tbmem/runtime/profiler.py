@@ -117,6 +117,14 @@ class MemoryProfiler:
         """Whether a window is open, so that the host's memory is not the training's alone."""
         return self._window is not None
 
+    def is_off_for(self, steps: int) -> bool:
+        """Whether no window is open, nor comes up in the next ``steps`` steps."""
+        if not self._is_running or not self.config.enabled:
+            return True
+        off = (ScheduleState.WAIT, ScheduleState.STOPPED)
+        coming = range(self._step, self._step + steps + 1)
+        return self._window is None and all(schedule_at(step, self.config).state in off for step in coming)
+
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Give the address book names; without it optimizers are found by themselves, parameters have numbers.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +26,12 @@ class LineSink:
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Log the lines that are due."""
+        logger = get_logger()
+        if not logger.isEnabledFor(logging.INFO):
+            return
         for record in records:
             if isinstance(record, SampleRow) and record.sample.step % self._every == 0:
-                get_logger().info("step %d · %s", record.sample.step, memory_line(record.sample))
+                logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -51,7 +55,7 @@ class LogSink:
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Append a line per record."""
-        data = b"".join(to_line(record).encode() + b"\n" for record in records)
+        data = "\n".join([*map(to_line, records), ""]).encode()
         while data:
             # an unbuffered file may take only a part, on a disk that is nearly full
             data = data[self._file.write(data) :]
@@ -87,11 +91,9 @@ class ScalarSink:
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Add the points of every row of samples."""
-        rows = [record for record in records if isinstance(record, SampleRow)]
-        self._devices.update(row.sample.device for row in rows)
-        for row in rows:
-            self._writer.write(row.sample, several=len(self._devices) > 1)
-        self._writer.flush()
+        samples = [record.sample for record in records if isinstance(record, SampleRow)]
+        self._devices.update([sample.device for sample in samples])
+        self._writer.write(samples, several=len(self._devices) > 1)
 
     def close(self) -> None:
         """Close the file."""

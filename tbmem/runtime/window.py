@@ -19,9 +19,9 @@ from tbmem.config.schema import ProfilingConfig
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.files import complete_or_nothing, compress
 from tbmem.runtime.history import MemoryHistory
-from tbmem.runtime.quiet import QuietTorch, quiet_kineto
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.devices import devices_in_use
+from tbmem.sources.quiet import QuietTorch, quiet_kineto
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,11 @@ from tbmem.sources.devices import CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
 
 AUTO = "auto"
+_new_sample = tuple.__new__
+
+
+def _unknown() -> None:
+    """Whether an optimizer has stepped, where nobody looks."""
 
 
 class Counters:
@@ -22,6 +27,7 @@ class Counters:
         host: The host's figures; closed with this object.
         rank: Global rank to write into each sample.
         reset_peaks: Whether peak counters may be reset at each sample.
+        updated: Tells whether an optimizer has stepped since it was last asked; called once a sample.
         find_devices: Returns the devices in use, for ``'auto'``; a test gives its own.
         open_one: Opens a device by name; a test gives its own.
 
@@ -36,16 +42,18 @@ class Counters:
         *,
         rank: int = 0,
         reset_peaks: bool = True,
+        updated: Callable[[], bool | None] | None = None,
         find_devices: Callable[[], Sequence[str]] | None = None,
         open_one: Callable[[str], Device] | None = None,
     ) -> None:
         self._host = host
         self._rank = rank
+        self._updated = updated or _unknown
         self._find_devices = find_devices or devices_in_use
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
         self._devices: dict[str, Device] = {}
-        self._usage: dict[str, tuple[int, int]] = {}
+        self._usage: dict[str, tuple[int, int] | tuple[None, None]] = {}
         names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
         try:
             self._watch(names)
@@ -77,23 +85,19 @@ class Counters:
         if self._auto and step & (step - 1) == 0:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
             self._watch(self._find_devices())
-        now = time.time()
-        host = self._host
-        rss, peak_rss = host.read(now)
-        available, workers = host.available, host.workers_rss
         if thorough:
             self._read_usage(self._devices)
-        samples = []
-        for name, device in self._devices.items():
-            reading = device.read()
-            used, total = self._usage.get(name, (None, None))
-            samples.append(
-                # by position: this is the one line that runs at every step and writes twenty values
-                MemorySample(
-                    step, now, name, self._rank, *reading, used, total, rss, peak_rss, available, workers, profiled
-                )
-            )
-        return samples
+        now = time.time()
+        host = self._host
+        rss, peak_rss, private = host.read(now)
+        updated = self._updated()
+        rest = (rss, peak_rss, host.available, host.workers_rss, profiled, updated, private, host.workers_private)
+        rank, usage = self._rank, self._usage
+        # by position and past the constructor: this runs at every step and writes two dozen values
+        return [
+            _new_sample(MemorySample, (step, now, name, rank, *device.read(), *usage[name], *rest))
+            for name, device in self._devices.items()
+        ]
 
     def notes(self) -> list[str]:
         """What a reader of the figures must know about this machine."""
@@ -104,8 +108,12 @@ class Counters:
         ]
 
     def refresh(self) -> None:
-        """Read the host's dear figures anew; meant for a thread of its own."""
+        """Read anew what is left on the host; meant for a thread of its own."""
         self._host.refresh()
+
+    def refresh_workers(self) -> None:
+        """Read anew what child processes hold; meant for a thread of its own."""
+        self._host.refresh_workers()
 
     def discard_peaks(self) -> None:
         """Forget the peaks since the last sample: they were tbmem's own doing, not the training's."""
@@ -124,6 +132,8 @@ class Counters:
             usage = self._devices[name].read_usage()
             if usage is not None:
                 self._usage[name] = usage
+            else:
+                self._usage.setdefault(name, (None, None))
 
     def _watch(self, names: Sequence[str]) -> None:
         accelerators = [name for name in (*self._devices, *names) if name != CPU]

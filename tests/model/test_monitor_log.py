@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ def test_each_record_is_one_line(make_sample: MakeSample) -> None:
 
 
 @pytest.mark.parametrize("profiled", [True, False])
+@pytest.mark.parametrize("updated", [True, False, None])
 @pytest.mark.parametrize("rank", [0, 3])
-def test_every_counter_of_a_row_survives(profiled: bool, rank: int) -> None:
+def test_every_counter_of_a_row_survives(profiled: bool, updated: bool | None, rank: int) -> None:
     # given: all counters different, one of them 0
     sample = MemorySample(
         step=10,
@@ -94,6 +96,9 @@ def test_every_counter_of_a_row_survives(profiled: bool, rank: int) -> None:
         host_available=14,
         workers_rss=15,
         profiled=profiled,
+        updated=updated,
+        host_private=16,
+        workers_private=17,
     )
     row = SampleRow(first_step=1, count=10, allocated_min=0, allocated_max=5, sample=sample)
     # when / then
@@ -243,76 +248,91 @@ def test_a_log_that_is_not_there_is_an_os_error(path: Path) -> None:
 # rows
 
 
-def test_nothing_gathered_is_no_row() -> None:
-    assert RowBuilder().build() is None
-
-
 def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(make_sample: MakeSample) -> None:
     # given
-    builder = RowBuilder()
     samples = [
         make_sample(1, 40.0, 50.0, peak_reserved=7, host_peak_rss=1),
         make_sample(2, 30.0, 78.0, peak_reserved=9, host_peak_rss=5),
         make_sample(3, 45.0, 47.0, peak_reserved=8, host_peak_rss=3, alloc_retries=2),
     ]
-    for sample in samples:
-        builder.add(sample)
     # when
-    row = builder.build()
+    row = RowBuilder().build(samples)
     # then
-    assert row is not None
     assert (row.first_step, row.sample.step, row.count) == (1, 3, 3)
     assert (row.allocated_min, row.allocated_max) == (30 * GIB, 45 * GIB)
     assert (row.sample.peak_allocated, row.sample.peak_reserved, row.sample.host_peak_rss) == (78 * GIB, 9, 5)
     assert (row.sample.allocated, row.sample.alloc_retries) == (45 * GIB, 2)
 
 
-def test_a_row_that_was_built_leaves_nothing_behind(make_sample: MakeSample) -> None:
+def test_a_row_leaves_nothing_to_the_next(make_sample: MakeSample) -> None:
     # given
     builder = RowBuilder()
-    builder.add(make_sample(1, 78.0, 79.0, profiled=True))
-    builder.build()
+    builder.build([make_sample(0, 90.0), make_sample(1, 78.0, 79.0, profiled=True)])
     # when
-    builder.add(make_sample(2, 45.0))
-    row = builder.build()
+    row = builder.build([make_sample(2, 45.0)])
     # then
-    assert row is not None
     assert (row.first_step, row.count, row.allocated_max) == (2, 1, 45 * GIB)
     assert row.sample == make_sample(2, 45.0)
-    assert builder.build() is None
 
 
 def test_counters_that_are_missing_now_and_then_do_not_hide_the_others(make_sample: MakeSample) -> None:
     # given
-    builder = RowBuilder()
-    builder.add(make_sample(1, 40.0, 50.0))
-    builder.add(make_sample(2, 45.0)._replace(allocated=None, peak_allocated=None))
+    missing = make_sample(2, 45.0)._replace(allocated=None, reserved=None, peak_allocated=None)
     # when
-    row = builder.build()
+    row = RowBuilder().build([make_sample(1, 40.0, 50.0), missing])
     # then
-    assert row is not None
     assert (row.allocated_min, row.allocated_max) == (40 * GIB, 40 * GIB)
     assert row.sample.peak_allocated == 50 * GIB
     # the last reading stands for the one that is missing
-    assert row.sample.allocated == 40 * GIB
+    assert (row.sample.allocated, row.sample.reserved) == (40 * GIB, 40 * GIB)
+
+
+def test_a_row_without_a_reading_of_malloc_has_the_level_of_the_row_before(make_sample: MakeSample) -> None:
+    # given
+    builder = RowBuilder()
+    builder.build([make_sample(1, 40.0)])
+    # when
+    row = builder.build([make_sample(2, 45.0)._replace(allocated=None, reserved=None)])
+    # then
+    assert (row.allocated_min, row.allocated_max) == (None, None)
+    assert (row.sample.step, row.sample.allocated, row.sample.reserved) == (2, 40 * GIB, 40 * GIB)
 
 
 def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
-    builder = RowBuilder()
-    builder.add(make_sample(1, 0.0))
-    row = builder.build()
-    assert row is not None
+    row = RowBuilder().build([make_sample(step, 0.0) for step in (1, 2)])
     assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("which", [1, 2, 3])
 def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeSample) -> None:
     # given
-    builder = RowBuilder()
-    for step in (1, 2, 3):
-        builder.add(make_sample(step, 45.0, profiled=step == which))
+    samples = [make_sample(step, 45.0, profiled=step == which) for step in (1, 2, 3)]
     # when
-    row = builder.build()
+    row = RowBuilder().build(samples)
     # then
-    assert row is not None
     assert row.sample.profiled
+
+
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [((False, True, False), True), ((False, False, False), False), ((None, None, None), None), ((None, True), True)],
+)
+def test_a_row_with_one_update_is_an_update(
+    updates: Sequence[bool | None], expected: bool | None, make_sample: MakeSample
+) -> None:
+    samples = [make_sample(step, 45.0, updated=updated) for step, updated in enumerate(updates)]
+    assert RowBuilder().build(samples).sample.updated is expected
+
+
+@pytest.mark.parametrize("device", ["cuda:0", 'a "100 %" device\n'])
+@pytest.mark.parametrize("updated", [None, True, False])
+@pytest.mark.parametrize("profiled", [True, False])
+def test_the_line_is_that_of_the_json_encoder(
+    profiled: bool, updated: bool | None, device: str, make_sample: MakeSample
+) -> None:
+    # given
+    sample = make_sample(7, 45.0, device=device, profiled=profiled, updated=updated, time=1763687533.25, ooms=0)
+    for levels in ((1, 2), (None, None)):
+        row = SampleRow(7, 1, *levels, sample)
+        # when / then
+        assert to_line(row) == json.dumps({"type": "samples", **row.to_dict()}, separators=(",", ":"))

@@ -7,7 +7,7 @@ import random
 import pytest
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as tensorboards
 
-from tbmem.present.crc32c import crc32c, masked_crc32c
+from tbmem.present.crc32c import crc32c, masked_crc32c, masked_crc32c_of_each
 
 
 def test_the_standards_check_value() -> None:
@@ -21,3 +21,16 @@ def test_agrees_with_tensorboard(length: int) -> None:
     data = random.Random(length).randbytes(length)
 
     assert masked_crc32c(data) == tensorboards(data)
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 300, 1024, 1025])
+def test_several_of_one_length_agree_with_tensorboard(length: int) -> None:
+    records = [random.Random(seed).randbytes(length) for seed in range(3)]
+
+    assert masked_crc32c_of_each(records) == [tensorboards(record) for record in records]
+
+
+def test_several_of_different_lengths_agree_with_tensorboard() -> None:
+    records = [random.Random(length).randbytes(length) for length in (300, 301, 0, 20)]
+
+    assert masked_crc32c_of_each(records) == [tensorboards(record) for record in records]

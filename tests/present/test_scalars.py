@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tbmem.model.sample import MemorySample
-from tbmem.present.scalars import GIB_TAGS, ScalarWriter, scalar_values
+from tbmem.present.scalars import GIB_TAGS, ScalarWriter, first_event, sample_event, scalar_values
 from tests.conftest import GIB, MakeSample
 
 
 def write(folder: Path, samples: Sequence[MemorySample], *, several: bool = False) -> None:
     writer = ScalarWriter(folder)
-    for sample in samples:
-        writer.write(sample, several=several)
+    writer.write(samples, several=several)
     writer.close()
 
 
@@ -96,13 +98,11 @@ def test_several_devices_have_tags_of_their_own(tmp_path: Path, make_sample: Mak
     assert "memory/allocated" not in points
 
 
-def test_what_was_flushed_can_be_read_while_the_run_goes_on(tmp_path: Path, make_sample: MakeSample) -> None:
+def test_what_was_written_can_be_read_while_the_run_goes_on(tmp_path: Path, make_sample: MakeSample) -> None:
     # given
     writer = ScalarWriter(tmp_path)
-    writer.write(make_sample(1, 45.0))
-    # when
-    writer.flush()
-    # then
+    writer.write([make_sample(1, 45.0)])
+    # when / then
     assert read(tmp_path)["memory/allocated"] == [(1, 45.0)]
     writer.close()
 
@@ -111,8 +111,8 @@ def test_two_writers_in_one_folder_have_two_files(tmp_path: Path, make_sample: M
     # given
     first, second = ScalarWriter(tmp_path), ScalarWriter(tmp_path)
     # when
-    first.write(make_sample(1, 45.0))
-    second.write(make_sample(2, 46.0))
+    first.write([make_sample(1, 45.0)])
+    second.write([make_sample(2, 46.0)])
     first.close()
     second.close()
     # then
@@ -124,8 +124,8 @@ def test_two_writers_in_one_folder_have_two_files(tmp_path: Path, make_sample: M
 def test_a_file_cut_off_by_a_kill_keeps_its_earlier_points(tmp_path: Path, make_sample: MakeSample) -> None:
     # given
     writer = ScalarWriter(tmp_path)
-    writer.write(make_sample(1, 45.0))
-    writer.write(make_sample(2, 46.0))
+    writer.write([make_sample(1, 45.0)])
+    writer.write([make_sample(2, 46.0)])
     writer.close()
     # when
     writer.path.write_bytes(writer.path.read_bytes()[:-9])
@@ -143,3 +143,33 @@ def test_the_utilization_is_that_of_the_peak(make_sample: MakeSample) -> None:
     sample = make_sample(1, 45.0, 78.0)._replace(device_used=79 * GIB)
     # when / then
     assert dict(scalar_values(sample))["memory/utilization_percent"] == pytest.approx(97.5)
+
+
+def test_the_bytes_are_those_of_tensorboards_own_writer(full: MemorySample) -> None:
+    # given
+    points = list(scalar_values(full))
+    for step in (0, 1, 127, 128, 16_384, 10**9, 2**40):
+        # when
+        event = Event.FromString(sample_event(step, 1763687533.25, points))
+        # then
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in points]
+        assert event == Event(wall_time=1763687533.25, step=step, summary=Summary(value=values))
+
+
+def test_the_file_begins_as_tensorboards_own_do() -> None:
+    source = SourceMetadata(writer="tbmem.present.scalars")
+    expected = Event(wall_time=5.5, file_version="brain.Event:2", source_metadata=source)
+    assert first_event(5.5) == expected.SerializeToString()
+
+
+def test_tensorboards_own_reader_finds_no_damage(tmp_path: Path, make_sample: MakeSample) -> None:
+    # given steps whose numbers take one, two and three bytes, more of them than are checksummed at once
+    samples = [make_sample(step, 45.0) for step in range(0, 20_000, 50)]
+    samples += [make_sample(20_000, 1.0)._replace(peak_allocated=None)]
+    writer = ScalarWriter(tmp_path)
+    # when
+    writer.write(samples)
+    writer.close()
+    # then: it compares every checksum
+    events = list(EventFileLoader(str(writer.path)).Load())
+    assert [event.step for event in events[1:]] == [sample.step for sample in samples]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tbmem.model.monitor_log import LogRecord
-from tbmem.runtime.background import Background
+from tbmem.model.monitor_log import LogRecord, SampleRow
+from tbmem.runtime.background import Background, Chore
 from tbmem.runtime.guard import Guard
+from tests.conftest import GIB, MakeSample
 
 
 class ListSink:
@@ -51,7 +52,7 @@ def test_what_was_left_is_written_at_the_end() -> None:
 
 def test_rounds_come_by_themselves() -> None:
     sink, seen = ListSink(), threading.Event()
-    background = Background([sink], [seen.set], Guard(), interval=0.01)
+    background = Background([sink], [Chore(seen.set, every=0.01)], Guard(), interval=0.01)
     background.start()
     background.put({"type": "x"})
 
@@ -61,6 +62,58 @@ def test_rounds_come_by_themselves() -> None:
         time.sleep(0.005)
     background.stop()
     assert sink.records
+
+
+def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
+    # given rounds that are a minute apart
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    # when
+    background.put({"type": "x"})
+    background.hurry()
+    # then
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert sink.records
+    background.stop()
+
+
+def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
+    # given
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    # when
+    background.put([make_sample(1, 45.0), make_sample(2, 47.0)])
+    background.put([make_sample(2, 5.0, device="cuda:1")])
+    background.stop()
+    # then
+    rows = [record for record in sink.records if isinstance(record, SampleRow)]
+    found = [(row.sample.device, row.first_step, row.count, row.allocated_max) for row in rows]
+    assert found == [("cuda:0", 1, 2, 47 * GIB), ("cuda:1", 2, 1, 5 * GIB)]
+
+
+def test_a_chore_comes_early_at_first_and_then_regularly() -> None:
+    # given
+    chore = Chore(lambda: None, early=(0.02, 0.05, 0.1, 0.5))
+    # when it takes a moment, and once so long that two dates go by
+    dates = [chore.due]
+    for took in (0.001, 0.06, 0.001, 0.001, 0.001):
+        chore.plan(chore.due, chore.due + took)
+        dates.append(chore.due)
+    # then
+    assert dates == pytest.approx([0.02, 0.05, 0.5, 1.5, 2.5, 3.5])
+
+
+def test_a_chore_that_takes_long_comes_less_often() -> None:
+    # given
+    chore = Chore(lambda: None)
+    # when
+    chore.plan(began=1.0, ended=1.5)
+    # then it takes one per cent of the time
+    assert chore.due == pytest.approx(51.0)
 
 
 def test_a_full_disk_is_one_warning_for_all_files(caplog: pytest.LogCaptureFixture) -> None:

@@ -36,6 +36,9 @@ class SeriesCounters(Counters):
     def refresh(self) -> None:
         pass
 
+    def refresh_workers(self) -> None:
+        pass
+
     def notes(self) -> list[str]:
         return []
 

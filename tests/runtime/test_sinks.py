@@ -12,11 +12,7 @@ from tests.conftest import MakeSample
 
 
 def _row(make_sample: MakeSample, step: int, device: str = "cuda:0") -> SampleRow:
-    builder = RowBuilder()
-    builder.add(make_sample(step, 1.0, device=device))
-    row = builder.build()
-    assert row is not None
-    return row
+    return RowBuilder().build([make_sample(step, 1.0, device=device)])
 
 
 def test_the_log_is_continued(tmp_path: Path, make_sample: MakeSample) -> None:

@@ -181,10 +181,10 @@ def test_workers_memory_sees_a_child(make_host: MakeHost) -> None:
     with subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout is not None
         child.stdout.readline()
-        host.refresh()
+        host.refresh_workers()
         during = host.workers_rss
         child.communicate("\n")
-    host.refresh()
+    host.refresh_workers()
     # then
     assert during is not None
     assert 80 * MIB <= during - before < 160 * MIB

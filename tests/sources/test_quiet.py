@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tbmem.runtime.quiet import QuietTorch, _c10_level, quiet_kineto
+from tbmem.sources.quiet import QuietTorch, _c10_level, quiet_kineto
 
 
 def test_the_level_is_back_afterwards() -> None:

@@ -1,0 +1,93 @@
+"""One loop file in this process: its path goes in, what tbmem said about it comes out as JSON.
+
+    python benchmarks/run_loop.py LOOP.py --steps 300 --result FILE [--logdir DIR]
+
+With --logdir the loop runs under MemoryCallback in the default configuration, without it alone: the time of the one
+less that of the other is what tbmem costs. benchmarks/verdicts.py calls this once for each loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def load(path: Path) -> ModuleType:
+    """The loop file as a module, under a name that hides no other module."""
+    name = f"loop_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.append(str(path.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_plain(step: Callable[[int], Any], times: array[float]) -> None:
+    """The loop alone."""
+    for number in range(len(times)):
+        began = time.perf_counter()
+        step(number)
+        times[number] = time.perf_counter() - began
+
+
+def run_watched(step: Callable[[int], Any], times: array[float], logdir: str) -> Any:
+    """The loop as a user watches it; the callback's summary comes back."""
+    from tbmem import MemoryCallback
+
+    with MemoryCallback(run={"logdir": logdir}) as memory:
+        for number in range(len(times)):
+            began = time.perf_counter()
+            step(number)
+            memory.step()
+            times[number] = time.perf_counter() - began
+    if memory.summary is None:
+        raise RuntimeError("the callback has no summary")
+    return memory.summary
+
+
+def told(summary: Any) -> dict[str, Any]:
+    """What of a summary the scores need, as plain JSON values."""
+    return {
+        "verdicts": [finding.to_dict() for finding in summary.verdicts],
+        "findings": [finding.to_dict() for finding in summary.findings],
+        "problems": list(summary.problems),
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("loop", type=Path)
+    arguments.add_argument("--steps", type=int, default=300)
+    arguments.add_argument("--result", type=Path, required=True)
+    arguments.add_argument("--logdir")
+    given = arguments.parse_args()
+
+    step = load(given.loop.resolve()).make()
+    times = array("d", bytes(8 * given.steps))  # of its final size, so that this list is no leak
+    result: dict[str, Any] = {}
+    began = time.perf_counter()
+    try:
+        if given.logdir is None:
+            run_plain(step, times)
+        else:
+            result = told(run_watched(step, times, given.logdir))
+    finally:
+        total = time.perf_counter() - began
+        getattr(step, "close", lambda: None)()
+    seconds = {"total": total, "mean_step": sum(times) / given.steps, "median_step": statistics.median(times)}
+    given.result.write_text(json.dumps({**result, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""What the collector knows goes in; lengths of containers and numbers of objects come out, step after step.
+
+Between two looks only addresses, lengths and names of types are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from tbmem.sources import plain
+from tbmem.sources.places import PLAIN_TENSORS
+from tbmem.sources.usercode import is_our_class, is_user_class
+
+_GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
+_TENSORS = 50_000
+"""Tensors that are looked at one by one."""
+
+
+class Series:
+    """One size at several looks."""
+
+    __slots__ = ("points",)
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, int]] = []
+
+    def add(self, step: int, size: int) -> None:
+        """The size at one look."""
+        self.points.append((step, size))
+
+    @property
+    def rises(self) -> int:
+        """How often it was larger than at the look before."""
+        return sum(after > before for (_, before), (_, after) in zip(self.points, self.points[1:], strict=False))
+
+    @property
+    def is_growing(self) -> bool:
+        """Larger at two looks at least and smaller at none."""
+        falls = any(after < before for (_, before), (_, after) in zip(self.points, self.points[1:], strict=False))
+        return self.rises >= 2 and not falls
+
+    @property
+    def per_step(self) -> float:
+        """Growth per step over all looks."""
+        (first, before), (last, after) = self.points[0], self.points[-1]
+        return (after - before) / max(last - first, 1)
+
+    @property
+    def growth(self) -> int:
+        """Growth over all looks."""
+        return self.points[-1][1] - self.points[0][1]
+
+    @property
+    def since(self) -> int:
+        """First look at which it was larger than before."""
+        for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False):
+            if after > before:
+                return step
+        return self.points[-1][0]
+
+
+class Objects:
+    """All that the collector knows, by type. Holds everything: for the length of one look only."""
+
+    def __init__(self) -> None:
+        everything = gc.get_objects()
+        self.counts: Counter[type] = Counter(map(type, everything))
+        wanted = {kind for kind in self.counts if _is_wanted(kind)}
+        self.by_kind: defaultdict[type, list[Any]] = defaultdict(list)
+        for one in everything:
+            kind = type(one)
+            if kind in wanted:
+                self.by_kind[kind].append(one)
+
+    def containers(self) -> list[tuple[type, list[Any]]]:
+        """Kinds of containers that can grow, and all there are of each."""
+        return [(kind, found) for kind, found in self.by_kind.items() if plain.length_function(kind) is not None]
+
+    def generators(self) -> list[Any]:
+        """Live generators and coroutines."""
+        return [one for kind in _GENERATORS for one in self.by_kind.get(kind, ())]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Plain tensors and parameters."""
+        return [one for kind in PLAIN_TENSORS for one in self.by_kind.get(kind, ())][:_TENSORS]
+
+    def leaves_with_graphs(self) -> list[torch.Tensor]:
+        """Leaf tensors whose gradient has a graph of its own."""
+        found = []
+        for one in self.tensors():
+            if one.requires_grad and one.is_leaf:
+                grad = one.grad
+                if grad is not None and grad.grad_fn is not None:
+                    found.append(one)
+        return found
+
+    def contexts(self) -> list[type]:
+        """Types of autograd nodes that users' functions have made."""
+        return [kind for kind in self.by_kind if BackwardCFunction in plain.mro(kind)]
+
+    def user_classes(self) -> list[type]:
+        """Classes of the user's of which there are objects, autograd's nodes left out."""
+        return [kind for kind in self.counts if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
+
+
+def _is_wanted(kind: type) -> bool:
+    if plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS:
+        return True
+    return _is_countable(kind)
+
+
+def _is_countable(kind: type) -> bool:
+    kinds = plain.mro(kind)
+    return type not in kinds and not is_our_class(kind) and (BackwardCFunction in kinds or is_user_class(kind))
+
+
+Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+class Census:
+    """Which containers, and which classes in number, have grown over the looks so far."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._last_step = 0
+        self._lengths: dict[int, Lengths] = {}
+        self._containers: dict[int, Series] = {}
+        self._classes: dict[Hashable, Series] = {}
+
+    def look(self, step: int, objects: Objects) -> None:
+        """One more look.
+
+        Args:
+            step: Now.
+            objects: What the collector knows now.
+        """
+        lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
+        kept: dict[int, Series] = {}
+        for kind, (addresses, sizes) in lengths.items():
+            if kind in self._lengths:
+                self._compare(step, self._lengths[kind], (addresses, sizes), kept)
+        self._containers = kept
+        self._lengths = lengths
+        self._count(step, objects)
+        self._last_step = step
+        self.looks += 1
+
+    def _compare(self, step: int, before: Lengths, now: Lengths, kept: dict[int, Series]) -> None:
+        """Carry on the series of what has grown at this look or at an earlier one."""
+        _, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
+        sizes, last = now[1][new], before[1][old]
+        addresses = now[0][new]
+        known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
+        for i in np.flatnonzero((sizes > last) | known).tolist():
+            address = int(addresses[i])
+            series = self._containers.get(address)
+            if series is None:
+                series = Series()
+                series.add(self._last_step, int(last[i]))
+            elif sizes[i] < last[i]:
+                continue
+            series.add(step, int(sizes[i]))
+            kept[address] = series
+
+    def _count(self, step: int, objects: Objects) -> None:
+        counted: dict[Hashable, int] = {class_key(kind): objects.counts[kind] for kind in objects.user_classes()}
+        counted.update({class_key(kind): objects.counts[kind] for kind in objects.contexts()})
+        counted["leaves"] = len(objects.leaves_with_graphs())
+        kept = {}
+        for key, number in counted.items():
+            series = self._classes.get(key) or Series()
+            series.add(step, number)
+            kept[key] = series
+        self._classes = kept
+
+    def growing_containers(self) -> dict[int, Series]:
+        """Series of the containers that are growing, by address."""
+        return {address: series for address, series in self._containers.items() if series.is_growing}
+
+    def growing_classes(self) -> dict[Hashable, Series]:
+        """Series of the classes whose objects become more; ``'leaves'`` for leaf tensors with a graph."""
+        return {key: series for key, series in self._classes.items() if series.is_growing}
+
+
+def class_key(kind: type) -> Hashable:
+    """A class without holding it."""
+    return (id(kind), kind.__name__)
+
+
+def _lengths(kind: type, found: list[Any]) -> Lengths:
+    """Addresses, sorted, and lengths of containers."""
+    length = plain.length_function(kind)
+    assert length is not None
+    addresses = np.fromiter(map(id, found), np.int64, len(found))
+    sizes = np.fromiter(map(length, found), np.int64, len(found))
+    order = np.argsort(addresses)
+    return addresses[order], sizes[order]

@@ -1,0 +1,280 @@
+"""A few steps on the CPU go in; the places whose memory survives them, as torch's profiler saw them, come out."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
+from torch.autograd import profiler as torch_profiler
+
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
+from tbmem.sources.event_tree import StepEvents
+from tbmem.sources.generations import Generations, Sizes
+from tbmem.sources.quiet import QuietTorch, quiet_kineto
+from tbmem.sources.user_code import UserCode
+
+_COST_OF_A_CALL = 3.5e-6
+"""Seconds to record and read one call of a Python function."""
+_MOST_CALLS = 30_000
+
+
+class CpuBirths:
+    """Surviving births on the CPU.
+
+    torch's own profiler sees every allocation, also those made in C++, and the stack above it. Each watched step is
+    a recording of its own, read as soon as it ends: what that costs is known after the first step, and never more
+    than one step's records are kept. The first step after ``begin`` is not recorded; it shows how many Python
+    functions a step calls, for where there are too many, stacks would cost more than the step.
+
+    Args:
+        budget: Seconds that reading may take in all, besides half the time of the watched steps.
+        clock: Seconds.
+    """
+
+    current: CpuBirths | None = None
+    """The one of this process that watches."""
+
+    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._quiet = QuietTorch()
+        self._code = UserCode()
+        self._generations = Generations()
+        self._sizes = Sizes()
+        self._calls: _CallCount | None = None
+        self._with_stack = True
+        self._is_recording = False
+        self._step_began = 0.0
+        self._in_steps = 0.0
+        self._spent = 0.0
+        self._notes: list[str] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
+        if self._calls is not None:
+            return False
+        if not self._is_recording or threading.current_thread() is not threading.main_thread():
+            return True
+        allowed = self._budget + 0.5 * self._in_steps
+        return self._spent > 3 * allowed or (self._spent > allowed and self._watched >= FEWEST_STEPS)
+
+    def begin(self, step: int) -> None:
+        """Watch from now on; ``step`` is the one that begins."""
+        with self._timed():
+            reason = why_not()
+            if reason:
+                self._notes.append(reason)
+                return
+            _end_in_children()
+            CpuBirths.current = self
+            self._quiet.begin()
+            self._calls = _CallCount(_MOST_CALLS, self._clock)
+            self._calls.begin()
+        self._step_began = self._clock()
+
+    def mark(self, step: int) -> None:
+        """The watched step ``step`` has ended and the next begins."""
+        seconds = self._clock() - self._step_began
+        try:
+            with self._timed():
+                if self._calls is not None:
+                    self._choose_stacks(self._calls, seconds)
+                    self._start_first()
+                elif self._is_recording:
+                    self._in_steps += seconds
+                    self._end_step()
+        except BaseException:
+            self.abandon()
+            raise
+        self._step_began = self._clock()
+
+    def finish(self) -> BirthReport:
+        """Watch no longer, whatever happens, and report the steps that were marked as ended."""
+        try:
+            with self._timed():
+                events = self._stop()
+                if events is not None:
+                    for address in events.freed:
+                        self._generations.free(address)
+        finally:
+            self.abandon()
+        if not self._watched:
+            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent)
+        with self._timed():
+            sites = self._generations.sites(self._code.line)
+            grow = self._sizes.grow()
+        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent)
+
+    def abandon(self) -> None:
+        """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
+        with contextlib.suppress(Exception):
+            if self._calls is not None:
+                self._calls.end()
+                self._calls = None
+        with contextlib.suppress(Exception):
+            self._switch_off()
+        self._quiet.end()
+        if CpuBirths.current is self:
+            CpuBirths.current = None
+
+    @property
+    def _watched(self) -> int:
+        return self._generations.steps
+
+    def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
+        calls.end()
+        self._calls = None
+        self._with_stack = calls.rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
+        if not self._with_stack:
+            self._notes.append("a step calls too many Python functions to follow them: lines are not known")
+
+    def _end_step(self) -> None:
+        events = self._stop()
+        if events is None:
+            return
+        for address in events.freed:
+            self._generations.free(address)
+        self._generations.step(events.births)
+        self._sizes.step(events.sizes)
+        del events
+        self._start()
+
+    def _start_first(self) -> None:
+        reason = why_not() or ("another profiler of torch is at work" if _prepared_profiles() else "")
+        if reason:
+            self._notes.append(reason)
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
+        with quiet_kineto():
+            settings._prepare_trace()
+        # not the profile's own start: it tells the compiler, which would then compile again
+        _enable_profiler(settings.config(), settings.kineto_activities)
+        self._is_recording = True
+
+    def _stop(self) -> StepEvents | None:
+        """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
+        results = self._switch_off()
+        if results is None:
+            return None
+        with _collector_at_rest():
+            return StepEvents.read(results.experimental_event_tree(), self._code)
+
+    def _switch_off(self) -> Any:
+        if not self._is_recording:
+            return None
+        if threading.current_thread() is not threading.main_thread():
+            # torch crashes the process when a profile is stopped in another thread than its own
+            self._notes.append("the training went on in another thread")
+            return None
+        self._is_recording = False
+        if torch_profiler._is_profiler_enabled or not _profiler_enabled():
+            # the program has started a profiler of its own, which has ended ours
+            self._notes.append("another profiler was started while births were watched")
+            return None
+        return _disable_profiler()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._spent += self._clock() - began
+
+
+def why_not() -> str:
+    """Why births on the CPU cannot be watched now: one sentence; empty where they can."""
+    if threading.current_thread() is not threading.main_thread():
+        return "births are watched in the main thread only"
+    if sys.getprofile() is not None:
+        return "a profile function is set (sys.setprofile)"
+    if _profiler_enabled() or torch_profiler._is_profiler_enabled:
+        return "another profiler of torch is at work"
+    if not torch._C._autograd.kineto_available():
+        return "this build of torch has no profiler"
+    return ""
+
+
+def _prepared_profiles() -> bool:
+    """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
+    kind = torch_profiler.profile
+    # not isinstance: it asks the program's own objects, and some answer with a warning
+    profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
+    return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
+
+
+@cache
+def _end_in_children() -> None:
+    """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_end)
+
+
+def _end() -> None:
+    if CpuBirths.current is not None:
+        CpuBirths.current.abandon()
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Reading makes and drops many objects: it neither hastens nor pays for a collection of the program's garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _CallCount:
+    """How often the program calls Python functions.
+
+    Args:
+        most: Calls after which counting ends by itself.
+        clock: Seconds.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._left = self._most = most
+        self._clock = clock
+        self._began = 0.0
+        self._seconds = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Calls per second."""
+        return (self._most - self._left) / max(self._seconds, 1e-9)
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._began = self._clock()
+        sys.setprofile(self._count)
+
+    def end(self) -> None:
+        """Count no longer."""
+        if sys.getprofile() == self._count:
+            sys.setprofile(None)
+            self._seconds = self._clock() - self._began
+
+    def _count(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "return" or event == "c_return":
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self.end()

@@ -1,0 +1,169 @@
+"""The event tree of torch's profiler for one step goes in; what was allocated and freed, and where, comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._C._profiler import RecordScope, _EventType
+
+from tbmem.sources.generations import Birth, Frame, OperatorCall, Place
+from tbmem.sources.user_code import UserCode
+
+_MEMORY = "[memory]"
+_NODE = "autograd::engine::evaluate_function: "
+
+
+class _Branch:
+    """A node of the tree that has children, and its way to the root."""
+
+    __slots__ = ("node", "place", "up")
+
+    def __init__(self, node: Any, up: _Branch | None) -> None:
+        self.node = node
+        self.up = up
+        self.place: Place | None = None
+
+
+@dataclass(slots=True)
+class StepEvents:
+    """Allocations and frees of one step."""
+
+    births: dict[int, Birth] = field(default_factory=dict)
+    """Allocated in the step and alive at its end, by address."""
+    freed: list[int] = field(default_factory=list)
+    """Addresses allocated before the step and freed, or used again, in it."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of every allocation, in order."""
+
+    @classmethod
+    def read(cls, roots: Sequence[Any], code: UserCode) -> StepEvents:
+        """Read a step.
+
+        Args:
+            roots: ``experimental_event_tree()`` of torch's results.
+            code: Tells the user's files.
+        """
+        events = cls()
+        alive: dict[int, tuple[int, Any, _Branch | None]] = {}
+        for node, branch in _memory_events(roots):
+            memory = node.extra_fields
+            address, size = memory.ptr, memory.alloc_size
+            if memory.device.type != "cpu":
+                continue
+            if alive.pop(address, None) is None:
+                events.freed.append(address)
+            if size > 0:
+                alive[address] = size, node, branch
+                events.sizes.append(size)
+        places = _Places(code)
+        for address, (size, node, branch) in alive.items():
+            events.births[address] = Birth(size, places.of(_operator_after(node, branch)))
+        return events
+
+
+def _memory_events(roots: Sequence[Any]) -> Iterable[tuple[Any, _Branch | None]]:
+    """Allocations and frees in the order of time, each with the branch it hangs on."""
+    found: list[tuple[int, Any, _Branch | None]] = []
+    waiting: list[tuple[Any, _Branch | None]] = [(root, None) for root in reversed(roots)]
+    while waiting:
+        node, up = waiting.pop()
+        children = node.children
+        if children:
+            branch = _Branch(node, up)
+            waiting.extend([(child, branch) for child in reversed(children)])
+        elif node.name == _MEMORY:
+            found.append((node.start_time_ns, node, up))
+    found.sort(key=lambda event: event[0])  # several threads; stable, so one thread's events keep their order
+    return [(node, branch) for _, node, branch in found]
+
+
+def _operator_after(memory: Any, branch: _Branch | None) -> _Branch | None:
+    """The branch of an allocation; where Python itself made it (the 2 of ``a * 2``), that of the operator it is for."""
+    if branch is None or branch.node.tag != _EventType.PyCall:
+        return branch
+    later = (node for node in branch.node.children if node.start_time_ns > memory.start_time_ns)
+    following = next((node for node in later if node.name != _MEMORY), None)
+    is_operator = following is not None and following.tag == _EventType.TorchOp
+    return _Branch(following, branch) if is_operator else branch
+
+
+class _Places:
+    """Finds the place of a branch, each branch once."""
+
+    def __init__(self, code: UserCode) -> None:
+        self._code = code
+
+    def of(self, branch: _Branch | None) -> Place:
+        """The user's lines above a branch, the operator, and whether autograd runs it."""
+        path: list[_Branch] = []
+        while branch is not None and branch.place is None:
+            path.append(branch)
+            branch = branch.up
+        place = branch.place if branch is not None and branch.place is not None else Place()
+        for below in reversed(path):
+            place = below.place = self._below(place, below)
+        return place
+
+    def _below(self, place: Place, branch: _Branch) -> Place:
+        node = branch.node
+        if node.tag == _EventType.TorchOp:
+            return self._in_operator(place, branch)
+        if node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall:
+            return self._in_call(place, node)
+        return place
+
+    def _in_operator(self, place: Place, branch: _Branch) -> Place:
+        node = branch.node
+        scope = node.extra_fields.scope
+        if scope == RecordScope.USER_SCOPE:
+            return place
+        name = node.name.removeprefix(_NODE)
+        in_backward = place.in_backward or name != node.name or scope == RecordScope.BACKWARD_FUNCTION
+        if place.operator:
+            return Place(place.frames, place.operator, in_backward)
+        own = self._own_frame(branch, name)
+        return Place((own, *place.frames) if own else place.frames, name, in_backward)
+
+    def _in_call(self, place: Place, node: Any) -> Place:
+        """A call ends the search for the operator: what a custom function calls counts, not the function."""
+        caller = node.extra_fields.caller
+        file = self._code.file(caller.file_name)
+        is_root = node.parent is None and node.tag == _EventType.PyCall  # nobody called it: its caller is itself
+        if is_root or not file:
+            return Place(place.frames, "", place.in_backward)
+        frame = Frame(file, caller.line_number, caller.function_name)
+        # a function in C has no frame of its own: what it calls has the same caller as itself
+        frames = place.frames if place.frames[:1] == (frame,) else (frame, *place.frames)
+        return Place(frames, "", place.in_backward)
+
+    def _own_frame(self, branch: _Branch, operator: str) -> Frame | None:
+        """The frame that runs an operator which it has not called by name (``a * b``), if it is the user's."""
+        up = branch.up
+        if up is None or up.node.tag != _EventType.PyCall:
+            return None
+        here = up.node.extra_fields.callsite
+        file = self._code.file(here.file_name)
+        if not file:
+            return None
+        call = _operator_call(up.node.children, branch.node, operator, here.line_number)
+        return Frame(file, 0, here.function_name, call)
+
+
+def _operator_call(siblings: Sequence[Any], node: Any, operator: str, inside: int) -> OperatorCall:
+    began = node.start_time_ns
+    before = after = nth = 0
+    for sibling in siblings:
+        if sibling.start_time_ns == began and sibling.name == node.name:
+            continue
+        is_call = sibling.tag == _EventType.PyCall or sibling.tag == _EventType.PyCCall
+        if sibling.start_time_ns > began:
+            if is_call:
+                after = sibling.extra_fields.caller.line_number
+                break
+        elif is_call:
+            before, nth = sibling.extra_fields.caller.line_number, 0
+        elif sibling.name == operator:
+            nth += 1
+    return OperatorCall(operator, inside, before, after, nth)

@@ -1,0 +1,223 @@
+"""A running training goes in; the containers, variables and objects that grow with its steps come out, with lines.
+
+A few looks some steps apart tell what grows; a step or two under watch tell the line. Nothing of the user's is held
+between two calls, except while the watch is on, and then only as long as the user holds it too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Hashable
+from dataclasses import replace
+from types import FrameType
+
+import torch
+
+from tbmem.model.evidence import CodeLine, Holder, LineSource
+from tbmem.sources import graphs, plain, usercode
+from tbmem.sources.candidates import Bench, Candidate, not_under
+from tbmem.sources.census import Census, Objects
+from tbmem.sources.containers import add_container, grown_containers
+from tbmem.sources.instances import Instances, add_contexts, add_leaves
+from tbmem.sources.lines import LineWatch, SizeProbe
+from tbmem.sources.places import Walk
+from tbmem.sources.slots import Slots
+from tbmem.sources.sourcecode import SourceCode
+from tbmem.sources.usercode import is_user_file
+from tbmem.sources.values import add_graphs, add_value, grown_values
+from tbmem.sources.weights import Elsewhere, address_of
+
+LOOKS = 3
+"""Looks that are needed before anything can be said to grow."""
+_WATCHED = 8
+_REPORTED = 12
+_LINES = 3
+_TENSORS = 20_000
+
+
+class HolderHunt:
+    """Finds what holds more and more; to be called from the training's thread, between its steps."""
+
+    def __init__(self, *, frame: FrameType | None = None) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            frame: The user's loop; only remembered by its file.
+        """
+        self._census = Census()
+        self._slots = Slots()
+        self._sources = SourceCode()
+        self._born: set[tuple[int, int]] = set()
+        self._candidates: list[Candidate] | None = None
+        self._notes: list[str] = []
+        self._watch: LineWatch | None = None
+        self._sizes: dict[Hashable, SizeProbe] = {}
+        self._seen: dict[Hashable, tuple[CodeLine, ...]] = {}
+        self._others_run = False
+
+    def look(self, step: int, frame: FrameType | None) -> None:
+        """Note how large everything is; to be called three or four times, some steps apart.
+
+        Args:
+            step: Now.
+            frame: The user's loop, the caller of ``step()``.
+        """
+        with torch._C.DisableTorchFunction():
+            objects = Objects()
+            if not self._census.looks:
+                self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
+            self._census.look(step, objects)
+            walk = Walk(20_000, 0.04)
+            walk.from_frames(frame, objects.generators())
+            self._slots.look(step, walk.found.values())
+        self._candidates = None
+        _forget()
+
+    def trace(self, frame: FrameType | None) -> bool:
+        """Pick what has grown and begin to watch which lines make it grow.
+
+        Args:
+            frame: The user's loop.
+
+        Returns:
+            ``False`` where there is nothing to watch, or where a debugger or a coverage tool is already tracing:
+            lines are read from the source then.
+        """
+        if self._watch is not None or self._census.looks < LOOKS:
+            return False
+        bench = self._find(frame)
+        watched = [one.key for one in self._candidates or () if one.key in bench.probes and not one.only_read]
+        probes = {key: bench.probes[key] for key in watched[:_WATCHED]}
+        if not probes:
+            return False
+        watch = LineWatch(probes)
+        self._others_run = _others_run(frame)
+        if not watch.start(frame):
+            watch.stop(None)
+            self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
+            return False
+        self._watch = watch
+        self._sizes = {key: probe for key, probe in probes.items() if isinstance(probe, SizeProbe)}
+        return True
+
+    def untrace(self, frame: FrameType | None = None) -> bool:
+        """Stop watching; may be called at any time and again.
+
+        Args:
+            frame: The user's loop; found by itself where it is not given.
+
+        Returns:
+            Whether a line was seen for everything that was watched.
+        """
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return False
+        watch.stop(frame if frame is not None else sys._getframe(1))
+        for key in watch.keys:
+            lines = [
+                self._sources.code_line(code.co_filename, line, usercode.qualified_name(code))
+                for code, line in watch.lines(key)[:_LINES]
+            ]
+            if lines:
+                self._seen[key] = tuple(dict.fromkeys(lines))
+        if watch.overflowed:
+            self._notes.append("A step has more lines than are followed: some were read from the source.")
+        self._drop_emptied()
+        return all(key in self._seen for key in watch.keys)
+
+    def _drop_emptied(self) -> None:
+        """Forget containers that were emptied while they were watched; take the length of the others."""
+        sizes, self._sizes = self._sizes, {}
+        kept = []
+        for one in self._candidates or ():
+            probe = sizes.get(one.key)
+            if probe is not None and (probe.is_gone or probe.last < probe.first):
+                continue
+            if probe is not None:
+                one.holder = replace(one.holder, length=max(one.holder.length, probe.last))
+            kept.append(one)
+        self._candidates = kept
+
+    def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
+        """What was found.
+
+        Args:
+            frame: The user's loop.
+
+        Returns:
+            Holders, most bytes per step first, and notes on what could not be seen.
+        """
+        if self._candidates is None:
+            if self._census.looks < LOOKS:
+                return (), ("Fewer than three looks were taken: nothing can be said to grow.",)
+            self._find(frame)
+        found = [self._finished(one) for one in (self._candidates or ())[: 2 * _REPORTED]]
+        return tuple(one for one in found if one is not None)[:_REPORTED], tuple(dict.fromkeys(self._notes))
+
+    def _finished(self, candidate: Candidate) -> Holder | None:
+        """A candidate with its lines; ``None`` for a tensor that turns out not to be made of its former self."""
+        seen = self._seen.get(candidate.key, ())
+        read = tuple(dict.fromkeys(candidate.read())) if not seen or self._others_run or candidate.only_read else ()
+        use_read = not seen or candidate.only_read or (self._others_run and read and not set(seen) & set(read))
+        lines = read if use_read else seen
+        if candidate.must_be_cumulative:
+            lines = tuple(line for line in lines if self._sources.is_cumulative(line, candidate.handle))
+            if not lines:
+                return None
+        known_by = LineSource.READ if use_read else LineSource.SEEN
+        return replace(candidate.holder, lines=lines[:_LINES], known_by=known_by)
+
+    def close(self) -> None:
+        """Stop watching and forget everything."""
+        self.untrace(sys._getframe(1))
+        self.__init__()  # type: ignore[misc]
+        _forget()
+
+    def _find(self, frame: FrameType | None) -> Bench:
+        """Name and weigh all that has grown."""
+        with torch._C.DisableTorchFunction():
+            bench = Bench(self._sources, self._born, frame)
+            objects = Objects()
+            walk = Walk(60_000, 0.25)
+            walk.from_frames(frame, objects.generators())
+            if not walk.complete:
+                bench.notes.append("There are more objects than were looked at: some names may be missing.")
+            self._fill(bench, objects, walk)
+            instances = Instances(bench, self._census, objects, walk)
+            del objects, walk
+            instances.judge()
+        self._candidates = bench.sorted()
+        self._notes = bench.notes
+        _forget()
+        return bench
+
+    def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
+        containers = grown_containers(self._census, objects, walk)
+        values = grown_values(self._slots, walk, {id(place.value) for place, _ in containers})
+        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *values)}))
+        for place, series in containers:
+            add_container(bench, place, series)
+        for place, slot in values:
+            add_value(bench, place, slot)
+        add_graphs(bench, self._slots, walk)
+        add_contexts(bench, self._census, objects)
+        add_leaves(bench, self._census, objects, walk)
+
+
+def _others_run(frame: FrameType | None) -> bool:
+    """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
+    for number, top in sys._current_frames().items():
+        one: FrameType | None = top if number != threading.get_ident() else None
+        while one is not None:
+            if is_user_file(one.f_code.co_filename):
+                return True
+            one = one.f_back
+    return False
+
+
+def _forget() -> None:
+    """Let go of users' classes in what is remembered about types."""
+    plain.forget()
+    usercode.forget()
+    graphs.forget()

@@ -1,0 +1,151 @@
+"""Classes whose objects become more go in; those that no container explains come out as holders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.sources import naming, plain
+from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
+from tbmem.sources.census import Census, Objects, Series, class_key
+from tbmem.sources.garbage import circle
+from tbmem.sources.places import Walk
+from tbmem.sources.sourcecode import SourceCode, called, creates_graph
+from tbmem.sources.usercode import plain_name
+
+_TRIED = 3
+"""Objects of a class of which one must be garbage."""
+
+
+def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
+    """Note users' autograd functions whose nodes hold their own output.
+
+    Args:
+        bench: Where to.
+        census: Over the looks so far.
+        objects: What the collector knows now.
+    """
+    growing = census.growing_classes()
+    for kind in objects.contexts():
+        series = growing.get(class_key(kind))
+        nodes = objects.by_kind[kind]
+        names = sorted({name for node in nodes[:MEASURED] for name in _own_outputs(node)}) if series else []
+        if series is None or not names:
+            continue
+        function = plain.class_attributes(kind).get("_forward_cls", kind)
+        spoken = plain_name(function.__qualname__)
+        holder = _holder(bench, HolderKind.CONTEXT, f"ctx.{names[0]} of {spoken}", kind.__name__, nodes, series)
+        candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS))
+        candidate.read = _context_reader(bench.sources, bench.sources.files_of(function), spoken, names)
+        bench.keep(candidate)
+
+
+def _own_outputs(node: Any) -> list[str]:
+    """Attributes of a node that hold a tensor which this node has made."""
+    return [
+        name
+        for name, value in (plain.instance_dict(node) or {}).items()
+        if isinstance(value, torch.Tensor) and value.grad_fn is node
+    ]
+
+
+def _context_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> Any:
+    def read() -> list[CodeLine]:
+        lines = [line for one in files for line in sources.attribute_lines(one, names)]
+        return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
+
+    return read
+
+
+def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
+    """Note leaf tensors without a name whose gradient has a graph that leads back to them.
+
+    Args:
+        bench: Where to.
+        census: Over the looks so far.
+        objects: What the collector knows now.
+        walk: What can be named now.
+    """
+    series = census.growing_classes().get("leaves")
+    leaves = [one for one in objects.leaves_with_graphs() if id(one) not in walk.found] if series else []
+    if series is None or len(leaves) < series.growth / 2:
+        return
+    text = "leaf tensors whose gradient has a graph that leads back to them"
+    holder = _holder(bench, HolderKind.CONTEXT, text, "create_graph", leaves, series)
+    files, sources = bench.files, bench.sources
+    candidate = Candidate("leaves", replace(holder, contents=Contents.GRAPHS))
+    candidate.read = lambda: [line for one in files for line in sources.calls(one, creates_graph)]
+    bench.keep(candidate)
+
+
+class Instances:
+    """Users' classes with more and more objects, noted by address: whether they are garbage is for ``judge``."""
+
+    def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
+        """Note the classes that nothing found so far explains."""
+        self._bench = bench
+        self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []
+        growing = census.growing_classes()
+        for kind in objects.user_classes():
+            series, ones = growing.get(class_key(kind)), objects.by_kind.get(kind, [])
+            if series is not None and ones and kind not in bench.explained:
+                self._note(kind, ones, series, walk)
+
+    def _note(self, kind: type, ones: list[Any], series: Series, walk: Walk) -> None:
+        bench = self._bench
+        text = f"{plain_name(kind.__qualname__)} objects"
+        named = next((walk.found[id(one)] for one in ones[:MEASURED] if id(one) in walk.found), None)
+        way = naming.full_name(bench.namer.name(named), naming.noun(named)) if named is not None else ""
+        candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
+        files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
+        candidate.read = _class_reader(bench.sources, files, kind.__name__, set())
+        self._noted.append((candidate, tuple(id(one) for one in ones[:_TRIED]), way))
+
+    def judge(self) -> None:
+        """Tell garbage from objects that something holds; nobody may hold a reference to the objects meanwhile."""
+        for candidate, addresses, way in self._noted:
+            circles = [found for found in map(circle, addresses) if found is not None]
+            if circles:
+                candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
+                files = self._bench.files
+                candidate.read = _class_reader(self._bench.sources, files, candidate.holder.type, set().union(*circles))
+            elif way:
+                candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {way}")
+            self._bench.keep(candidate)
+
+
+def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> Any:
+    """Looks for the lines that make objects of a class, and for those that close a circle."""
+
+    def read() -> list[CodeLine]:
+        making = [line for one in files for line in sources.calls(one, lambda call: called(call) == spoken)]
+        closing = [line for one in files for line in sources.attribute_lines(one, names)] if names else []
+        return [*making, *closing]
+
+    return read
+
+
+def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:
+    """A holder that is a class; the younger objects are weighed after some older ones."""
+    scale = bench.scale()
+    for one in ones[MEASURED : MEASURED + OLDER]:
+        scale.weigh(one)
+    weights = []
+    for one in ones[:MEASURED]:
+        weights.append(scale.weigh(one))
+        if scale.is_late:
+            break
+    return Holder(
+        kind=kind,
+        name=name,
+        type=spoken,
+        length=series.points[-1][1],
+        per_step=series.per_step,
+        contents=scale.contents(),
+        bytes_per_element=sum(weights) // max(len(weights), 1),
+        grows_since=series.since,
+    )

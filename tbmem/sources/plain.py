@@ -1,0 +1,243 @@
+"""Any object goes in; its size and what it refers to come out, without running a line of anybody's Python.
+
+``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here go past it to C.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import CellType, GetSetDescriptorType, MemberDescriptorType
+from typing import Any, cast
+
+LruCache: type = functools._lru_cache_wrapper
+Cycle: type = itertools.cycle
+Tee: type = type(itertools.tee(())[0])
+
+_mro = cast(Callable[[type], tuple[type, ...]], type.__dict__["__mro__"].__get__)
+_namespace = type.__dict__["__dict__"].__get__
+_local_attribute = next(
+    base.__dict__["__getattribute__"] for base in threading.local.__mro__ if "__getattribute__" in base.__dict__
+)
+
+LARGE = 200
+"""Elements above which only the ends of a container are looked at."""
+HEAD = 4
+TAIL = 16
+
+
+def mro(kind: type) -> tuple[type, ...]:
+    """The classes that a class is made of, itself first."""
+    return _mro(kind)
+
+
+def class_attributes(kind: type) -> dict[str, Any]:
+    """A copy of a class's own namespace."""
+    return dict(_namespace(kind))
+
+
+def module_of(kind: type) -> str:
+    """Name of the module that a class says it is from; empty where it does not say."""
+    name = (
+        _namespace(kind).get("__module__") if kind.__flags__ & (1 << 9) else type.__dict__["__module__"].__get__(kind)
+    )
+    return name if type(name) is str else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def length_function(kind: type) -> Callable[[Any], int] | None:
+    """How elements of a kind of container are counted; ``None`` for what is no container that can grow.
+
+    Args:
+        kind: Exact type of the object.
+    """
+    for base in _mro(kind):
+        if base in _LENGTHS:
+            return _LENGTHS[base]
+    return None
+
+
+def cache_length(cache: Any) -> int:
+    """Answers that an ``lru_cache`` holds."""
+    return int(LruCache.cache_info(cache).currsize)  # type: ignore[attr-defined]
+
+
+def cache_hits(cache: Any) -> int:
+    """How often an ``lru_cache`` has answered."""
+    return int(LruCache.cache_info(cache).hits)  # type: ignore[attr-defined]
+
+
+def tee_length(branch: Any) -> int:
+    """Elements that one branch of ``itertools.tee`` has not yet given out, and whoever is ahead has stored."""
+    return sum(1 for _ in tee_elements(branch))
+
+
+def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
+    """What a branch of ``tee`` keeps, oldest first."""
+    links = [one for one in gc.get_referents(branch) if type(one).__name__ == "_tee_dataobject"]
+    while links and limit > 0:
+        link = links.pop()
+        for one in gc.get_referents(link):
+            if type(one).__name__ == "_tee_dataobject":
+                links.append(one)
+            else:
+                limit -= 1
+                yield one
+
+
+_LENGTHS: dict[type, Callable[[Any], int]] = {
+    list: list.__len__,
+    dict: dict.__len__,
+    set: set.__len__,
+    deque: deque.__len__,
+    LruCache: cache_length,
+    Tee: tee_length,
+}
+
+
+def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """Items of a dict; of a large one only the oldest and the newest.
+
+    Raises:
+        RuntimeError: Another thread changed it in between.
+    """
+    if dict.__len__(mapping) <= LARGE:
+        return list(dict.items(mapping))
+    newest = list(itertools.islice(dict.__reversed__(mapping), TAIL))[::-1]
+    keys = [*itertools.islice(dict.__iter__(mapping), HEAD), *newest]
+    return [(key, dict.__getitem__(mapping, key)) for key in keys if _has_plain_hash(key)]
+
+
+def _has_plain_hash(key: Any) -> bool:
+    kind = type(key)
+    return kind in (str, int, float, bytes, tuple) or kind.__hash__ is object.__hash__
+
+
+def newest_of(container: Any, count: int) -> list[Any]:
+    """The elements that were added last, oldest of them first (for a dict, its values; for a set, any).
+
+    Args:
+        container: What ``length_function`` knows.
+        count: Elements at most.
+
+    Raises:
+        RuntimeError: Another thread changed it in between.
+    """
+    kinds = _mro(type(container))
+    if list in kinds:
+        return list.__getitem__(container, slice(-count, None))
+    if dict in kinds:
+        return [value for _, value in newest_items(container, count)]
+    if deque in kinds:
+        return list(itertools.islice(deque.__reversed__(container), count))[::-1]
+    if set in kinds:
+        return list(itertools.islice(set.__iter__(container), count))
+    if LruCache in kinds:
+        return cache_entries(container)[-count:]
+    if Tee in kinds:
+        return list(tee_elements(container))[-count:]
+    return []
+
+
+def newest_items(mapping: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:
+    """The items of a dict that were added last, oldest of them first."""
+    size = dict.__len__(mapping)
+    if size <= LARGE:
+        return list(dict.items(mapping))[-count:]
+    keys = list(itertools.islice(dict.__reversed__(mapping), count))[::-1]
+    return [(key, dict.__getitem__(mapping, key)) for key in keys if _has_plain_hash(key)]
+
+
+def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
+    """Keys and answers of an ``lru_cache``, least recently used first.
+
+    A cache with a bound shows the collector key, answer and a type for each entry; one without a plain dict.
+    """
+    found = gc.get_referents(cache)
+    pairs = []
+    at = 1
+    while at + 2 < len(found) and type(found[at + 2]) is type and found[at + 2].__name__ == "_lru_list_elem":
+        pairs.append((found[at], found[at + 1]))
+        at += 3
+    if pairs or at >= len(found) or type(found[at]) is not dict:
+        return pairs
+    return list(found[at].items())
+
+
+def bound_of(container: Any) -> int | None:
+    """``maxlen`` of a deque, ``maxsize`` of an ``lru_cache``; ``None`` without a bound."""
+    kinds = _mro(type(container))
+    if deque in kinds:
+        bound = deque.maxlen.__get__(container)  # type: ignore[attr-defined]
+    elif LruCache in kinds:
+        bound = LruCache.cache_info(container).maxsize  # type: ignore[attr-defined]
+    else:
+        return None
+    return None if bound is None else int(bound)
+
+
+@functools.lru_cache(maxsize=4096)
+def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
+    """What reads ``__dict__`` of instances of a class, unless the class has put something of its own there."""
+    for base in _mro(kind):
+        if base is threading.local:
+            return lambda one: _local_attribute(one, "__dict__")
+        entry = _namespace(base).get("__dict__")
+        if entry is not None:
+            return entry.__get__ if type(entry) in (GetSetDescriptorType, MemberDescriptorType) else None
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (name, entry)
+        for base in _mro(kind)
+        for name, entry in dict(_namespace(base)).items()
+        if type(entry) is MemberDescriptorType
+    )
+
+
+def _instance_dict(one: Any) -> dict[str, Any] | None:
+    read = _dict_descriptor(type(one))
+    if read is None:
+        return None
+    try:
+        found = read(one)
+    except Exception:
+        return None
+    return found if dict in _mro(type(found)) else None
+
+
+def instance_dict(one: Any) -> dict[str, Any] | None:
+    """The dict behind an object's attributes; ``None`` where it has none."""
+    return _instance_dict(one)
+
+
+def slot_values(one: Any) -> list[tuple[str, Any]]:
+    """Attributes of an object that stand in ``__slots__`` (or in C), those that are set."""
+    found = []
+    for name, entry in _slots(type(one)):
+        try:
+            found.append((name, entry.__get__(one)))
+        except Exception:
+            continue
+    return found
+
+
+def cell_value(cell: CellType) -> Any:
+    """What a closure's variable holds; ``None`` while it holds nothing."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def forget() -> None:
+    """Drop what was remembered about classes, which would keep those alive that nobody else needs."""
+    for memory in (length_function, _dict_descriptor, _slots):
+        memory.cache_clear()

@@ -1,0 +1,176 @@
+"""Variables, keys and attributes go in, look after look; those whose value grows, or whose graph does, come out.
+
+A value that is replaced in each step (``total = total + loss``, ``history = history + [x]``) is another object each
+time: it is known by the way to it.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import io
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbmem.sources import graphs, plain
+from tbmem.sources.census import Series
+from tbmem.sources.places import PLAIN_TENSORS, Place
+from tbmem.sources.weights import tensor_bytes
+
+_SMALLEST = 256
+"""Bytes below which the size of a tensor or an array is of no interest."""
+_EDGE = 16
+"""Bytes at either end by which the old value is recognised in the new one."""
+
+
+class Slot:
+    """What was seen at one place. Holds numbers and a few bytes, no objects."""
+
+    __slots__ = ("edges", "kept_edge", "links", "number", "numbers", "series", "step", "values")
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self.values: set[int] = set()
+        self.number = -1
+        self.numbers: list[tuple[int, int]] = []
+        self.links = 0
+        self.edges = (b"", b"")
+        self.kept_edge = True
+        self.step = -1
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether there was another object at each look."""
+        return len(self.values) > 1
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether the graph went back to the value of the look before, at two looks at least and always."""
+        return self.links >= 2 and self.links == len(self.numbers) - 1
+
+
+class Slots:
+    """All places with something that could grow."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Hashable, Slot] = {}
+
+    def look(self, step: int, places: Iterable[Place]) -> None:
+        """One more look; places that are gone are forgotten.
+
+        Args:
+            step: Now.
+            places: From a walk.
+        """
+        kept: dict[Hashable, Slot] = {}
+        for place in places:
+            measured = _measure(place.value)
+            if measured is None:
+                continue
+            key = place.key()
+            slot = self._slots.get(key) or Slot()
+            slot.series.add(step, measured)
+            slot.values.add(id(place.value))
+            if type(place.value) in PLAIN_TENSORS:
+                _follow_tensor(slot, step, place.value)
+            kept[key] = slot
+        self._slots = kept
+
+    @staticmethod
+    def is_measured(value: Any) -> bool:
+        """Whether a value is of a kind whose size is noted."""
+        return type(value) in PLAIN_TENSORS or is_array(value) or size_function(type(value)) is not None
+
+    def graphs(self) -> dict[Hashable, Slot]:
+        """Slots whose graph goes back through all looks."""
+        return {key: slot for key, slot in self._slots.items() if slot.is_chained}
+
+    def growing(self) -> dict[Hashable, Slot]:
+        """Slots whose value becomes larger."""
+        return {key: slot for key, slot in self._slots.items() if slot.series.is_growing}
+
+
+def _follow_tensor(slot: Slot, step: int, tensor: torch.Tensor) -> None:
+    node = tensor.grad_fn
+    if node is None:
+        slot.numbers.clear()
+        slot.links = 0
+    else:
+        number = graphs.number_of(node)
+        if slot.numbers and number > slot.numbers[-1][1] and graphs.reaches(node, slot.numbers[-1][1]):
+            slot.links += 1
+        elif slot.numbers:
+            slot.numbers.clear()
+            slot.links = 0
+        slot.numbers.append((step, number))
+    edges = _edges(tensor)
+    first, last = slot.edges
+    if slot.series.rises and first and edges[0]:
+        slot.kept_edge = slot.kept_edge and (edges[0] == first or edges[1] == last)
+    elif slot.series.rises:
+        slot.kept_edge = False
+    slot.edges = edges
+
+
+def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
+    """The first and the last bytes of a tensor in this machine's memory; empty where they say nothing.
+
+    A few bytes are read where they lie: no operator runs, and nothing waits for a device.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
+        return b"", b""
+    size = tensor.numel() * tensor.element_size()
+    address = tensor.data_ptr() if size >= _SMALLEST else 0
+    if not address:
+        return b"", b""
+    first, last = ctypes.string_at(address, _EDGE), ctypes.string_at(address + size - _EDGE, _EDGE)
+    return (first if len(set(first)) > 2 else b""), (last if len(set(last)) > 2 else b"")
+
+
+def _measure(value: Any) -> int | None:
+    """The size of a value that could grow; ``None`` for one that is of no interest."""
+    kind = type(value)
+    if kind in PLAIN_TENSORS:
+        try:
+            size = tensor_bytes(value)
+        except RuntimeError:
+            return None
+        return size if size >= _SMALLEST or value.grad_fn is not None else None
+    if kind is np.ndarray:
+        return value.nbytes if value.nbytes >= _SMALLEST else None
+    read = size_function(kind)
+    return read(value) if read is not None else None
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a numpy array."""
+    return type(value) is np.ndarray
+
+
+def size_function(kind: type) -> Callable[[Any], int] | None:
+    """How large a value is: elements of a container, bytes of a text or of a buffer.
+
+    Args:
+        kind: Exact type of the value.
+    """
+    return _SIZES.get(kind) or plain.length_function(kind)
+
+
+_SIZES: dict[type, Callable[[Any], int]] = {
+    list: list.__len__,
+    dict: dict.__len__,
+    set: set.__len__,
+    tuple: tuple.__len__,
+    frozenset: frozenset.__len__,
+    deque: deque.__len__,
+    str: str.__len__,
+    bytes: bytes.__len__,
+    bytearray: bytearray.__len__,
+    array.array: array.array.__sizeof__,
+    io.BytesIO: io.BytesIO.__sizeof__,
+    io.StringIO: io.StringIO.__sizeof__,
+}

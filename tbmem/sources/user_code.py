@@ -1,0 +1,202 @@
+"""Frames as torch reports them go in; the user's own lines, with their text and qualified names, come out."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from tbmem.model.evidence import CodeLine
+from tbmem.sources.generations import Frame, OperatorCall
+
+_PACKAGE = Path(__file__).parent.parent
+_INTERACTIVE = ("<stdin>", "<ipython-input")
+_COMPILED = "torchinductor"
+"""In the path of every file that the compiler writes."""
+
+_SYNTAX: dict[str, type[ast.AST]] = {
+    "add": ast.Add,
+    "sub": ast.Sub,
+    "rsub": ast.Sub,
+    "mul": ast.Mult,
+    "div": ast.Div,
+    "reciprocal": ast.Div,
+    "floor_divide": ast.FloorDiv,
+    "remainder": ast.Mod,
+    "matmul": ast.MatMult,
+    "pow": ast.Pow,
+    "neg": ast.USub,
+    "bitwise_not": ast.Invert,
+    "bitwise_and": ast.BitAnd,
+    "bitwise_or": ast.BitOr,
+    "bitwise_xor": ast.BitXor,
+    "gt": ast.Gt,
+    "ge": ast.GtE,
+    "lt": ast.Lt,
+    "le": ast.LtE,
+    "eq": ast.Eq,
+    "ne": ast.NotEq,
+    "index": ast.Subscript,
+    "index_put": ast.Subscript,
+    "select": ast.Subscript,
+    "slice": ast.Subscript,
+}
+"""Operators that Python calls without anybody being told, and how they are written."""
+
+
+class UserCode:
+    """Tells the user's files from the others, and reads them.
+
+    Paths are remembered for as long as this object lives.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self._sources: dict[str, _Source] = {}
+        self._lines: dict[Frame, CodeLine] = {}
+
+    def file(self, name: str) -> str:
+        """Full path of a user's file.
+
+        Args:
+            name: As torch's profiler tells it, which takes off whatever prefix stands on ``sys.path``.
+
+        Returns:
+            The path; empty for a file of Python, of torch, of an installed package, of tbmem, or of a compiler.
+        """
+        path = self._files.get(name)
+        if path is None:
+            whole = _whole(name)
+            path = self._files[name] = whole if _is_users(whole) else ""
+        return path
+
+    def line(self, frame: Frame) -> CodeLine:
+        """What stands at a frame's line."""
+        found = self._lines.get(frame)
+        if found is None:
+            found = self._lines[frame] = self._read(frame)
+        return found
+
+    def _read(self, frame: Frame) -> CodeLine:
+        source = self._sources.get(frame.file)
+        if source is None:
+            source = self._sources[frame.file] = _Source(frame.file)
+        line = frame.line
+        if not line and frame.call is not None:
+            line = source.line_of(frame.call) or source.first_line(frame.call.inside)
+        around = source.function_at(line)
+        name = around.name if around is not None and around.first else frame.function
+        text = linecache.getline(frame.file, line).strip()
+        return CodeLine(file=frame.file, line=line, function=name, text=text)
+
+
+class _Function(NamedTuple):
+    first: int
+    """With its decorators, as a code object has it."""
+    last: int
+    name: str
+    node: ast.AST
+
+
+class _Source:
+    """The functions of a file, and the operators in them."""
+
+    def __init__(self, path: str) -> None:
+        self._functions: list[_Function] = []
+        lines = linecache.getlines(path)
+        try:
+            tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        self._functions = [_Function(0, len(lines), "<module>", tree), *_functions(tree)]
+
+    def function_at(self, line: int) -> _Function | None:
+        """The innermost function around a line."""
+        around = [function for function in self._functions if function.first <= line <= function.last]
+        return max(around, key=lambda function: function.first, default=None)
+
+    def first_line(self, line: int) -> int:
+        """Where the function around a line begins; the line itself where there is none."""
+        function = self.function_at(line)
+        return function.first if function is not None and function.first else line
+
+    def line_of(self, call: OperatorCall) -> int:
+        """The line on which an operator stands; 0 where that cannot be told."""
+        if call.before and call.before == call.after:
+            return call.before
+        function = self.function_at(call.inside)
+        syntax = _SYNTAX.get(call.operator.rpartition("::")[2].rstrip("_"))
+        if function is None or syntax is None:
+            return 0
+        order = list(_order(function.node))
+        calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.before]
+        begin = calls[-1] + 1 if calls else 0
+        order = order[begin:] + order[:begin]  # a loop goes from its end to its beginning
+        calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.after]
+        lines = [line for line, kind in order[: calls[0] if calls else None] if kind is syntax]
+        return lines[0] if len(set(lines)) == 1 else next(iter(lines[call.nth :]), 0)
+
+
+def _functions(tree: ast.AST, prefix: str = "") -> Iterator[_Function]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = prefix + node.name
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            yield _Function(first, node.end_lineno or first, name, node)
+            yield from _functions(node, f"{name}.<locals>.")
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from _functions(node, prefix)
+
+
+def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
+    """Line and kind of the calls and operators of a function, as they run where nothing branches."""
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            continue
+        yield from _order(node)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)):
+            yield node.lineno, type(node.op)
+        elif isinstance(node, ast.Compare):
+            yield from ((node.lineno, type(op)) for op in node.ops)
+        elif isinstance(node, (ast.Subscript, ast.Call)):
+            yield node.lineno, type(node)
+
+
+@lru_cache(maxsize=1)
+def _foreign() -> tuple[str, ...]:
+    """Folders whose files are not the user's."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(torch.__file__), str(_PACKAGE)]
+    return tuple({os.path.abspath(path) + os.sep for path in paths if path})
+
+
+def _is_users(path: str) -> bool:
+    if path.startswith("<"):
+        return path.startswith(_INTERACTIVE)
+    is_there = os.path.isfile(path) or path in linecache.cache  # a notebook's cells are in no file
+    return is_there and not path.startswith(_foreign()) and _COMPILED not in path
+
+
+def _whole(name: str) -> str:
+    """A path that torch has made shorter, in full."""
+    if os.path.isabs(name) or name.startswith("<"):
+        return name
+    folders = [os.path.abspath(folder) for folder in (*sys.path, *site.getsitepackages())]
+    paths = [path for path in (os.path.join(folder, name) for folder in folders) if os.path.isfile(path)]
+    loaded = [path for path in paths if _is_loaded(path)] if len(set(paths)) > 1 else paths
+    return next(iter(loaded or paths), os.path.abspath(name))
+
+
+def _is_loaded(path: str) -> bool:
+    return any(getattr(module, "__file__", None) == path for module in list(sys.modules.values()))

@@ -1,0 +1,202 @@
+"""Variables whose value or whose graph has grown go in; holders come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.sources import graphs, naming, plain
+from tbmem.sources.candidates import Bench, Candidate
+from tbmem.sources.containers import weigh_elements
+from tbmem.sources.lines import Probe, SizeProbe, ValueProbe
+from tbmem.sources.naming import Name
+from tbmem.sources.places import Place, Step, Walk
+from tbmem.sources.slots import Slot, Slots, is_array, size_function
+from tbmem.sources.sourcecode import Handle, SourceCode
+from tbmem.sources.usercode import local_of
+from tbmem.sources.weights import Scale, tensor_bytes
+
+
+def grown_values(slots: Slots, walk: Walk, known: set[int]) -> list[tuple[Place, Slot]]:
+    """Places whose value has become larger.
+
+    Args:
+        slots: Over the looks so far.
+        walk: What can be named now.
+        known: Addresses of containers that are known to grow in place.
+    """
+    growing = slots.growing()
+    found = []
+    for place in walk.found.values() if growing else ():
+        if id(place.value) not in known and slots.is_measured(place.value):
+            slot = growing.get(place.key())
+            if slot is not None:
+                found.append((place, slot))
+    return found
+
+
+def add_value(bench: Bench, place: Place, slot: Slot) -> None:
+    """Note one place whose value becomes larger.
+
+    Args:
+        bench: Where to.
+        place: The place.
+        slot: What was seen there.
+    """
+    value = place.value
+    is_tensor = isinstance(value, torch.Tensor) or is_array(value)
+    if place.step in (Step.INSIDE, Step.ITEM) or (is_tensor and not slot.is_replaced):
+        return
+    name = bench.namer.name(place)
+    each, contents = _weigh(bench, value, slot)
+    if not name.is_users or each * slot.series.per_step < 1:
+        return
+    holder = Holder(
+        kind=naming.kind_of(place),
+        name=naming.full_name(name, naming.noun(place)),
+        type=naming.type_name(place),
+        length=slot.series.points[-1][1],
+        per_step=slot.series.per_step,
+        contents=contents,
+        bytes_per_element=each,
+        grows_since=slot.series.since,
+    )
+    candidate = _candidate(bench, place.key(), holder, name)
+    candidate.must_be_cumulative = is_tensor and not slot.kept_edge
+    bench.keep(candidate, _probe(place, slot))
+
+
+def _weigh(bench: Bench, value: Any, slot: Slot) -> tuple[int, Contents]:
+    """Bytes of one element (of one byte of a tensor or a text: 1), and what it holds."""
+    if plain.length_function(type(value)) is not None:
+        return weigh_elements(bench, value, slot.series)
+    if type(value) in (tuple, frozenset):
+        return weigh_elements(bench, list(value), slot.series)
+    if isinstance(value, torch.Tensor):
+        return 1, Contents.TENSORS if value.grad_fn is None else Contents.GRAPHS
+    return 1, Contents.OBJECTS
+
+
+def _probe(place: Place, slot: Slot) -> Probe:
+    length = size_function(type(place.value))
+    if slot.is_replaced or length is None:
+        return _value_probe(place)
+    return SizeProbe(place.value, length)
+
+
+def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
+    """Note the places whose graph goes back to the value of the look before, and so to the first.
+
+    Args:
+        bench: Where to.
+        slots: Over the looks so far.
+        walk: What can be named now.
+    """
+    chained = slots.graphs()
+    scale = Scale(0.1, bench.elsewhere) if chained else None
+    for place in walk.found.values() if chained else ():
+        slot = chained.get(place.key()) if isinstance(place.value, torch.Tensor) else None
+        if slot is not None and scale is not None and place.value.grad_fn is not None:
+            _add_graph(bench, place, slot, scale)
+
+
+def _add_graph(bench: Bench, place: Place, slot: Slot, scale: Scale) -> None:
+    """One place; the nodes that have come since the look before last are weighed."""
+    root = place.value.grad_fn
+    (first, before), (last, _) = slot.numbers[-2:]
+    nodes, size = scale.graph(root, before)
+    steps = max(last - first, 1)
+    if nodes < steps:  # another place has the same graph
+        return
+    name = bench.namer.name(place)
+    holder = Holder(
+        kind=HolderKind.GRAPH,
+        name=naming.full_name(name, naming.noun(place)),
+        type=type(root).__name__,
+        length=_length(root),
+        per_step=nodes / steps,
+        contents=Contents.GRAPHS,
+        bytes_per_element=size // nodes,
+        grows_since=slot.numbers[0][0],
+    )
+    bench.keep(_candidate(bench, ("graph", place.key()), holder, name), _value_probe(place))
+
+
+def _length(root: Any) -> int:
+    graph = graphs.Graph(20_000, 0.05)
+    graph.add(root)
+    return len(graph.nodes)
+
+
+def _candidate(bench: Bench, key: Hashable, holder: Holder, name: Name) -> Candidate:
+    handle, files, sources = name.handle, bench.files, bench.sources
+    candidate = Candidate(key, holder, handle)
+    candidate.read = lambda: _best_assignments(sources, handle, files)
+    return candidate
+
+
+def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
+    """Assignments that use the old value, or else all."""
+    found = sources.assignments(handle, files)
+    return [line for line, cumulative in found if cumulative] or [line for line, _ in found]
+
+
+def _value_probe(place: Place) -> ValueProbe:
+    """Watches the place itself: a variable of a frame, or what its owner holds there."""
+    probe = ValueProbe(_reader(place), _mark)
+    probe.begin(place.value)
+    return probe
+
+
+def _reader(place: Place) -> Callable[[FrameType], Any]:
+    """Reads what stands at a place, in whatever frame is running; ``None`` where it cannot be known there."""
+    label, owner = place.label, place.owner
+    if not isinstance(owner, Place):
+        code, filename = owner.code, owner.module
+        if code is not None and place.step is not Step.GLOBAL:
+            return lambda frame: local_of(frame, label) if frame.f_code is code else None
+        filename = code.co_filename if code is not None else filename
+        return lambda frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None
+    held = owner.value
+    kinds = plain.mro(type(held))
+    if tuple in kinds and place.step is Step.ITEM:
+        outer = _reader(owner)
+        return lambda frame: _item(outer(frame), label)
+    if dict in kinds and place.step is Step.KEY:
+        return lambda frame: dict.get(held, label)
+    if list in kinds and place.step is Step.ITEM:
+        return lambda frame: _item(held, label)
+    if place.step is Step.CLOSED and hasattr(held, "__closure__"):
+        cell = dict(zip(held.__code__.co_freevars, held.__closure__ or (), strict=False)).get(label)
+        return lambda frame: plain.cell_value(cell) if cell is not None else None
+    return lambda frame: _attribute(held, label)
+
+
+def _item(value: Any, label: int) -> Any:
+    try:
+        return (list if list in plain.mro(type(value)) else tuple).__getitem__(value, label)
+    except (IndexError, TypeError):
+        return None
+
+
+def _attribute(held: Any, label: str) -> Any:
+    if isinstance(held, torch.Tensor) and label == "grad":
+        return held.grad
+    if type in plain.mro(type(held)):
+        return plain.class_attributes(held).get(label)
+    names = plain.instance_dict(held)
+    if names is not None and label in names:
+        return names[label]
+    return dict(plain.slot_values(held)).get(label)
+
+
+def _mark(value: Any) -> Hashable:
+    """Tells values apart; a tensor that was changed in place has another node and the same address."""
+    if isinstance(value, torch.Tensor):
+        number = graphs.number_of(value.grad_fn) if value.grad_fn is not None else 0
+        return id(value), number, tensor_bytes(value)
+    return id(value)
