@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import config, demo
+from tbmem.cli import analyze, compare, config, demo
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("config", config)):
+for name, module in (("demo", demo), ("analyze", analyze), ("compare", compare), ("config", config)):
     app.command(name)(module.command)
 
 
@@ -42,6 +42,11 @@ def main() -> None:
         app()
     except TbmemError as error:
         print(f"tbmem: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"tbmem: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("tbmem: interrupted", file=sys.stderr)

@@ -41,12 +41,7 @@ class Columns:
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
-        columns = {
-            name: np.broadcast_to(np.asarray(given[name]).astype(dtype, copy=False), (length,)).copy()
-            if name in given
-            else np.full(length, fill, dtype)
-            for name, (dtype, fill) in declared.items()
-        }
+        columns = {name: _filled(length, given.get(name, fill), dtype) for name, (dtype, fill) in declared.items()}
         return cls(**columns)
 
     @classmethod
@@ -92,3 +87,10 @@ class Columns:
             values = getattr(self, name)
             if len(values) and not -1 <= int(values.min()) <= int(values.max()) < size:
                 raise FileFormatError(f"a row's {name} points outside of its table")
+
+
+def _filled(length: int, given: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
+    """A column of its own that holds what is given, for each row or the same for all."""
+    filled = np.empty(length, dtype)
+    filled[:] = given
+    return filled

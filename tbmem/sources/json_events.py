@@ -1,4 +1,4 @@
-"""A trace file as a stream of bytes goes in; its events come out one by one, and what stands around them.
+"""A trace file as a stream of bytes goes in; its events come out in batches, and what stands around them.
 
 A trace is ``{..., "traceEvents": [{...}, {...}, ...], ...}`` and may be larger than memory. As torch writes it, each
 event begins on a line of its own at one depth, and no string holds a line's end: such a file is cut at these places
@@ -7,6 +7,7 @@ and only the events that matter are parsed further. A file without lines is pars
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from typing import IO, Any
 
 from tbmem.errors import FileFormatError
 
-Event = bytes | dict[str, Any]
-"""One event: the text between its outer braces, or the parsed object."""
+Batch = list[bytes] | list[dict[str, Any]]
+"""Some events in order: the text between their outer braces, or parsed objects."""
 
 _CHUNK = 1 << 20
 _START = re.compile(rb'"traceEvents"\s*:\s*\[(\s*)')
@@ -37,15 +38,14 @@ class JsonEvents:
         self.count = 0
         self._file, self._place = file, place
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Batch]:
         rest, indent = self._begin()
         if rest.lstrip().startswith(b"]"):
             self._finish(rest.lstrip()[1:])
             return
-        events = self._by_lines(rest, indent) if b"\n" in indent else self._one_by_one(rest)
-        for event in events:
-            self.count += 1
-            yield event
+        for batch in self._by_lines(rest, indent) if b"\n" in indent else self._one_by_one(rest):
+            self.count += len(batch)
+            yield batch
 
     def _begin(self) -> tuple[bytes, bytes]:
         """Read what stands before the events.
@@ -67,7 +67,7 @@ class JsonEvents:
             raise FileFormatError(f'{self._place}: no trace of torch.profiler: it has no "traceEvents"')
         raise FileFormatError(f"{self._place}: not JSON, or cut off before its first event: write the trace again")
 
-    def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[Event]:
+    def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[Batch]:
         between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
         rest = rest[1:]
         while chunk := self._file.read(_CHUNK):
@@ -78,28 +78,22 @@ class JsonEvents:
         last, after = _objects(b"{" + rest)
         if not last or not after.startswith("]"):
             raise self._cut_off()
-        yield from last
+        yield last
         self._finish(after[1:].encode())
 
-    def _one_by_one(self, rest: bytes) -> Iterator[Event]:
-        decoder = _Utf8()
-        text, at = decoder(rest), 0
+    def _one_by_one(self, rest: bytes) -> Iterator[Batch]:
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        text = decode(rest)
         while True:
-            found = _BETWEEN.match(text, at)
-            at = found.end() if found else at
-            if text[at : at + 1] == "]":
+            events, text = _objects(text)
+            yield events
+            if text.startswith("]"):
                 break
-            try:
-                event, at = _DECODER.raw_decode(text, at)
-            except ValueError:
-                chunk = self._file.read(_CHUNK)
-                if not chunk:
-                    raise self._cut_off() from None
-                text, at = text[at:] + decoder(chunk), 0
-                continue
-            if isinstance(event, dict):
-                yield event
-        self._finish(text[at + 1 :].encode() + self._file.read())
+            chunk = self._file.read(_CHUNK)
+            if not chunk:
+                raise self._cut_off()
+            text += decode(chunk)
+        self._finish(text[1:].encode())
 
     def _finish(self, after: bytes) -> None:
         """Read what stands after the events; torch writes the clock's zero there."""
@@ -121,39 +115,31 @@ _MARK = b'"ph":'
 """Stands in each event once."""
 
 
-def _single(bodies: list[bytes]) -> Iterator[Event]:
+def _single(bodies: list[bytes]) -> Iterator[Batch]:
     """The same events, those that were not cut apart now cut apart."""
-    for body in bodies:
-        if body.count(_MARK) > 1:
-            yield from _objects(b"{" + body + b"}")[0]
-        else:
-            yield body
+    joined = {place for place, body in enumerate(bodies) if body.count(_MARK) > 1}
+    yield [body for place, body in enumerate(bodies) if place not in joined] if joined else bodies
+    for place in sorted(joined):
+        yield _objects(b"{" + bodies[place] + b"}")[0]
 
 
-def _objects(text: bytes) -> tuple[list[dict[str, Any]], str]:
-    """The objects that a text begins with, and what stands behind them."""
-    plain, at, found = text.decode(errors="replace"), 0, []
+def _objects(text: bytes | str) -> tuple[list[dict[str, Any]], str]:
+    """The whole objects that a text begins with, and what stands behind them."""
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    at, found = _after_space(plain, 0), []
     while plain.startswith("{", at):
         try:
             event, at = _DECODER.raw_decode(plain, at)
         except ValueError:
             break
         found.append(event)
-        space = _BETWEEN.match(plain, at)
-        at = space.end() if space else at
+        at = _after_space(plain, at)
     return found, plain[at:]
 
 
-class _Utf8:
-    """Decodes chunks that may end within a letter."""
-
-    def __init__(self) -> None:
-        import codecs
-
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def __call__(self, chunk: bytes) -> str:
-        return self._decoder.decode(chunk)
+def _after_space(text: str, at: int) -> int:
+    space = _BETWEEN.match(text, at)
+    return space.end() if space else at
 
 
 def parse_body(body: bytes) -> dict[str, Any]:

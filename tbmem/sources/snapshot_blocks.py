@@ -46,8 +46,7 @@ def read_segments(
         pools: Numbers of the memory pools.
         stacks: Numbers of the stacks.
     """
-    blocks = [_blocks(segment, number, stacks) for number, segment in enumerate(segments)]
-    block_rows = BlockRows.join(blocks)
+    block_rows = _blocks(segments, stacks)
     table = SegmentRows.of(
         len(segments),
         device=[devices[int(segment.get("device", 0))] for segment in segments],
@@ -82,16 +81,19 @@ def _with_sums(segments: SegmentRows, blocks: BlockRows) -> SegmentRows:
     return segments.replace(**filled)
 
 
-def _blocks(segment: dict[str, Any], number: int, stacks: SnapshotStacks) -> BlockRows:
-    blocks = segment["blocks"]
+def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    owner = np.repeat(np.arange(len(segments)), [len(segment["blocks"]) for segment in segments])
     sizes = np.array([block["size"] for block in blocks], np.int64)
+    # torch 2.0 gives no addresses, but all blocks in their order
+    offset = np.cumsum(sizes) - sizes
+    first = np.searchsorted(owner, np.arange(len(segments)))
+    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
     states = [_STATES.get(block["state"], BlockState.PENDING_FREE) for block in blocks]
-    start = np.uint64(segment.get("address", 0))
     return BlockRows.of(
         len(blocks),
-        segment=number,
-        # torch 2.0 gives no addresses, but all blocks in their order
-        address=start + (np.cumsum(sizes) - sizes).astype(np.uint64),
+        segment=owner,
+        address=starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64),
         bytes=sizes,
         requested_bytes=[
             0 if state == BlockState.INACTIVE else _requested(block)

@@ -49,7 +49,8 @@ _MARKS = {Action.OOM: MarkKind.OOM, Action.SNAPSHOT: MarkKind.SNAPSHOT, Action.O
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
-NOTHING_SAID = ("", "N/A")
+NOTHING_SAID = {"", "N/A", None}
+_CONTEXTS = ("user_metadata", "compile_context")
 
 
 class Events(NamedTuple):
@@ -119,17 +120,24 @@ def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
 def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     """The user's own words, else torch.compile's; torch 2.9 and later write them, mostly empty."""
     numbers = np.full(len(trace), -1, np.int32)
-    if not trace or trace[0].keys().isdisjoint(("compile_context", "user_metadata")):
+    if not any(_says_something(trace, key) for key in _CONTEXTS):
         return numbers
     which = np.flatnonzero(action == Action.ALLOC)
-    said = [(trace[event].get("user_metadata"), trace[event].get("compile_context")) for event in which.tolist()]
+    said = [tuple(map(trace[event].get, _CONTEXTS)) for event in which.tolist()]
     known = {words: contexts.number(_context(words)) for words in dict.fromkeys(said)}
     numbers[which] = [known[words] for words in said]
     return numbers
 
 
+def _says_something(trace: list[dict[str, Any]], key: str) -> bool:
+    try:
+        return not set(map(itemgetter(key), trace)) <= NOTHING_SAID
+    except KeyError:
+        return any(event.get(key) not in NOTHING_SAID for event in trace)
+
+
 def _context(words: tuple[Any, ...]) -> str:
-    return "; ".join(str(word) for word in words if word and word not in NOTHING_SAID)
+    return "; ".join(str(word) for word in words if word not in NOTHING_SAID)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:

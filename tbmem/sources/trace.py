@@ -37,12 +37,13 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
     with opened(place) as file:
         events = JsonEvents(file, place)
         try:
-            for event in events:
-                columns.add(event)
+            for batch in events:
+                columns.add(batch)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, FileFormatError):
                 raise
-            raise FileFormatError(f"{place}: event {events.count} is no event of torch.profiler ({error})") from error
+            what = f"an event near number {events.count} is none of torch.profiler ({error})"
+            raise FileFormatError(f"{place}: {what}") from error
     if not len(columns.memory):
         raise NoMemoryEventsError(f"{place}: {_why_nothing(events)}")
     return _timeline(columns, events.about, os.path.basename(place))

@@ -1,69 +1,95 @@
-"""Events of a trace go in, one by one; columns of what concerns memory come out, the rest is passed over."""
+"""Events of a trace go in, in batches; columns of what concerns memory come out, the rest is passed over."""
 
 from __future__ import annotations
 
 import json
 import re
-from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.sources.json_events import Event, parse_body
+from tbmem.sources.json_events import Batch, parse_body
 
 NO_TOTAL = -1
+_TEXT = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _HEAD = re.compile(
-    rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*"([^"\\]*(?:\\.[^"\\]*)*)",'
-    rb'\s*"pid":\s*[^,]*,\s*"tid":\s*([^,]*?),\s*"ts":\s*([0-9.]+)(?:,\s*"dur":\s*([0-9.]+))?'
+    rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*' + _TEXT + rb","
+    rb'\s*"pid":\s*[^,]*,\s*"tid":\s*"?([^,"]*)"?\s*,\s*"ts":\s*([0-9.]+)(?:,\s*"dur":\s*([0-9.]+))?'
+    rb'(?:\s*,\s*"args":\s*\{\s*"Python parent id":\s*(null|\d+),\s*(?:"Python module id":\s*\d+,\s*)?'
+    rb'"Python id":\s*(\d+))?'
 )
 """How torch begins an event; whatever is written otherwise is parsed in full."""
-_PYTHON_ID = re.compile(rb'"Python id":\s*(\d+)')
-_PYTHON_PARENT = re.compile(rb'"Python parent id":\s*(\d+)')
+_CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _PARENT, _ID = range(2, 9)
 _CALL_STACK = b'"Call stack":'
-_TEXT = re.compile(rb'\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+_CALL_STACK_TEXT = re.compile(rb"\s*" + _TEXT)
 _NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*(-?\d+)\b')
-_MAY_MATTER = (b'"X"', b'"[memory]"')
 _MEMORY = b"[memory]"
-_OPERATORS = frozenset((b"cpu_op", b"Operator"))
-_ANNOTATIONS = frozenset((b"user_annotation",))
+_MAY_MATTER = (b'"X"', b'"[memory]"')
+_FUNCTIONS = b"python_function"
+_OPERATORS = (b"cpu_op", b"Operator")
+_ANNOTATIONS = b"user_annotation"
 _ANNOTATION_NAMES = (b"ProfilerStep#", b"Optimizer.")
-_FLOAT_IS_EXACT = 4e12
-"""Microseconds below which a float holds nanoseconds."""
+"""Before 2022 these were operators."""
+_ARGUMENTS = {
+    b"Bytes": 0,
+    b"Addr": 0,
+    b"Device Type": 0,
+    b"Device Id": -1,
+    b"Total Allocated": NO_TOTAL,
+    b"Total Reserved": NO_TOTAL,
+}
+"""Of a memory event, with what stands for one that is missing; in the order of the columns."""
+_FURTHER_ARGUMENTS = ("Python parent id", "Python id", "Call stack")
+Heads = list[re.Match[bytes]]
 
 
 class Words:
     """Numbers words as they stand in the file, and reads them at the end."""
 
     def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
+        self._numbers: dict[bytes, int] = _Counting()
 
     def number(self, raw: bytes) -> int:
-        """Number of a word, which may hold JSON's escapes."""
-        return self._numbers.setdefault(raw, len(self._numbers))
+        """Number of a word."""
+        return self._numbers[raw]
+
+    def numbers(self, raw: Iterable[bytes]) -> list[int]:
+        """Numbers of words, which may hold JSON's escapes."""
+        return list(map(self._numbers.__getitem__, raw))
 
     def table(self) -> list[str]:
         """All words so far, each at its number."""
         return [_unescape(raw) for raw in self._numbers]
 
 
+class _Counting(dict[bytes, int]):
+    def __missing__(self, key: bytes) -> int:
+        number = self[key] = len(self)
+        return number
+
+
 class Spans:
-    """Columns of events that last: thread, begin and end, and numbers of their own."""
+    """Columns that grow batch by batch: thread, begin and end, and some of their own."""
 
     def __init__(self, *extra: str) -> None:
-        self._columns = {name: array("q") for name in ("thread", "begin", "end", *extra)}
-        self._append = tuple(column.append for column in self._columns.values())
+        self._parts: dict[str, list[I64]] = {name: [] for name in ("thread", "begin", "end", *extra)}
 
-    def add(self, *values: int) -> None:
-        """One more."""
-        for append, value in zip(self._append, values):  # noqa: B905 - called a million times
-            append(value)
+    def add(self, *columns: Sequence[int] | I64) -> None:
+        """Some more, column by column."""
+        for parts, values in zip(self._parts.values(), columns, strict=True):
+            parts.append(np.array(values, np.int64))
 
     def __getitem__(self, name: str) -> I64:
-        return np.frombuffer(self._columns[name], np.int64) if len(self._columns[name]) else np.zeros(0, np.int64)
+        parts = self._parts[name]
+        if len(parts) > 1:
+            parts[:] = [np.concatenate(parts)]
+        return parts[0] if parts else np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        return len(self._columns["thread"])
+        return len(self["thread"])
 
 
 class TraceColumns:
@@ -79,90 +105,86 @@ class TraceColumns:
         self.memory = Spans("bytes", "address", "type", "index", "allocated", "reserved")
         """``begin`` and ``end`` are the same moment."""
 
-    def add(self, event: Event) -> None:
-        """Take one event."""
-        if isinstance(event, dict):
-            self._add_parsed(event)
-            return
-        head = _HEAD.match(event)
-        if head is None:
-            if any(mark in event for mark in _MAY_MATTER):
-                self._add_parsed(parse_body(event))
-            return
-        phase, category, name, thread, begin, duration = head.groups()
-        if name == _MEMORY:
-            numbers = {key: int(value) for key, value in _NUMBERS.findall(event, head.end())}
-            self._add_memory(self.threads.number(thread.strip(b'"')), _ns(begin), numbers)
-        elif phase == b"X" and duration is not None:
-            self._add_span(category, name, thread.strip(b'"'), begin, duration, event, head.end())
+    def add(self, batch: Batch) -> None:
+        """Take some events."""
+        bodies = [event if isinstance(event, bytes) else _as_torch_writes(event) for event in batch]
+        by_category: dict[bytes | None, Heads] = defaultdict(list)
+        for body in bodies:
+            head = _HEAD.match(body)
+            if head is None and any(mark in body for mark in _MAY_MATTER):
+                head = _HEAD.match(_as_torch_writes(parse_body(body)))
+            if head is not None:
+                by_category[head[_CATEGORY]].append(head)
+        self._add_functions(by_category.pop(_FUNCTIONS, []))
+        operators = [head for category in _OPERATORS for head in by_category.pop(category, [])]
+        named = [head for head in operators if head[_NAME].startswith(_ANNOTATION_NAMES)]
+        self._add_annotations(by_category.pop(_ANNOTATIONS, []) + named)
+        self._add_operators([head for head in operators if not head[_NAME].startswith(_ANNOTATION_NAMES)])
+        self._add_memory([head for heads in by_category.values() for head in heads if head[_NAME] == _MEMORY])
 
-    def _add_span(
-        self, category: bytes, name: bytes, thread: bytes, begin: bytes, duration: bytes, event: bytes, at: int
-    ) -> None:
-        if category == b"python_function":
-            own, parent = _PYTHON_ID.search(event, at), _PYTHON_PARENT.search(event, at)
-            numbers = int(own[1]) if own else -1, int(parent[1]) if parent else -1
-            start = _ns(begin)
-            number = self.threads.number(thread)
-            self.functions.add(number, start, start + _ns(duration), self.words.number(name), *numbers)
-        elif category in _ANNOTATIONS or name.startswith(_ANNOTATION_NAMES) and category in _OPERATORS:
-            start = _ns(begin)
-            self.annotations.add(self.threads.number(thread), start, start + _ns(duration), self.words.number(name))
-        elif category in _OPERATORS:
-            start = _ns(begin)
-            number = self.threads.number(thread)
-            called = self._call_stack(event, at)
-            self.operators.add(number, start, start + _ns(duration), self.words.number(name), called)
+    def _add_functions(self, heads: Heads) -> None:
+        own, parents = ([_number(head[part]) for head in heads] for part in (_ID, _PARENT))
+        self.functions.add(*self._span(heads), own, parents)
 
-    def _call_stack(self, event: bytes, at: int) -> int:
-        place = event.find(_CALL_STACK, at)
-        text = _TEXT.match(event, place + len(_CALL_STACK)) if place >= 0 else None
+    def _add_annotations(self, heads: Heads) -> None:
+        self.annotations.add(*self._span(heads))
+
+    def _add_operators(self, heads: Heads) -> None:
+        self.operators.add(*self._span(heads), [self._call_stack(head.string, head.end()) for head in heads])
+
+    def _call_stack(self, body: bytes, at: int) -> int:
+        place = body.find(_CALL_STACK, at)
+        text = _CALL_STACK_TEXT.match(body, place + len(_CALL_STACK)) if place >= 0 else None
         return self.call_stacks.number(text[1]) if text else -1
 
-    def _add_parsed(self, event: dict[str, Any]) -> None:
-        """Take an event that torch did not write in its own manner."""
-        name, begin = event.get("name"), event.get("ts")
-        if not isinstance(name, str) or not isinstance(begin, (int, float, str)):
-            return
-        thread = str(event.get("tid")).encode()
-        arguments = event.get("args") or {}
-        if name == "[memory]":
-            numbers = {key.encode(): value for key, value in arguments.items()}
-            self._add_memory(self.threads.number(thread), _ns(str(begin).encode()), numbers)
-        elif event.get("ph") == "X" and event.get("dur") is not None:
-            category = str(event.get("cat", "")).encode()
-            texts = (_escape(name), thread, str(begin).encode(), str(event["dur"]).encode())
-            wanted = {
-                key: arguments[key] for key in ("Python id", "Python parent id", "Call stack") if key in arguments
-            }
-            self._add_span(category, *texts, json.dumps(wanted).encode(), 0)
+    def _add_memory(self, heads: Heads) -> None:
+        begin = _ns([head[_BEGIN] for head in heads])
+        given = [dict(_NUMBERS.findall(head.string, head.end())) for head in heads]
+        numbers = [[int(one.get(key, missing)) for one in given] for key, missing in _ARGUMENTS.items()]
+        self.memory.add(self.threads.numbers(head[_THREAD] for head in heads), begin, begin, *numbers)
 
-    def _add_memory(self, thread: int, ns: int, numbers: dict[bytes, Any]) -> None:
-        get = numbers.get
-        self.memory.add(
-            thread,
-            ns,
-            ns,
-            int(get(b"Bytes", 0)),
-            int(get(b"Addr", 0)),
-            int(get(b"Device Type", 0)),
-            int(get(b"Device Id", -1)),
-            int(get(b"Total Allocated", NO_TOTAL)),
-            int(get(b"Total Reserved", NO_TOTAL)),
+    def _span(self, heads: Heads) -> tuple[list[int], I64, I64, list[int]]:
+        """Thread, begin, end and name."""
+        begin = _ns([head[_BEGIN] for head in heads])
+        return (
+            self.threads.numbers([head[_THREAD] for head in heads]),
+            begin,
+            begin + _ns([head[_DURATION] or b"0" for head in heads]),
+            self.words.numbers([head[_NAME] for head in heads]),
         )
 
 
-def _ns(microseconds: bytes) -> int:
-    """Nanoseconds, exactly, from the digits of a number of microseconds."""
-    value = float(microseconds)
-    if value < _FLOAT_IS_EXACT:
-        return round(value * 1000)
-    whole, _, part = microseconds.partition(b".")
-    return int(whole) * 1000 + int(part[:3].ljust(3, b"0"))
+def _number(digits: bytes | None) -> int:
+    """A number that may be missing or null."""
+    return int(digits) if digits is not None and digits != b"null" else -1
 
 
-def _escape(word: str) -> bytes:
-    return json.dumps(word)[1:-1].encode()
+def _ns(microseconds: list[bytes]) -> I64:
+    """Nanoseconds from the digits of microseconds (those since 1970, as torch wrote until 2024, are whole)."""
+    values = np.array(microseconds, np.bytes_).astype(np.float64) if microseconds else np.zeros(0)
+    whole = np.floor(values)
+    nanoseconds: I64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
+    return nanoseconds
+
+
+def _as_torch_writes(event: dict[str, Any]) -> bytes:
+    """An event that stands in the file in another order or manner; nothing if it is none of ours."""
+    name, begin = event.get("name"), event.get("ts")
+    if not isinstance(name, str) or begin is None:
+        return b""
+    arguments = event.get("args") or {}
+    wanted = [*_FURTHER_ARGUMENTS, *(key.decode() for key in _ARGUMENTS)]
+    order = {
+        "ph": str(event.get("ph")),
+        "cat": str(event.get("cat", "")),
+        "name": name,
+        "pid": 0,
+        "tid": str(event.get("tid")),
+        "ts": begin,
+        "dur": event.get("dur", 0),
+        "args": {key: arguments[key] for key in wanted if key in arguments},
+    }
+    return json.dumps(order)[1:-1].encode()
 
 
 def _unescape(raw: bytes) -> str:
