@@ -147,6 +147,28 @@ class AllocationTimeline:
         """
         return replace(self, rows=self.rows.replace(**columns), names=self.names if names is None else names)
 
+    def with_older_rows(self, rows: AllocationRows) -> AllocationTimeline:
+        """With allocations that are older than the recording and outlive it, of which only an address book knows.
+
+        They take the place of a device's unlisted bytes. What exceeds these (torch's totals of the CPU leave out what
+        was allocated before the profiler ran) is added to its base.
+
+        Args:
+            rows: They have neither ``alloc_event`` nor ``free_event``; they go behind the present ones.
+        """
+        devices = []
+        for number, device in enumerate(self.devices):
+            added = int(rows.bytes[rows.device == number].sum())
+            listed = min(added, max(device.unlisted_bytes, 0))
+            devices.append(
+                replace(
+                    device,
+                    unlisted_bytes=device.unlisted_bytes - listed,
+                    base_bytes=device.base_bytes + added - listed,
+                )
+            )
+        return replace(self, rows=AllocationRows.join([self.rows, rows]), devices=tuple(devices))
+
     def alive_at(self, device: int, event: int) -> I64:
         """Numbers of the rows that are alive just after an event (-1: the beginning of the recording)."""
         return np.flatnonzero(self._alive(device, event))

@@ -102,4 +102,4 @@ def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> np.ndarr
     is_step = np.array([name.startswith(OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
     stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0)) if len(ranges) else ranges
     first = stepped.take(stepped.name == stepped.name[:1]) if len(stepped) else stepped
-    return np.unique(first.end_ns)
+    return np.sort(first.end_ns)

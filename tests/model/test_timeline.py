@@ -135,6 +135,16 @@ def test_categories_are_put_in_place() -> None:
     assert timeline.names[timeline.rows.name[0]] == "b"
 
 
+def test_older_rows_take_the_place_of_unlisted_bytes_and_what_exceeds_them_raises_the_curve() -> None:
+    older = AllocationRows.of(2, bytes=[10, 3], device=[0, 1], category=Category.PARAMETER)
+
+    timeline = _timeline().with_older_rows(older)
+
+    assert [(one.base_bytes, one.unlisted_bytes) for one in timeline.devices] == [(110, 0), (3, 0)]
+    assert timeline.rows.bytes[timeline.alive_at(0, 3)].sum() == timeline.peak(0).bytes == 175
+    assert timeline.peak(1).bytes == 11
+
+
 def test_stacks_are_interned() -> None:
     timeline = _timeline()
 
