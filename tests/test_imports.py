@@ -54,7 +54,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cli": {"typer", "rich", "yaml", "torch"},
 }
 
-USE_TORCH = {"counters", "devices", "tensors"}
+USE_TORCH = {
+    *("births", "census", "counters", "cpu_births", "devices", "event_tree", "graphs", "holders", "instances"),
+    *("naming", "places", "quiet", "slots", "tensors", "user_code", "values", "weights"),
+}
 """Sources that look at a running training; all others run where torch is not installed."""
 
 

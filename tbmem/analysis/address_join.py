@@ -55,9 +55,9 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
         The timeline with the book's table of names. Rows are appended for what a trace has no event of.
     """
     notes = _notes(timeline, book)
-    found = _row_of_each_note(timeline.rows, notes)
+    found, used_before = _row_of_each_note(timeline.rows, notes)
     if timeline.source == "trace":
-        timeline, found = _with_older_storages(timeline, notes, found)
+        timeline, found = _with_older_storages(timeline, notes, found, used_before)
     which, at = _best(found, notes)
     rows = timeline.rows
     category, basis, name = rows.category.copy(), rows.basis.copy(), np.full(len(rows), -1, np.int64)
@@ -92,8 +92,12 @@ def _notes(timeline: AllocationTimeline, book: AddressBook) -> _Notes:
     )
 
 
-def _row_of_each_note(rows: AllocationRows, notes: _Notes) -> I64:
-    """The row at a note's address that was alive when the note was taken; -1 for none."""
+def _row_of_each_note(rows: AllocationRows, notes: _Notes) -> tuple[I64, Bools]:
+    """The row at a note's address that was alive when the note was taken.
+
+    Returns:
+        The row of each note, -1 for none; and whether its address had been given out before in this recording.
+    """
     device = np.concatenate([rows.device.astype(np.int64), notes.device])
     address = np.concatenate([rows.address, notes.address])
     ns = np.concatenate([rows.alloc_ns, notes.ns])
@@ -106,12 +110,11 @@ def _row_of_each_note(rows: AllocationRows, notes: _Notes) -> I64:
     row = candidate[len(rows) :]
     at = np.maximum(row, 0)
     if not len(rows):
-        return np.full(len(notes.ns), -1)
-    fits = (row >= 0) & (rows.device[at] == notes.device) & (rows.address[at] == notes.address)
-    fits &= (rows.free_ns[at] < 0) | (rows.free_ns[at] > notes.ns)
+        return np.full(len(notes.ns), -1), np.zeros(len(notes.ns), np.bool_)
+    same: Bools = (row >= 0) & (rows.device[at] == notes.device) & (rows.address[at] == notes.address)
+    fits = same & ((rows.free_ns[at] < 0) | (rows.free_ns[at] > notes.ns))
     fits &= notes.bytes <= np.maximum(rows.bytes[at], rows.rounded_bytes[at])
-    found: I64 = np.where(fits, row, -1)
-    return found
+    return np.where(fits, row, -1), same
 
 
 def _best(found: I64, notes: _Notes) -> tuple[I64, I64]:
@@ -122,9 +125,11 @@ def _best(found: I64, notes: _Notes) -> tuple[I64, I64]:
     return rows, order[first]
 
 
-def _with_older_storages(timeline: AllocationTimeline, notes: _Notes, found: I64) -> tuple[AllocationTimeline, I64]:
+def _with_older_storages(
+    timeline: AllocationTimeline, notes: _Notes, found: I64, used_before: Bools
+) -> tuple[AllocationTimeline, I64]:
     """Append a row for each storage that a note knows and no event speaks of."""
-    missing = np.flatnonzero((found < 0) & np.isin(notes.category, _LONG_LIVED))
+    missing = np.flatnonzero((found < 0) & ~used_before & np.isin(notes.category, _LONG_LIVED))
     if not len(missing):
         return timeline, found
     keys = np.stack([notes.device[missing].astype(np.uint64), notes.address[missing].astype(np.uint64)], axis=1)

@@ -89,7 +89,8 @@ def shares(
     count = np.bincount(code[moment.alive] % size, minlength=size) if len(moment.alive) else np.zeros(size, np.int64)
     at_peak[-1] += moment.unlisted
     at_end[-1] += moment.unlisted
-    filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0))
+    ever = np.zeros(size, np.int64) if most is None else np.append(most, 0)
+    filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (ever != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
     kept = order if limit is None else order[:limit]
     known = _bases(moment, code) if basis else {}
@@ -100,7 +101,7 @@ def shares(
             count=int(count[number]),
             percent=percent(int(at_peak[number]), moment.total),
             end_bytes=int(at_end[number]),
-            max_bytes=int(most[number]) if most is not None and number < len(most) else None,
+            max_bytes=None if most is None else int(ever[number]) + moment.unlisted * (number == size - 1),
             basis=known.get(number if number < size - 1 else -1, "none") if basis else "",
             stack=extra(number) if extra is not None and number < size - 1 else (),
         )
@@ -127,7 +128,7 @@ def _sum(one: Share, other: Share) -> Share:
         count=one.count + other.count,
         percent=round(one.percent + other.percent, 3),
         end_bytes=one.end_bytes + other.end_bytes,
-        max_bytes=one.max_bytes if other.max_bytes is None else other.max_bytes,
+        max_bytes=None if one.max_bytes is None or other.max_bytes is None else one.max_bytes + other.max_bytes,
         basis=one.basis if one.basis == other.basis or not other.bytes else other.basis if not one.bytes else "mixed",
         stack=one.stack or other.stack,
     )

@@ -264,6 +264,7 @@ class DeviceAnalysis:
             "efficiency_percent": self.efficiency_percent,
             "grade": self.grade,
             "by_category": {share.name: share.bytes for share in self.by_category},
+            "by_category_max": {share.name: share.max_bytes for share in self.by_category},
             "categories": _plain(self.by_category),
             "by_phase": {share.name: share.bytes for share in self.by_phase},
             "by_module": {share.name: share.bytes for share in self.by_module},

@@ -12,6 +12,8 @@ from tbmem.model.stacks import Frame, StackTable
 _PYTHON = re.compile(r"\.py$|^<ipython|/ipykernel_")
 _OF_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch|tbmem/(runtime|sources|analysis|model))/")
 _INSTALLED = re.compile(r"(site|dist)-packages/|(^|/)lib/python\d|<frozen |(^|/)bin/")
+_NATIVE = (re.compile(r"Backward\d*::apply|autograd::generated::"), re.compile(r"at::_ops::\w+::call"))
+"""In backward there is no Python: what tells most of a C++ stack."""
 DEEPEST = 60
 """Frames of one stack that are handed out."""
 
@@ -53,16 +55,18 @@ class SourceLines:
 
 
 def short(frame: Frame) -> str:
-    """A frame with the end of its path only."""
+    """A frame with the end of its path only; of a C++ function its name."""
+    if "::" in frame.function:
+        return frame.function.partition("(")[0] or frame.function
     path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
     return f"{path}:{frame.line} {frame.function}" if frame.line else frame.function
 
 
 def _rank(frame: Frame) -> int:
-    """0 for the user's code, then installed packages, torch, what is not Python."""
+    """0 for the user's code, then installed packages, torch, autograd's nodes, operators, what else is not Python."""
     path = frame.file.replace("\\", "/")
     if not _PYTHON.search(path):
-        return 3
+        return next((3 + n for n, words in enumerate(_NATIVE) if words.search(frame.function)), 3 + len(_NATIVE))
     if _OF_TORCH.search(path):
         return 2
     return 1 if _INSTALLED.search(path) else 0

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import analyze, compare, config, demo
+from tbmem.cli import analyze, compare, config, demo, export
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -15,7 +15,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("analyze", analyze), ("compare", compare), ("config", config)):
+_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "export": export, "config": config}
+for name, module in _COMMANDS.items():
     app.command(name)(module.command)
 
 

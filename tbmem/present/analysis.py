@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -53,10 +53,8 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
 
 def peak_line(device: DeviceAnalysis) -> str:
     """``'GPU 0 peak 11.57 GiB · step 3, BACKWARD · model.py:41 forward'``."""
-    peak = device.peak
-    share = f" ({100 * peak.bytes / device.total_bytes:.0f} % of {format_bytes(device.total_bytes)})" * bool(
-        device.total_bytes
-    )
+    peak, total = device.peak, device.total_bytes
+    share = f" ({100 * peak.bytes / total:.0f} % of {format_bytes(total)})" if total else ""
     if peak.event < 0:
         when = "at the beginning of what was recorded"
     else:
@@ -155,7 +153,12 @@ def _changes_screen(device: DeviceComparison) -> RenderableType:
         ("line", device.by_line),
         ("operator", device.by_operator),
     )
-    return Group(*(_changes(title, found[:_TOP]) for title, found in tables if found))
+    return Group(*(_changes(title, found[:_TOP]) for title, found in tables if _tells(found)))
+
+
+def _tells(found: Sequence[Change]) -> bool:
+    """Whether it is a breakdown: not only what could not be told apart."""
+    return any(not one.name.startswith("(no ") for one in found)
 
 
 def _changes(title: str, found: Iterable[Change]) -> RenderableType:
@@ -177,7 +180,7 @@ def _table(first: str, *columns: str) -> Table:
 
 
 def _indented(table: Table) -> RenderableType:
-    return Padding(table, (1, 0, 1, 0))
+    return Group(Text(), table, Text())
 
 
 def _list(title: str, lines: Iterable[str], style: str) -> RenderableType:
@@ -188,7 +191,7 @@ def analyses_view(analyses: Sequence[Analysis], odd: OddOne | None) -> dict[str,
     """What ``--json`` prints: of one recording its analysis, of several all of them and the odd one."""
     if len(analyses) == 1:
         return analyses[0].to_dict()
-    found = None if odd is None else {"name": odd.name, "device": odd.device, "figure": odd.figure}
-    if odd is not None and found is not None:
-        found |= {"value": odd.value, "median": odd.median, "message": odd.message}
-    return {"recordings": {analysis.name: analysis.to_dict() for analysis in analyses}, "odd_one": found}
+    return {
+        "recordings": {analysis.name: analysis.to_dict() for analysis in analyses},
+        "odd_one": None if odd is None else asdict(odd),
+    }

@@ -1,0 +1,137 @@
+"""Allocations are what the notes say that were taken while they were alive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tbmem.analysis.address_join import join_book
+from tbmem.model.category import Basis, Category
+from tbmem.model.timeline import AllocationTimeline
+from tests.analysis.timelines import book, recording
+
+
+def _told(timeline: AllocationTimeline) -> list[tuple[str, str]]:
+    rows = timeline.rows
+    names = [timeline.names[name] if name >= 0 else "" for name in rows.name.tolist()]
+    return [(Category(number).name, name) for number, name in zip(rows.category.tolist(), names, strict=True)]
+
+
+def test_an_address_that_is_used_again_is_told_apart_by_lifetime() -> None:
+    # given an address that a gradient had, and then an activation
+    timeline = recording(
+        {"bytes": 400, "address": 7, "begin": 0, "end": 2}, {"bytes": 300, "address": 7, "begin": 3, "end": 5}
+    )
+    notes = book((1, 7, 400, Category.GRADIENT, "w"), (4, 7, 300, Category.ACTIVATION, "layer"))
+
+    joined = join_book(timeline, notes)
+
+    assert _told(joined) == [("GRADIENT", "w"), ("ACTIVATION", "layer")]
+    assert joined.rows.basis.tolist() == [Basis.KNOWN, Basis.KNOWN]
+    # and nothing was added
+    assert joined.devices == timeline.devices
+
+
+def test_of_several_notes_the_one_that_tells_most_wins() -> None:
+    timeline = recording({"bytes": 400, "address": 7, "begin": 0})
+    notes = book((1, 7, 400, Category.ACTIVATION, "layer"), (2, 7, 400, Category.PARAMETER, "w"))
+
+    assert _told(join_book(timeline, notes)) == [("PARAMETER", "w")]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        (3, 7, 400, Category.ACTIVATION, "after it was freed"),
+        (1, 8, 400, Category.ACTIVATION, "elsewhere"),
+        (1, 7, 401, Category.ACTIVATION, "larger than the allocation"),
+    ],
+)
+def test_notes_that_do_not_fit_say_nothing(note: tuple[float, int, int, Category, str]) -> None:
+    timeline = recording({"bytes": 400, "address": 7, "begin": 0, "end": 2})
+
+    joined = join_book(timeline, book(note))
+
+    assert _told(joined) == [("UNKNOWN", "")]
+    assert joined.rows.basis.tolist() == [Basis.NONE]
+
+
+def test_notes_of_another_device_say_nothing() -> None:
+    timeline = recording({"bytes": 400, "address": 7, "begin": 0})
+
+    joined = join_book(timeline, book((1, 7, 400, Category.PARAMETER, "w"), device="cuda:0"))
+
+    assert _told(joined) == [("UNKNOWN", "")]
+
+
+def test_what_a_trace_of_the_cpu_does_not_have_is_added() -> None:
+    # given a parameter that is older than the recording, of which a trace has no event
+    timeline = recording(
+        {"bytes": 300, "address": 9, "begin": 0, "end": 1}, device={"allocated_bytes": 0, "reported_peak_bytes": 300}
+    )
+    notes = book((-1, 7, 400, Category.PARAMETER, "w"), (2, 7, 400, Category.PARAMETER, "w"))
+
+    joined = join_book(timeline, notes)
+
+    # then it has a row, and the curve begins at its bytes
+    assert _told(joined) == [("UNKNOWN", ""), ("PARAMETER", "w")]
+    assert (joined.rows.alloc_event[1], joined.rows.free_event[1]) == (-1, -1)
+    device = joined.devices[0]
+    assert (device.base_bytes, device.allocated_bytes, device.reported_peak_bytes) == (400, 400, 700)
+    assert joined.peak(0).bytes == 700
+
+
+def test_bytes_that_had_no_row_are_not_counted_twice() -> None:
+    # given a GPU whose totals count the parameters already, rounded
+    device = {"name": "cuda:0", "type": 1, "index": 0, "measure": "rounded", "base_bytes": 2048, "unlisted_bytes": 2048}
+    timeline = recording({"bytes": 512, "address": 9, "begin": 0, "end": 1}, device=device)
+
+    joined = join_book(timeline, book((-1, 7, 700, Category.PARAMETER, "w"), device="cuda:0"))
+
+    assert joined.rows.bytes.tolist() == [512, 1024]
+    assert (joined.devices[0].base_bytes, joined.devices[0].unlisted_bytes) == (2048, 1024)
+
+
+def test_a_snapshot_has_rows_for_everything_already() -> None:
+    timeline = recording({"bytes": 300, "address": 9, "begin": 0, "end": 1}, source="snapshot")
+
+    joined = join_book(timeline, book((-1, 7, 400, Category.PARAMETER, "mapped from a file")))
+
+    assert len(joined.rows) == 1
+    assert joined.devices == timeline.devices
+
+
+def test_an_older_gradient_goes_when_its_address_or_its_name_moves() -> None:
+    # given gradients from before, whose frees a trace of the CPU does not have
+    rows = [{"bytes": 50, "address": 90 + at, "begin": 2 * at, "end": 2 * at + 1} for at in range(5)]
+    timeline = recording(*rows, {"bytes": 400, "address": 7, "begin": 10, "end": 12})
+    # when one name is seen elsewhere later, and the address of another is given away
+    notes = book(
+        (-1, 8, 400, Category.GRADIENT, "a"),
+        (-1, 7, 300, Category.GRADIENT, "b"),
+        (2.5, 91, 50, Category.GRADIENT, "other"),
+        (6.5, 93, 50, Category.GRADIENT, "a"),
+    )
+
+    joined = join_book(timeline, notes)
+
+    # then each ended at the first allocation from there on
+    added = {address: end for address, end in zip(joined.rows.address, joined.rows.free_event, strict=True)}
+    assert added[8] == 8
+    assert sorted(joined.rows.free_event[joined.rows.alloc_event < 0].tolist()) == [8, 10]
+    assert int(joined.curve(0).bytes[-1]) == 0
+
+
+def test_an_address_that_was_given_out_before_is_no_older_storage() -> None:
+    # given a note that came a moment after the free: clocks differ a little
+    timeline = recording({"bytes": 400, "address": 7, "begin": 0, "end": 2})
+
+    joined = join_book(timeline, book((2.5, 7, 400, Category.GRADIENT, "w")))
+
+    assert len(joined.rows) == 1
+
+
+def test_an_empty_recording_and_an_empty_book() -> None:
+    assert len(join_book(recording(), book()).rows) == 0
+    assert len(join_book(recording(), book((0, 7, 8, Category.PARAMETER, "w"))).rows) == 1
+    assert not np.any(join_book(recording({"bytes": 1, "begin": 0}), book()).rows.category)
