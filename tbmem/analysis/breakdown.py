@@ -148,8 +148,8 @@ def _other(codes: I64, at_peak: I64, at_end: I64, count: NDArray[Any], total: in
 def _bases(moment: Moment, code: NDArray[Any]) -> dict[int, str]:
     """How the rows of each code are known."""
     rows = moment.timeline.rows
-    alive = np.union1d(moment.alive, moment.at_end)
-    pairs = np.unique(np.stack([code[alive].astype(np.int64), rows.basis[alive].astype(np.int64)], axis=1), axis=0)
+    own = rows.device == moment.device
+    pairs = np.unique(np.stack([code[own].astype(np.int64), rows.basis[own].astype(np.int64)], axis=1), axis=0)
     found: dict[int, str] = {}
     for number, value in pairs.tolist():
         found[number] = "mixed" if number in found else _BASES[Basis(value)]

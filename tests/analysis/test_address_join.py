@@ -116,7 +116,7 @@ def test_an_older_gradient_goes_when_its_address_or_its_name_moves() -> None:
     joined = join_book(timeline, notes)
 
     # then each ended at the first allocation from there on
-    added = {address: end for address, end in zip(joined.rows.address, joined.rows.free_event, strict=True)}
+    added = dict(zip(joined.rows.address.tolist(), joined.rows.free_event.tolist(), strict=True))
     assert added[8] == 8
     assert sorted(joined.rows.free_event[joined.rows.alloc_event < 0].tolist()) == [8, 10]
     assert int(joined.curve(0).bytes[-1]) == 0
