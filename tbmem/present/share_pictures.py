@@ -147,7 +147,9 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
         largest = max(max(one.bytes, one.max_bytes or 0, one.end_bytes) for one in shares)
         unit = byte_axis(axes, largest, "x")
         places = list(range(len(shares)))
-        axes.barh(places, [one.bytes / unit for one in shares], 0.7, color=[category_colour(one.name) for one in shares])
+        axes.barh(
+            places, [one.bytes / unit for one in shares], 0.7, color=[category_colour(one.name) for one in shares]
+        )
         most = [(place, one.max_bytes) for place, one in zip(places, shares, strict=True) if one.max_bytes]
         axes.scatter(
             [size / unit for _, size in most],

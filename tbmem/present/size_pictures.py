@@ -31,7 +31,7 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: P
         _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], None, in_bytes=True)
         _classes(used_bytes, sizes.active)
         number = int(sizes.gaps.count.sum() + sizes.cached.count.sum())
-        free_count.set_title(f"Free blocks at the end: {number:,}")
+        free_count.set_title(f"Free blocks at the end: {number:,}" if number else "Free blocks at the end")
         if not number:
             known = device.fragmentation.gaps is not None
             text = "No block is free." if known else "This recording does not list free blocks:\na snapshot would."
@@ -44,9 +44,7 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: P
         _classes(free_bytes, sizes.gaps)
 
 
-def _bars(
-    axes: Axes, layers: list[I64], colours: list[str], words: list[str] | None, in_bytes: bool = False
-) -> None:
+def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | None, in_bytes: bool = False) -> None:
     highest = float(np.sum(layers, axis=0).max(initial=0))
     unit = byte_axis(axes, highest) if in_bytes else 1.0
     if not in_bytes:
@@ -114,7 +112,9 @@ def _parts(axes: Axes, device: DeviceAnalysis) -> None:
     axes.set_ylim(-0.45, 0.45)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=4, handlelength=1, handleheight=1, borderaxespad=0)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=4, handlelength=1, handleheight=1, borderaxespad=0
+    )
 
 
 def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
@@ -136,5 +136,3 @@ def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
         known = "not known" if size is None else format_bytes(size)
         colour = LIGHT if size is None else INK
         axes.text(x, y - 0.16, known, color=colour, fontsize=16, fontweight="bold", va="top", transform=axes.transAxes)
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from tbmem.analysis.layers import Layers
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase
-from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind
 from tbmem.present.canvas import byte_axis, picture
 from tbmem.present.colours import INK, MUTED, PHASES, RED, category_colour, category_word
 from tbmem.present.console import device_label
 from tbmem.present.scale import unit_for
+from tbmem.present.stretches import stretches
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -28,14 +28,8 @@ _LEAST_WIDTH = 0.002
 """Of the whole: phases that are shorter are not drawn."""
 _LABEL_WIDTH = 0.065
 _MOST_STEPS = 40
-
-
-class Stretch(NamedTuple):
-    """Moments in a row that have something in common."""
-
-    begin: float
-    end: float
-    value: int
+_FEW = 2
+"""Moments that make no curve."""
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
@@ -48,7 +42,8 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         path: The PNG.
     """
     x, label = axis_of(layers)
-    subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category"
+    relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
+    subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
     with picture(path, "Active memory over time", subtitle, height=7) as figure:
         axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[18, 1])
         _stack(axes, device, layers, x)
@@ -57,6 +52,9 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         _ooms(axes, analysis, device, layers, x)
         _phases(strip, layers, x)
         strip.set_xlabel(label)
+        if len(x) <= _FEW:
+            strip.set_xticks([])
+            strip.set_xlabel("next to nothing was recorded: all of this was there before")
         if x[-1] > x[0]:
             axes.set_xlim(x[0], x[-1])
 
@@ -66,7 +64,9 @@ def axis_of(layers: Layers) -> tuple[NDArray[np.float64], str]:
     if layers.ns is not None and len(layers.ns) > 2:
         span = float(layers.ns[-1] - layers.ns[0])
         if span > 0 and float(np.diff(layers.ns).max()) < _IDLE * span:
-            unit, word = next(pair for pair in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if span >= pair[0] or pair[1] == "µs")
+            unit, word = next(
+                pair for pair in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if span >= pair[0] or pair[1] == "µs"
+            )
             return (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}"
     return layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
 
@@ -88,7 +88,9 @@ def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.flo
         axes.step(x, above, where="post", color=INK, alpha=0.3, linewidth=0.4)
         below = above
     if layers.reserved is not None:
-        axes.step(x, layers.reserved / unit, where="post", color=INK, linewidth=1, linestyle=(0, (4, 2)), label="reserved")
+        axes.step(
+            x, layers.reserved / unit, where="post", color=INK, linewidth=1, linestyle=(0, (4, 2)), label="reserved"
+        )
     axes.set_ylim(0, highest / unit * 1.18 or 1)
     handles, words = axes.get_legend_handles_labels()
     # as the layers lie: the highest first
@@ -110,7 +112,8 @@ def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.floa
     side = "left" if where < 0.2 else "right" if where > 0.8 else "center"
     axes.plot([x[at]], [layers.total[at] / unit], marker="v", color=INK, markersize=7, clip_on=False)
     place = "" if device.peak.step < 0 else f", step {device.peak.step}"
-    text = f"peak {format_bytes(device.peak.bytes)}{place} · {device.peak.phase.lower()}"
+    phase = "" if device.peak.phase == Phase.OTHER.name else f" · {device.peak.phase.lower()}"
+    text = f"peak {format_bytes(device.peak.bytes)}{place}{phase}"
     axes.annotate(
         text,
         (x[at], top / unit),
@@ -183,23 +186,3 @@ def _phases(strip: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
         if width >= _LABEL_WIDTH * span:
             middle = stretch.begin + width / 2
             strip.text(middle, 0.47, name.lower(), ha="center", va="center", fontsize=8.5, color=INK)
-
-
-def stretches(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Stretch]:
-    """Moments in a row with one value, as stretches of the axis.
-
-    Args:
-        values: One for each moment.
-        x: Where each moment lies.
-        least: Shorter ones become part of the one before.
-    """
-    begins = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-    ends = np.append(x[begins[1:]], x[-1])
-    found: list[Stretch] = []
-    for begin, end, value in zip(x[begins].tolist(), ends.tolist(), values[begins].tolist(), strict=True):
-        same = found and (found[-1].value == value or end - begin < least)
-        if same:
-            found[-1] = found[-1]._replace(end=end)
-        else:
-            found.append(Stretch(begin, end, value))
-    return found
