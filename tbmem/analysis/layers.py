@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tbmem.analysis.category_rules import UNKNOWN
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.model.category import Phase
-from tbmem.model.columns import I64, Bools
+from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 
 OTHER = "(other)"
@@ -91,23 +92,10 @@ def _kept(total: I64, ns: I64 | None, stretches: int) -> I64:
     count = len(total)
     if count <= 2 * stretches:
         return np.arange(count)
-    places = [np.array([0, count - 1]), *_extremes(total, np.arange(count) * stretches // count)]
+    places = [np.array([0, count - 1]), extremes(total, even_stretches(count, stretches))]
     if ns is not None and ns[-1] > ns[0]:
-        places += _extremes(total, ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * stretches).astype(np.int64))
+        places.append(extremes(total, ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * stretches).astype(np.int64)))
     return np.unique(np.concatenate(places))
-
-
-def _extremes(total: I64, stretch: I64) -> list[I64]:
-    """Place of the first highest and of the first lowest value of each stretch, which never falls."""
-    begins = np.flatnonzero(np.diff(stretch, prepend=-1))
-    run = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(total)))
-    return [_first(total == reduce.reduceat(total, begins)[run], run) for reduce in (np.maximum, np.minimum)]
-
-
-def _first(marked: Bools, run: I64) -> I64:
-    places = np.flatnonzero(marked)
-    found: I64 = places[np.unique(run[places], return_index=True)[1]]
-    return found
 
 
 def _by_code(

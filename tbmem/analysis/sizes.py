@@ -19,7 +19,8 @@ class Histogram(NamedTuple):
 
     least: I64
     """Smallest size of each class."""
-    count: I64
+    blocks: I64
+    """How many there are of each class."""
     bytes: I64
     """All of the class together."""
 

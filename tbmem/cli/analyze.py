@@ -71,7 +71,7 @@ def _report(
 
     table = load_rules(rules) if rules is not None else None
     with processes(len(find_recordings(paths))) as executor:
-        report = write_report(*paths, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=_tell)
+        report = write_report(*paths, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
     return report.analyses, report.folder
 
 
@@ -85,11 +85,12 @@ def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Ana
     table = load_rules(rules) if rules is not None else None
     count = len(find_recordings(paths))
     with processes(count) as executor:
-        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=_tell)
+        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=skipped)
     return (replace(analyses[0], name=name),) if name is not None and len(analyses) == 1 else analyses
 
 
-def _tell(reason: str) -> None:
+def skipped(reason: str) -> None:
+    """Say on standard error that a file was passed over."""
     print(f"tbmem: passed over: {reason}", file=sys.stderr)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import analyze, compare, config, demo, export
+from tbmem.cli import analyze, compare, config, demo, export, report
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "export": export, "config": config}
+_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "report": report, "export": export, "config": config}
 for name, module in _COMMANDS.items():
     app.command(name)(module.command)
 

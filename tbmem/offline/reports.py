@@ -71,7 +71,7 @@ def write_report(
     with result_folder(out, title, moment) as folder:
         written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
         rename = name if len(found) == 1 else None
-        work = partial(_write_one, folder=folder.path, table=table, name=rename, written=written)
+        work = partial(write_one, folder=folder.path, table=table, name=rename, written=written)
         parts = each(work, found, executor, on_skip)
         analyses = tuple(analysis for analysis, _ in parts)
         odd = odd_one(analyses)
@@ -82,10 +82,21 @@ def write_report(
     return Report(folder=folder.final, analyses=analyses, odd=odd)
 
 
-def _write_one(
+def write_one(
     found: Found, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
 ) -> tuple[Analysis, Layers]:
-    """Write the report of one recording into a sub-folder of its name."""
+    """Write the report of one recording into a sub-folder of its name.
+
+    Args:
+        found: The file.
+        folder: In which the sub-folder is made.
+        table: Rules by which categories are inferred.
+        name: What it is called in the report; by default its own name.
+        written: When, as people write it.
+
+    Returns:
+        The analysis without its rows, and its main device's memory over time.
+    """
     analysis = analyze_found(found, table=table, name=name)
     place = folder / found.name
     place.mkdir()
@@ -106,10 +117,10 @@ def write_analysis(analysis: Analysis, folder: Path, written: str = "") -> Layer
     """
     layers = layers_of(analysis, analysis.main.number)
     write_pictures(analysis, folder, layers)
-    _write(folder / "analysis_report.txt", report_text(analysis, written))
-    _write(folder / "README.md", findings_text(analysis, written))
-    _write(folder / "report.html", report_page(analysis, written, layers))
-    _write_json(folder / "analysis.json", analysis.to_dict())
+    write_text(folder / "analysis_report.txt", report_text(analysis, written))
+    write_text(folder / "README.md", findings_text(analysis, written))
+    write_text(folder / "report.html", report_page(analysis, written, layers))
+    write_json(folder / "analysis.json", analysis.to_dict())
     return layers
 
 
@@ -119,9 +130,9 @@ def _write_comparison(
     analyses = [analysis for analysis, _ in parts]
     sides = [Side(analysis, layers, f"{analysis.name}/report.html") for analysis, layers in parts]
     change = compare_analyses(analyses[0], analyses[-1])
-    _write(folder / "report.html", comparison_page(sides, odd, change, written))
-    _write(folder / "README.md", comparison_text(analyses, odd, written))
-    _write_json(folder / "comparison.json", analyses_view(analyses, odd))
+    write_text(folder / "report.html", comparison_page(sides, odd, change, written))
+    write_text(folder / "README.md", comparison_text(analyses, odd, written))
+    write_json(folder / "comparison.json", analyses_view(analyses, odd))
 
 
 def _lift(folder: Path) -> None:
@@ -132,9 +143,11 @@ def _lift(folder: Path) -> None:
     inner.rmdir()
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a text, in UTF-8."""
     path.write_text(text, encoding="utf-8")
 
 
-def _write_json(path: Path, data: Any) -> None:
-    _write(path, json.dumps(data, indent=2) + "\n")
+def write_json(path: Path, data: Any) -> None:
+    """Write plain JSON values."""
+    write_text(path, json.dumps(data, indent=2) + "\n")

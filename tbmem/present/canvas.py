@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tbmem.present.colours import INK, LIGHT, MUTED
 from tbmem.present.scale import unit_for
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 120
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.color": INK,
@@ -54,15 +54,16 @@ def picture(path: Path, title: str, subtitle: str, width: float = 12, height: fl
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    # it leaves no room for texts of a figure: two lines are kept free above the drawings
+    room = 0.72 / height
+    arrangement = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 0.98 - room), w_pad=0.08, h_pad=0.08)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # a name may have letters that the font lacks: a box stands for them
         warnings.simplefilter("ignore")
-        figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+        figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=arrangement)
         FigureCanvasAgg(figure)
-        # constrained layout leaves no room for texts of a figure: two lines are kept free above the drawings
-        room = 0.72 / height
-        figure.get_layout_engine().set(rect=(0.01, 0.01, 0.98, 0.98 - room), w_pad=0.08, h_pad=0.08)
         figure.text(0.16 / width, 1 - 0.14 / height, title, fontsize=14, fontweight="bold", va="top")
         figure.text(0.16 / width, 1 - 0.44 / height, subtitle, fontsize=9.5, color=MUTED, va="top")
         yield figure
@@ -75,7 +76,7 @@ def say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, transform=axes.transAxes, wrap=True)
 
 
-def byte_axis(axes: Axes, largest: float, which: str = "y") -> float:
+def byte_axis(axes: Axes, largest: float, which: Literal["x", "y"] = "y") -> float:
     """Give an axis a binary unit.
 
     Args:

@@ -230,12 +230,12 @@ def sizes_chart(sizes: Sizes) -> Chart:
             "name": name,
             "x": labels,
             "y": rounded(one.bytes / unit.bytes),
-            "customdata": one.count.tolist(),
+            "customdata": one.blocks.tolist(),
             "marker": {"color": colour},
             "hovertemplate": f"from %{{x}}: %{{y:.3~f}} {unit.name} in %{{customdata}} blocks",
         }
         for name, one, colour in kinds
-        if one.count.any()
+        if one.blocks.any()
     ]
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     frame = layout(360, xaxis=axis("size of the block, from", type="category"), yaxis=axis(unit.name), legend=legend)

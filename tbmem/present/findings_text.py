@@ -11,6 +11,7 @@ from tbmem.present.colours import category_word
 from tbmem.present.console import device_label
 from tbmem.units import format_bytes
 
+_KNOWN_BY = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
 _LINES = 5
 _PICTURES = (
@@ -61,11 +62,9 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     filled = [share for share in device.by_category if share.bytes]
     if filled:
         lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
-        words = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
-        lines += [
-            f"| {_plain(category_word(one.name))} | {format_bytes(one.bytes)} | {one.percent:.1f} % | {words.get(one.basis, '')} |"
-            for one in filled
-        ]
+        for one in filled:
+            cells = (_plain(category_word(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
         lines.append("")
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
     if named:
@@ -101,7 +100,8 @@ def peak_sentence(device: DeviceAnalysis) -> str:
     peak = device.peak
     share = f" ({100 * peak.bytes / device.total_bytes:.0f} % of the device)" if device.total_bytes else ""
     if peak.event < 0:
-        return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share}, all of it before the recording began."
+        size = f"{format_bytes(peak.bytes)}{share}"
+        return f"{device_label(device.name)} needed {size}, all of it before the recording began."
     step = f", in step {peak.step}" if peak.step >= 0 else ""
     phase = {
         Phase.FORWARD.name: " during the forward pass",
@@ -142,7 +142,8 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
         written: When it is written.
     """
     lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
-    lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
+    if odd is not None or len(analyses) > 2:
+        lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
     lines += [
         "| recording | device | peak | reserved | efficiency | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",

@@ -74,7 +74,7 @@ def _device(page: Page, analysis: Analysis, device: DeviceAnalysis, layers: Laye
     ):
         _shares(page, title, shares)
     sizes = sizes_of(analysis, device.number)
-    if sizes.active.count.any() or sizes.gaps.count.any() or sizes.cached.count.any():
+    if sizes.active.blocks.any() or sizes.gaps.blocks.any() or sizes.cached.blocks.any():
         page.heading("Sizes of blocks", 3)
         page.chart(sizes_chart(sizes))
     _lifetimes(page, device)

@@ -26,11 +26,11 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: P
     """Two histograms each of used and of free blocks: how many, and how many bytes."""
     with picture(path, "Sizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
         (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
-        used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.count.sum()):,}")
-        _bars(used_count, [sizes.active.count], [ALLOCATED], None)
+        used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
+        _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
         _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], None, in_bytes=True)
         _classes(used_bytes, sizes.active)
-        number = int(sizes.gaps.count.sum() + sizes.cached.count.sum())
+        number = int(sizes.gaps.blocks.sum() + sizes.cached.blocks.sum())
         free_count.set_title(f"Free blocks at the end: {number:,}" if number else "Free blocks at the end")
         if not number:
             known = device.fragmentation.gaps is not None
@@ -39,7 +39,7 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: P
             free_bytes.set_axis_off()
             return
         words = ["in gaps between used blocks", "in whole segments"]
-        _bars(free_count, [sizes.gaps.count, sizes.cached.count], [IN_GAPS, IN_SEGMENTS], words)
+        _bars(free_count, [sizes.gaps.blocks, sizes.cached.blocks], [IN_GAPS, IN_SEGMENTS], words)
         _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], None, in_bytes=True)
         _classes(free_bytes, sizes.gaps)
 
@@ -51,7 +51,7 @@ def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | 
         axes.set_ylabel("blocks")
         axes.grid(axis="y")
         axes.tick_params(axis="y", length=0)
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="y", integer=True)
     below = np.zeros(len(layers[0]))
     for number, (layer, colour) in enumerate(zip(layers, colours, strict=True)):
         label = words[number] if words else None
@@ -96,9 +96,10 @@ def _gauge(axes: Axes, percent: float, grade: str) -> None:
     axes.set_xlim(0, 100.3)
     axes.set_ylim(-0.45, 0.45)
     axes.set_yticks([])
-    axes.set_xticks([0, 25, 50, 75, _POOR, _EXCELLENT], ["0 %", "25 %", "50 %", "75 %", "95 %  ", "  98 %"])
-    for label, side in zip(axes.get_xticklabels()[-2:], ("right", "left"), strict=True):
-        label.set_ha(side)
+    axes.set_xticks([0, 25, 50, 75], ["0 %", "25 %", "50 %", "75 %"])
+    # the two limits lie close: their words go to either side
+    axes.annotate("95 %", (_POOR, 0), (_POOR - 0.4, -0.75), annotation_clip=False, ha="right", va="center", color=MUTED)
+    axes.annotate("98 %", (_EXCELLENT, 0), (_EXCELLENT + 0.2, -0.75), annotation_clip=False, va="center", color=MUTED)
     axes.spines[:].set_visible(False)
 
 

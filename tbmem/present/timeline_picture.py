@@ -22,6 +22,7 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _IDLE = 0.4
 """One pause this long, of the whole, would squeeze the rest: the picture is then drawn by events."""
 _LEAST_WIDTH = 0.002
@@ -64,9 +65,7 @@ def axis_of(layers: Layers) -> tuple[NDArray[np.float64], str]:
     if layers.ns is not None and len(layers.ns) > 2:
         span = float(layers.ns[-1] - layers.ns[0])
         if span > 0 and float(np.diff(layers.ns).max()) < _IDLE * span:
-            unit, word = next(
-                pair for pair in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if span >= pair[0] or pair[1] == "µs"
-            )
+            unit, word = next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
             return (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}"
     return layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
 
