@@ -27,6 +27,10 @@ _RANK = {
 }
 """Which note wins where one allocation has several: a weight is saved for backward too."""
 _LONG_LIVED = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER, Category.GRADIENT)
+_TYPES = {"cpu": 0, "cuda": 1}
+"""torch's numbers of kinds of devices."""
+_ZERO_GRAD = "Optimizer.zero_grad#"
+"""How torch names the range in which gradients are let go of."""
 _ROUNDING = 512
 """Bytes to whose multiples CUDA's caching allocator rounds."""
 _MAX = np.iinfo(np.int64).max
@@ -54,10 +58,13 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
     Returns:
         The timeline with the book's table of names. Rows are appended for what a trace has no event of.
     """
+    recorded = len(timeline.devices)
+    timeline = _with_noted_devices(timeline, book)
     notes = _notes(timeline, book)
     found, used_before = _row_of_each_note(timeline.rows, notes)
-    if timeline.source == "trace":
-        timeline, found = _with_older_storages(timeline, notes, found, used_before)
+    # a snapshot has blocks for all that lies on its devices
+    may_lack = (timeline.source == "trace") | (notes.device >= recorded)
+    timeline, found = _with_older_storages(timeline, notes, found, may_lack & ~used_before)
     which, at = _best(found, notes)
     rows = timeline.rows
     category, basis, name = rows.category.copy(), rows.basis.copy(), np.full(len(rows), -1, np.int64)
@@ -65,6 +72,24 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
     named = np.array([word != "" for word in book.names] or [False])
     name[(name >= 0) & ~named[name]] = -1
     return timeline.with_columns(names=book.names, category=category, basis=basis, name=name)
+
+
+def _with_noted_devices(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
+    """With the devices of which only the book speaks: state that was offloaded to the CPU of a snapshot of a GPU."""
+    there = {device.name for device in timeline.devices}
+    lasting = {book.devices[number] for number in np.unique(book.device[np.isin(book.category, _LONG_LIVED)]).tolist()}
+    new = tuple(_noted_device(name) for name in sorted(lasting - there))
+    return replace(timeline, devices=(*timeline.devices, *new)) if new else timeline
+
+
+def _noted_device(name: str) -> DeviceTotals:
+    kind, _, index = name.partition(":")
+    return DeviceTotals(
+        name=name,
+        type=_TYPES.get(kind, -1),
+        index=int(index) if index.isdigit() else -1,
+        base_is_known=False,
+    )
 
 
 def known_devices(timeline: AllocationTimeline, book: AddressBook) -> Bools:
@@ -126,10 +151,10 @@ def _best(found: I64, notes: _Notes) -> tuple[I64, I64]:
 
 
 def _with_older_storages(
-    timeline: AllocationTimeline, notes: _Notes, found: I64, used_before: Bools
+    timeline: AllocationTimeline, notes: _Notes, found: I64, may_lack: Bools
 ) -> tuple[AllocationTimeline, I64]:
     """Append a row for each storage that a note knows and no event speaks of."""
-    missing = np.flatnonzero((found < 0) & ~used_before & np.isin(notes.category, _LONG_LIVED))
+    missing = np.flatnonzero((found < 0) & may_lack & np.isin(notes.category, _LONG_LIVED))
     if not len(missing):
         return timeline, found
     keys = np.stack([notes.device[missing].astype(np.uint64), notes.address[missing].astype(np.uint64)], axis=1)
@@ -154,14 +179,20 @@ def _with_older_storages(
     )
     found = found.copy()
     found[missing] = len(timeline.rows) + group
-    devices = tuple(_grown(device, added, number) for number, device in enumerate(timeline.devices))
-    return replace(timeline, rows=AllocationRows.join([timeline.rows, added]), devices=devices), found
+    grown = timeline.with_older_rows(added)
+    before = [device.base_bytes for device in timeline.devices]
+    freed = [
+        int(added.bytes[(added.device == number) & (added.free_event >= 0)].sum()) for number in range(len(before))
+    ]
+    devices = tuple(map(_reported, grown.devices, before, freed))
+    return replace(grown, devices=devices), found
 
 
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, one: I64) -> tuple[I64, I64]:
     """When each older storage was freed, as far as can be told.
 
-    That is when its address was given to another allocation, or when the gradient that it held was seen elsewhere.
+    That is when its address was given to another allocation; for a gradient also when an optimizer let go of it, or
+    when it was seen elsewhere.
 
     Returns:
         Event and Unix time of the free.
@@ -169,6 +200,7 @@ def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64,
     last_seen = np.zeros(len(one), np.int64)
     np.maximum.at(last_seen, group, notes.ns[missing])
     end = np.minimum(_reused(timeline.rows, notes, one, last_seen), _moved(notes, one, last_seen))
+    end = np.minimum(end, _zeroed(timeline, notes, one, last_seen))
     free_event, free_ns = np.full(len(one), ALIVE), np.full(len(one), -1)
     for number in range(len(timeline.devices)):
         rows = timeline.rows.take((timeline.rows.device == number) & (timeline.rows.alloc_event >= 0))
@@ -200,6 +232,16 @@ def _reused(rows: AllocationRows, notes: _Notes, one: I64, after: I64) -> I64:
     return np.where(fits, recorded.alloc_ns[at], _MAX)
 
 
+def _zeroed(timeline: AllocationTimeline, notes: _Notes, one: I64, after: I64) -> I64:
+    """When an optimizer first let go of gradients after a moment; one that it had kept would have been noted again."""
+    ranges = timeline.ranges
+    is_zero = np.array([name.startswith(_ZERO_GRAD) for name in timeline.range_names] or [False])
+    which = is_zero[ranges.name] & (ranges.end_ns >= 0) if len(ranges) else np.zeros(0, np.bool_)
+    ends = np.append(np.sort(ranges.end_ns[which]), _MAX)
+    found = ends[np.searchsorted(ends[:-1], after, side="right")]
+    return np.where(notes.category[one] == Category.GRADIENT, found, _MAX)
+
+
 def _moved(notes: _Notes, one: I64, after: I64) -> I64:
     """When the gradient of a name was first noted elsewhere after a moment; other storages may share a name."""
     gradients = np.flatnonzero(notes.category == Category.GRADIENT)
@@ -216,20 +258,15 @@ def _moved(notes: _Notes, one: I64, after: I64) -> I64:
     return found
 
 
-def _grown(device: DeviceTotals, added: AllocationRows, number: int) -> DeviceTotals:
-    """Totals with the added rows: bytes that had no row have one now; what the totals do not count is added to them.
+def _reported(device: DeviceTotals, base_before: int, freed: int) -> DeviceTotals:
+    """What the file reports, with the bytes that its totals do not count.
 
     torch counts memory of the CPU only while a profiler runs, so its totals begin at 0.
     """
-    own = added.take(added.device == number)
-    size = int(own.bytes.sum())
-    beyond = size - max(min(size, device.unlisted_bytes), 0)
-    at_end = beyond if not len(own) else beyond - int(own.bytes[own.free_event >= 0].sum())
+    beyond = device.base_bytes - base_before
     return replace(
         device,
-        base_bytes=device.base_bytes + beyond,
-        unlisted_bytes=device.unlisted_bytes - (size - beyond),
-        allocated_bytes=_plus(device.allocated_bytes, max(at_end, 0)),
+        allocated_bytes=_plus(device.allocated_bytes, max(beyond - freed, 0)),
         reported_peak_bytes=_plus(device.reported_peak_bytes, beyond),
     )
 

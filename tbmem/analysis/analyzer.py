@@ -14,7 +14,7 @@ from tbmem.analysis.fragments import efficiency, fragmentation_of
 from tbmem.analysis.labels import label
 from tbmem.analysis.lifetimes import lifetimes_of
 from tbmem.analysis.modules import merged_modules, module_codes, module_tree
-from tbmem.analysis.pile_ups import suspects_of
+from tbmem.analysis.pile_ups import MIN_GENERATIONS, suspects_of
 from tbmem.analysis.recommendations import Figures, recommendations_for
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
 from tbmem.analysis.source_lines import SourceLines
@@ -28,6 +28,7 @@ from tbmem.units import format_bytes
 TOP = 50
 _STACKS = 50
 _OPERATORS = 50
+_NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
 _BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
 
@@ -70,12 +71,23 @@ def analyze(
 def _notes(before: AllocationTimeline, timeline: AllocationTimeline, labels: Labels) -> list[str]:
     """What the analysis itself has to add."""
     notes = []
-    for old, new in zip(before.devices, timeline.devices, strict=True):
-        if more := new.base_bytes - old.base_bytes:
+    bases = {device.name: device.base_bytes for device in before.devices}
+    for new in timeline.devices:
+        if new.name not in bases:
+            notes.append(
+                f"{new.name}: the recording has no events of it; only what the address book noted there is counted."
+            )
+        elif more := new.base_bytes - bases[new.name]:
             notes.append(
                 f"{new.name}: {format_bytes(more)} of parameters, optimizer state and the like are older than the"
                 " recording and known from the address book: they are counted in the peak."
             )
+    steps = np.unique(timeline.rows.step[timeline.rows.step >= 0])
+    if (timeline.rows.alloc_event >= 0).any() and len(steps) < MIN_GENERATIONS:
+        notes.append(
+            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be told apart; what piles up step by step is"
+            f" looked for from {MIN_GENERATIONS} on."
+        )
     if len(labels.names) > len(Category):
         notes.append(
             "The categories are inferred from words in stacks and operators: there is no address book beside the file."
@@ -100,68 +112,46 @@ class _Device:
         self._moment: Moment = moment_of(timeline, number)
 
     def analysis(self) -> DeviceAnalysis:
-        totals, timeline, moment = self._totals, self._timeline, self._moment
-        peak = self._peak()
-        reserved_peak = timeline.peak_reserved(self._number)
-        fragmentation = fragmentation_of(timeline, self._number)
+        totals = self._totals
+        reserved_peak = self._timeline.peak_reserved(self._number)
         percent, grade = efficiency(totals.allocated_bytes, totals.reserved_bytes)
-        names = self._labels.names
-        suspects = suspects_of(moment, self._lines, self._labels)
-        rows = timeline.rows
+        taken_over = ("name", "type", "index", "model", "measure", "events", "base_bytes", "ooms", "total_bytes")
+        sizes = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
         result = DeviceAnalysis(
+            **{name: getattr(totals, name) for name in (*taken_over, *sizes)},
+            **self._breakdowns(),
             number=self._number,
-            name=totals.name,
             key=str(totals.index) if totals.index >= 0 else totals.name,
-            type=totals.type,
-            index=totals.index,
-            model=totals.model,
-            measure=totals.measure,
-            events=totals.events,
-            reserved_bytes=totals.reserved_bytes,
-            allocated_bytes=totals.allocated_bytes,
-            active_bytes=totals.active_bytes,
-            requested_bytes=totals.requested_bytes,
-            total_bytes=totals.total_bytes,
-            peak=peak,
+            peak=self._peak(),
             peak_reserved_bytes=None if reserved_peak is None else reserved_peak.bytes,
-            base_bytes=totals.base_bytes,
             unmatched_frees=self._unmatched_frees(),
-            ooms=totals.ooms,
-            fragmentation=fragmentation,
+            fragmentation=fragmentation_of(self._timeline, self._number),
             efficiency_percent=percent,
             grade=grade,
-            by_category=shares(
-                moment,
-                self._labels.code,
-                names.__getitem__,
-                rest=UNKNOWN,
-                basis=True,
-                most=most_by_code(timeline, self._number, self._labels.code),
-            ),
-            by_phase=shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
-            modules=module_tree(moment, *self._modules),
-            by_module=merged_modules(moment, *self._modules),
-            by_line=shares(
-                moment, self._lines.codes(rows.stack), self._lines.of_frame, rest="(no stack)", limit=_STACKS
-            ),
-            by_stack=shares(
-                moment,
-                rows.stack,
-                self._lines.line,
-                rest="(no stack)",
-                limit=_STACKS,
-                distinct=True,
-                extra=self._lines.frames,
-            ),
-            by_operator=shares(
-                moment, rows.operator, timeline.operators.__getitem__, rest="(no operator)", limit=_OPERATORS
-            ),
             top=self._top(),
-            lifetimes=lifetimes_of(moment),
-            suspects=suspects,
+            lifetimes=lifetimes_of(self._moment),
+            suspects=suspects_of(self._moment, self._lines, self._labels),
             recommendations=(),
         )
         return replace(result, recommendations=recommendations_for(self._figures(result)))
+
+    def _breakdowns(self) -> dict[str, Any]:
+        """Parts of the peak, by each thing that a row has."""
+        moment, rows, lines, labels = self._moment, self._timeline.rows, self._lines, self._labels
+        most = most_by_code(self._timeline, self._number, labels.code)
+        line, operators = lines.codes(rows.stack), self._timeline.operators
+        stacks = shares(
+            moment, rows.stack, lines.line, rest=_NO_STACK, limit=_STACKS, distinct=True, extra=lines.frames
+        )
+        return {
+            "by_category": shares(moment, labels.code, labels.names.__getitem__, rest=UNKNOWN, basis=True, most=most),
+            "by_phase": shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
+            "modules": module_tree(moment, *self._modules),
+            "by_module": merged_modules(moment, *self._modules),
+            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_STACKS),
+            "by_stack": stacks,
+            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_OPERATORS),
+        }
 
     def _unmatched_frees(self) -> int:
         """Frees of an address at which nothing was open.
@@ -194,7 +184,7 @@ class _Device:
         )
 
     def _peak(self) -> PeakMoment:
-        peak = self._timeline.peak(self._number)
+        peak = self._moment.peak
         rows = self._timeline.rows
         at = np.flatnonzero((rows.device == self._number) & (rows.alloc_event == peak.event))
         row = int(at[0]) if peak.event >= 0 and len(at) else -1

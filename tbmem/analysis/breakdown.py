@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tbmem.analysis.report import Share
 from tbmem.model.category import Basis
 from tbmem.model.columns import I64
-from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline import AllocationTimeline, Peak
 
 _BASES = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
@@ -21,14 +21,18 @@ class Moment(NamedTuple):
 
     timeline: AllocationTimeline
     device: int
-    total: int
-    """Bytes at the peak."""
+    peak: Peak
     alive: I64
     """Rows at the peak."""
     at_end: I64
     """Rows at the end."""
     unlisted: int
     """Bytes that are there at both and have no row."""
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak."""
+        return self.peak.bytes
 
 
 def moment_of(timeline: AllocationTimeline, device: int) -> Moment:
@@ -37,7 +41,7 @@ def moment_of(timeline: AllocationTimeline, device: int) -> Moment:
     return Moment(
         timeline=timeline,
         device=device,
-        total=peak.bytes,
+        peak=peak,
         alive=timeline.alive_at(device, peak.event),
         at_end=timeline.alive_at_end(device),
         unlisted=timeline.devices[device].unlisted_bytes,
@@ -81,35 +85,41 @@ def shares(
         extra: Frames of a code.
         most: By code, the most bytes at any moment.
     """
-    rows = moment.timeline.rows
-    size = int(code.max()) + 2 if len(code) else 1
-    # code -1 is the last element: what has no code
-    at_peak = sums(code[moment.alive], rows.bytes[moment.alive], size)
-    at_end = sums(code[moment.at_end], rows.bytes[moment.at_end], size)
-    count = np.bincount(code[moment.alive] % size, minlength=size) if len(moment.alive) else np.zeros(size, np.int64)
-    at_peak[-1] += moment.unlisted
-    at_end[-1] += moment.unlisted
-    ever = np.zeros(size, np.int64) if most is None else np.append(most, 0)
+    at_peak, at_end, count = _by_code(moment, code)
+    last = len(at_peak) - 1
+    ever = np.zeros(last + 1, np.int64) if most is None else np.append(most, moment.unlisted)
     filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (ever != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
     kept = order if limit is None else order[:limit]
     known = _bases(moment, code) if basis else {}
     found = [
         Share(
-            name=rest if number == size - 1 else names(number),
+            name=rest if number == last else names(number),
             bytes=int(at_peak[number]),
             count=int(count[number]),
             percent=percent(int(at_peak[number]), moment.total),
             end_bytes=int(at_end[number]),
-            max_bytes=None if most is None else int(ever[number]) + moment.unlisted * (number == size - 1),
-            basis=known.get(number if number < size - 1 else -1, "none") if basis else "",
-            stack=extra(number) if extra is not None and number < size - 1 else (),
+            max_bytes=None if most is None else int(ever[number]),
+            basis=known.get(number if number < last else -1, "none") if basis else "",
+            stack=extra(number) if extra is not None and number < last else (),
         )
         for number in kept.tolist()
     ]
     if len(kept) < len(order):
         found.append(_other(order[len(kept) :], at_peak, at_end, count, moment.total))
     return tuple(found) if distinct else _merged(found)
+
+
+def _by_code(moment: Moment, code: NDArray[Any]) -> tuple[I64, I64, I64]:
+    """Bytes at the peak, bytes at the end and allocations at the peak; the last element is what has no code."""
+    size = int(code.max()) + 2 if len(code) else 1
+    rows = moment.timeline.rows
+    at_peak = sums(code[moment.alive], rows.bytes[moment.alive], size)
+    at_end = sums(code[moment.at_end], rows.bytes[moment.at_end], size)
+    count = sums(code[moment.alive], np.ones(len(moment.alive), np.int64), size)
+    at_peak[-1] += moment.unlisted
+    at_end[-1] += moment.unlisted
+    return at_peak, at_end, count
 
 
 def _merged(found: Sequence[Share]) -> tuple[Share, ...]:
@@ -149,11 +159,28 @@ def _bases(moment: Moment, code: NDArray[Any]) -> dict[int, str]:
     """How the rows of each code are known."""
     rows = moment.timeline.rows
     own = rows.device == moment.device
-    pairs = np.unique(np.stack([code[own].astype(np.int64), rows.basis[own].astype(np.int64)], axis=1), axis=0)
+    pairs = np.bincount((code[own].astype(np.int64) + 1) * len(Basis) + rows.basis[own])
     found: dict[int, str] = {}
-    for number, value in pairs.tolist():
+    for pair in np.flatnonzero(pairs).tolist():
+        number, value = pair // len(Basis) - 1, pair % len(Basis)
         found[number] = "mixed" if number in found else _BASES[Basis(value)]
     return found
+
+
+def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
+    """Rows that agree in every column get one number.
+
+    Returns:
+        A row of each group, and the group of each row.
+    """
+    group = np.zeros(len(columns[0]), np.int64)
+    first = np.zeros(0, np.int64)
+    for column in columns:
+        _, own = np.unique(column, return_inverse=True)
+        combined = group * (int(own.max(initial=0)) + 1) + own.reshape(-1)
+        _, first, group = np.unique(combined, return_index=True, return_inverse=True)
+        group = group.reshape(-1)
+    return first, group
 
 
 def most_by_code(timeline: AllocationTimeline, device: int, code: NDArray[Any]) -> I64:

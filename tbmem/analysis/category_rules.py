@@ -133,8 +133,14 @@ def _first(patterns: Sequence[re.Pattern[str]], text: str) -> int:
 
 
 def _text(frame: Frame) -> str:
-    """Function and end of the path: the folder in which someone keeps the project says nothing of the allocation."""
-    return " ".join(("/".join(frame.file.replace("\\", "/").split("/")[-2:]), frame.function)).lower()
+    """Function and end of the path: the folder in which someone keeps the project says nothing of the allocation.
+
+    Of a C++ function its name counts; its parameters have names of types, hundreds of letters of them.
+    """
+    function = frame.function
+    if "::" in function:
+        function = function.replace("(anonymous namespace)", "").partition("(")[0]
+    return " ".join(("/".join(frame.file.replace("\\", "/").split("/")[-2:]), function)).lower()
 
 
 def _rule(data: Mapping[str, Any]) -> CategoryRule:

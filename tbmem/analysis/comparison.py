@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Share
 from tbmem.units import format_bytes, format_signed
@@ -48,10 +48,10 @@ class DeviceComparison:
     """Name of the device before, where it was another one."""
     totals: tuple[Change, ...]
     """``peak_bytes``, ``reserved_bytes``, ``allocated_bytes``, ... as far as both sides know them."""
-    by_category: tuple[Change, ...]
-    by_module: tuple[Change, ...]
-    by_line: tuple[Change, ...]
-    by_operator: tuple[Change, ...]
+    by_category: tuple[Change, ...] = ()
+    by_module: tuple[Change, ...] = ()
+    by_line: tuple[Change, ...] = ()
+    by_operator: tuple[Change, ...] = ()
 
     @property
     def peak(self) -> Change:
@@ -68,20 +68,36 @@ class DeviceComparison:
         }
 
 
+class RunFigures(NamedTuple):
+    """What the live log of a run says of a device."""
+
+    device: str
+    peak_bytes: int
+    """Highest level of the steps that were not profiled (of all, if all were); of the CPU the resident memory."""
+    last_bytes: int | None
+    """Allocated at the end of the log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What changed from one recording to another."""
+    """What changed from one recording or run to another."""
 
     before: str
     """Short name."""
     after: str
     devices: tuple[DeviceComparison, ...]
-    notes: tuple[str, ...]
+    """Of the recordings."""
+    runs: tuple[DeviceComparison, ...] = ()
+    """Of the whole runs by their live logs, ``run_peak_bytes`` first; without breakdowns."""
+    notes: tuple[str, ...] = ()
 
     @property
     def grown_percent(self) -> float:
-        """By how much the peak grew on the device on which it grew most; 0 if it grew nowhere."""
-        return max([0.0, *(_grown(device.peak) for device in self.devices)])
+        """By how much the peak grew on the device on which it grew most; 0 if it grew nowhere.
+
+        That is the recordings' peak; that of the runs where there are no recordings.
+        """
+        return max([0.0, *(_grown(device.peak) for device in self.devices or self.runs)])
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
@@ -91,6 +107,7 @@ class Comparison:
             "after": self.after,
             "grown_percent": grown if grown != float("inf") else None,
             "devices": {device.key: device.to_dict() for device in self.devices},
+            "runs": {device.key: device.to_dict() for device in self.runs},
             "notes": list(self.notes),
         }
 
@@ -153,6 +170,18 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
         by_line=changes(before.by_line, after.by_line),
         by_operator=changes(before.by_operator, after.by_operator),
     )
+
+
+def compare_runs(before: Mapping[str, RunFigures], after: Mapping[str, RunFigures]) -> tuple[DeviceComparison, ...]:
+    """What changed over whole runs, for each device that both have."""
+    return tuple(_compare_run(name, before[name], figures) for name, figures in after.items() if name in before)
+
+
+def _compare_run(name: str, before: RunFigures, after: RunFigures) -> DeviceComparison:
+    totals = [Change(name="run_peak_bytes", before=before.peak_bytes, after=after.peak_bytes)]
+    if before.last_bytes is not None and after.last_bytes is not None:
+        totals.append(Change(name="run_last_bytes", before=before.last_bytes, after=after.last_bytes))
+    return DeviceComparison(key=name, name=name, before_name=name, totals=tuple(totals))
 
 
 def changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ...]:

@@ -32,8 +32,8 @@ def label(
     """
     known = np.zeros(len(timeline.devices), np.bool_)
     if book is not None and len(book):
-        known = known_devices(timeline, book)
         timeline = join_book(timeline, book)
+        known = known_devices(timeline, book)
         timeline = _by_lifetime(timeline, known[timeline.rows.device] if len(timeline.rows) else known[:0])
     names = (*(category.name for category in Category),)
     code = timeline.rows.category.astype(np.int64)

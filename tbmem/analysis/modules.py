@@ -24,15 +24,14 @@ def module_codes(timeline: AllocationTimeline) -> tuple[I64, tuple[str, ...]]:
         Number per row, -1 for none, and the modules' paths.
     """
     rows = timeline.rows
-    pairs = np.stack([rows.name.astype(np.int64), rows.category.astype(np.int64)], axis=1)
-    unique, place = np.unique(pairs, axis=0, return_inverse=True)
     numbers = {path: number for number, path in enumerate(timeline.modules)}
-    of_pair = [
-        numbers.setdefault(_path(timeline.names[name], Category(category)), len(numbers)) if name >= 0 else -1
-        for name, category in unique.tolist()
-    ]
-    by_name = np.array(of_pair or [-1], np.int64)[place.reshape(-1)] if len(rows) else np.zeros(0, np.int64)
-    code: I64 = np.where(rows.module >= 0, rows.module, by_name)
+    code = rows.module.astype(np.int64)
+    named = np.flatnonzero((rows.name >= 0) & (code < 0))
+    pairs = rows.name[named].astype(np.int64) * len(Category) + rows.category[named]
+    unique, place = np.unique(pairs, return_inverse=True)
+    paths = [_path(timeline.names[pair // len(Category)], Category(pair % len(Category))) for pair in unique.tolist()]
+    of_pair = np.array([numbers.setdefault(path, len(numbers)) for path in paths] or [-1], np.int64)
+    code[named] = of_pair[place.reshape(-1)]
     return code, tuple(numbers)
 
 

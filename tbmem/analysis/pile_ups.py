@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.breakdown import Moment, sums
+from tbmem.analysis.breakdown import Moment, groups, sums
 from tbmem.analysis.report import Labels, Suspect
 from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.columns import I32, I64, Bools
@@ -32,11 +32,9 @@ def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int =
     steps = np.unique(rows.step[own])
     if len(steps) < MIN_GENERATIONS:
         return ()
-    keys = np.stack([rows.stack[own], rows.operator[own], rows.module[own], rows.bytes[own]], axis=1).astype(np.int64)
-    unique, group = np.unique(keys, axis=0, return_inverse=True)
-    group = group.reshape(-1)
-    told = (unique[:, 0] >= 0) | (unique[:, 1] >= 0)
-    kept = _piling(rows.free_event[own], rows.step[own], group, len(unique), len(steps)) & told
+    first, group = groups(rows.stack[own], rows.operator[own], rows.module[own], rows.bytes[own])
+    told = (rows.stack[own[first]] >= 0) | (rows.operator[own[first]] >= 0)
+    kept = _piling(rows.free_event[own], rows.step[own], group, len(first), len(steps)) & told
     by_stack = _by_stack(own, group, np.flatnonzero(kept), rows.stack)
     found = [_suspect(moment, which, steps, lines, labels) for which in by_stack]
     return tuple(sorted(found, key=lambda one: -one.bytes)[:limit])
@@ -45,8 +43,8 @@ def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int =
 def _piling(free_event: I64, step: I32, group: I64, size: int, steps: int) -> Bools:
     """Groups of which none was freed and that have members of every step."""
     freed = sums(group, (free_event != ALIVE).astype(np.int64), size)
-    pairs = np.unique(np.stack([group, step.astype(np.int64)], axis=1), axis=0)
-    generations = np.bincount(pairs[:, 0], minlength=size)
+    first, _ = groups(group, step)
+    generations = np.bincount(group[first], minlength=size)
     piling: Bools = (freed == 0) & (generations == steps)
     return piling
 

@@ -28,6 +28,10 @@ _SUFFIXES = (TRACE_SUFFIX, SNAPSHOT_SUFFIX, ".tbmem.npz", ".json.gz", ".json", "
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
+class NothingFoundError(FileFormatError):
+    """A folder or a pattern without any recording."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One file to analyse."""
@@ -68,14 +72,14 @@ def _expand(text: str) -> list[tuple[Path, bool]]:
     files = [Path(match) for match in matches if os.path.isfile(match) and not match.endswith(ADDRESS_BOOK_SUFFIX)]
     folders = [path for match in matches if os.path.isdir(match) for path in _in_folder(Path(match), must=False)]
     if not files and not folders:
-        raise FileFormatError(f"{text}: no recording among what this pattern matches")
+        raise NothingFoundError(f"{text}: no recording among what this pattern matches")
     return [(path, False) for path in dict.fromkeys([*files, *folders])]
 
 
 def _in_folder(folder: Path, must: bool = True) -> list[Path]:
     found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(_IN_FOLDERS) and path.is_file())
     if not found and must:
-        raise FileFormatError(
+        raise NothingFoundError(
             f"{folder}: no recording in this folder: no *.pt.trace.json[.gz], *.pickle, *.pkl or *.tbmem.npz"
         )
     return found

@@ -1,63 +1,46 @@
-"""A run's folder as a user types it goes in; its live logs, one for each rank, come out."""
+"""A run folder goes in; what its live log says of the whole run, device by device, comes out."""
 
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.analysis.comparison import RunFigures
 from tbmem.model.layout import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 
-_RANK_FOLDER = re.compile(r"rank\d+")
-_DEPTH = len(Path(MONITOR_LOG).parts)
-_NAMED = 5
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLogs:
-    """The logs of one run."""
-
-    folder: Path
-    logs: tuple[MonitorLog, ...]
-
-    @property
-    def name(self) -> str:
-        """Of the run: its folder's."""
-        return self.folder.name or "run"
-
-
-def read_run(path: str | os.PathLike[str]) -> RunLogs:
-    """Read all logs of a run.
+def run_figures(place: str | os.PathLike[str]) -> dict[str, RunFigures]:
+    """Highest and last level of each device, over all logs below a folder; nothing without a log.
 
     Args:
-        path: The run's folder, one above it with a single run in it, or the log itself.
+        place: A run folder, a folder of runs or ranks, or a log itself.
 
     Raises:
-        FileFormatError: There is no such folder, or no log in it, or it is damaged.
-        UsageError: There are several runs in the folder.
-        OSError: A file cannot be read.
+        FileFormatError: A log is something else.
+        OSError: A log cannot be read.
     """
-    place = Path(path).expanduser().absolute()
-    if place.is_file():
-        return RunLogs(folder=_run_of(place), logs=(read_monitor_log(place),))
-    if not place.is_dir():
-        raise FileFormatError(f"{path}: no such file or folder")
-    found = sorted(place.rglob(MONITOR_LOG))
-    if not found:
-        raise FileFormatError(
-            f"{path}: no live log ({MONITOR_LOG}) in this folder; for traces and snapshots use tbmem analyze"
-        )
-    runs = sorted({_run_of(log) for log in found})
-    if len(runs) > 1:
-        names = ", ".join(run.name for run in runs[-_NAMED:])
-        raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
-    return RunLogs(folder=runs[0], logs=tuple(read_monitor_log(log) for log in found))
+    path = Path(place)
+    name = Path(MONITOR_LOG).name
+    logs = sorted(path.rglob(MONITOR_LOG)) if path.is_dir() else [path] if path.name == name and path.exists() else []
+    found: dict[str, RunFigures] = {}
+    for log in logs:
+        for figures in _of_log(read_monitor_log(log)):
+            before = found.get(figures.device)
+            if before is None or figures.peak_bytes > before.peak_bytes:
+                found[figures.device] = figures
+    return found
 
 
-def _run_of(log: Path) -> Path:
-    """The run's folder: above the plugin's, and above that of the rank."""
-    folder = log.parents[_DEPTH - 1] if str(log).endswith(MONITOR_LOG) else log.parent
-    return folder.parent if _RANK_FOLDER.fullmatch(folder.name) else folder
+def _of_log(log: MonitorLog) -> list[RunFigures]:
+    peaks: dict[str, int] = {}
+    levels: dict[str, int] = {}
+    # the profiler's own memory is in the figures of the steps that it recorded
+    for row in [row for row in log.rows if not row.sample.profiled] or log.rows:
+        sample = row.sample
+        highest = max((value for value in (sample.highest, row.allocated_max) if value is not None), default=None)
+        if highest is not None:
+            peaks[sample.device] = max(highest, peaks.get(sample.device, 0))
+        if sample.allocated is not None:
+            levels[sample.device] = sample.allocated
+    return [RunFigures(device, peak, levels.get(device)) for device, peak in peaks.items()]

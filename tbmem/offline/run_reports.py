@@ -16,7 +16,7 @@ from tbmem.errors import FileFormatError
 from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.reports import RESULTS, write_json, write_one, write_text
 from tbmem.offline.result_folder import result_folder
-from tbmem.offline.run_logs import read_run
+from tbmem.offline.live_logs import read_run
 from tbmem.offline.study import each
 from tbmem.present.run_page import Recorded, run_page, run_text
 from tbmem.present.series_picture import draw_series

@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from tbmem.analysis.analyzer import analyze as analyze_timeline
 from tbmem.analysis.category_rules import CategoryTable
-from tbmem.analysis.comparison import Comparison, compare_analyses
+from tbmem.analysis.comparison import Comparison, RunFigures, compare_analyses, compare_runs
 from tbmem.analysis.report import Analysis
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.offline.recordings import Found, find_recordings
+from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
+from tbmem.offline.run_logs import run_figures
 from tbmem.sources.recording import read_recording
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
@@ -139,7 +141,7 @@ def without_rows(analysis: Analysis) -> Analysis:
 
 
 def compare(before: Source, after: Source, *, table: CategoryTable | None = None) -> Comparison:
-    """Say what grew from one recording to another.
+    """Say what grew from one recording or run to another.
 
     Args:
         before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
@@ -150,7 +152,33 @@ def compare(before: Source, after: Source, *, table: CategoryTable | None = None
         FileFormatError: As ``analyze_all``.
         OSError: A file cannot be read.
     """
-    return compare_analyses(_highest(before, table), _highest(after, table))
+    runs = compare_runs(_run_figures(before), _run_figures(after))
+    try:
+        found = compare_analyses(*_told_apart(_highest(before, table), _highest(after, table)))
+    except NothingFoundError:
+        if not runs:
+            raise
+        note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
+        return Comparison(before=_name(before), after=_name(after), devices=(), runs=runs, notes=(note,))
+    return replace(found, runs=runs)
+
+
+def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
+    """With the names of their folders where the short names are the same."""
+    if before.name != after.name or before.path == after.path:
+        return before, after
+    one, other = (f"{Path(each.path).parent.name}/{each.name}" for each in (before, after))
+    return replace(before, name=one), replace(after, name=other)
+
+
+def _run_figures(source: Source) -> dict[str, RunFigures]:
+    return {} if isinstance(source, (Analysis, AllocationTimeline)) else run_figures(source)
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, Analysis):
+        return source.name
+    return source.source if isinstance(source, AllocationTimeline) else Path(source).name or os.fspath(source)
 
 
 def _highest(source: Source, table: CategoryTable | None) -> Analysis:

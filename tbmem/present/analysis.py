@@ -142,7 +142,8 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
     """What grew, device by device."""
     heading = Text(f"{comparison.before} → {comparison.after}", style="bold")
     notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
-    return Group(heading, *(_changes_screen(device) for device in comparison.devices), *notes)
+    devices = [*comparison.devices, *comparison.runs]
+    return Group(heading, *(_changes_screen(device) for device in devices), *notes)
 
 
 def _changes_screen(device: DeviceComparison) -> RenderableType:

@@ -77,7 +77,8 @@ def _figures(story: RunStory) -> Iterable[tuple[str, str, str]]:
     if len(story.ranks) > 1:
         yield "ranks", f"{len(story.ranks)}", ""
     for series in sorted(story.series, key=highest_of, reverse=True)[:4]:
-        yield f"highest, {series_name(series, len(story.ranks) > 1)}", format_bytes(highest_of(series)), _share(series)
+        word = "highest resident" if series.device == "cpu" else "highest"
+        yield f"{word}, {series_name(series, len(story.ranks) > 1)}", format_bytes(highest_of(series)), _share(series)
     loud = [one for one in story.findings if one.kind not in _QUIET]
     yield "findings", f"{len(loud)}", "" if story.end == IN_ORDER else story.end
 

@@ -139,7 +139,7 @@ def _marks(series: Series, marks: Sequence[Finding], unit: Unit) -> Chart:
 
 
 def _window(window: dict[str, Any]) -> Chart:
-    text = {"text": f"window {window['number']}", "textposition": "top left", "font": {"size": 10, "color": MUTED}}
+    text = {"text": f"window {window['number']}", "textposition": "middle center", "font": {"size": 10, "color": MUTED}}
     return {
         "type": "rect",
         "x0": window["first_step"] - 0.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import zipfile
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from tbmem.errors import FileFormatError
 from tbmem.model.address_book import AddressBook
-from tbmem.model.layout import address_book_name
+from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import load_timeline
 from tbmem.sources.opened import opened
@@ -70,8 +71,20 @@ def _from_zip(place: Path) -> AllocationTimeline:
 
 
 def _book_beside(place: Path) -> AddressBook | None:
-    """The address book of the same stem; ``None`` without one."""
+    """The address book of the same stem, or that of the window in which a snapshot was taken; ``None`` without one."""
     beside = place.with_name(address_book_name(place.name))
-    if beside.name == place.name or not beside.is_file():
-        return None
-    return AddressBook.load(beside)
+    if beside.name != place.name and beside.is_file():
+        return AddressBook.load(beside)
+    if place.name.endswith(SNAPSHOT_SUFFIX):
+        return _book_of_window(place)
+    return None
+
+
+def _book_of_window(snapshot: Path) -> AddressBook | None:
+    """A window's book is named after its trace, and has the window's number in its header."""
+    worker, _, label = snapshot.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")
+    for path in sorted(snapshot.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}")):
+        book = AddressBook.load(path)
+        if str(book.about.get("window")) == label:
+            return book
+    return None

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.address_join import join_book
+from tbmem.analysis.analyzer import analyze
+from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Basis, Category
 from tbmem.model.timeline import AllocationTimeline
-from tests.analysis.timelines import book, recording
+from tbmem.model.timeline_tables import RangeRows
+from tests.analysis.timelines import book, ns, recording
 
 
 def _told(timeline: AllocationTimeline) -> list[tuple[str, str]]:
@@ -59,7 +62,7 @@ def test_notes_that_do_not_fit_say_nothing(note: tuple[float, int, int, Category
 def test_notes_of_another_device_say_nothing() -> None:
     timeline = recording({"bytes": 400, "address": 7, "begin": 0})
 
-    joined = join_book(timeline, book((1, 7, 400, Category.PARAMETER, "w"), device="cuda:0"))
+    joined = join_book(timeline, book((1, 7, 400, Category.ACTIVATION, "layer"), device="cuda:0"))
 
     assert _told(joined) == [("UNKNOWN", "")]
 
@@ -122,6 +125,24 @@ def test_an_older_gradient_goes_when_its_address_or_its_name_moves() -> None:
     assert int(joined.curve(0).bytes[-1]) == 0
 
 
+def test_an_older_gradient_goes_when_the_optimizer_lets_go_of_it() -> None:
+    # given a step that begins with zero_grad
+    rows = [{"bytes": 50, "address": 90 + at, "begin": 2 * at, "end": 2 * at + 1} for at in range(5)]
+    ranges = RangeRows.of(1, name=0, begin_ns=ns(1), end_ns=ns(1.5))
+    timeline = recording(*rows, ranges=ranges, range_names=("Optimizer.zero_grad#SGD.zero_grad",))
+    notes = book(
+        (-1, 8, 400, Category.GRADIENT, "gone"),
+        (-1, 10, 300, Category.GRADIENT, "kept"),
+        (9, 10, 300, Category.GRADIENT, "kept"),
+        (-1, 11, 70, Category.PARAMETER, "w"),
+    )
+
+    joined = join_book(timeline, notes)
+
+    added = dict(zip(joined.rows.bytes.tolist(), joined.rows.free_event.tolist(), strict=True))
+    assert (added[400], added[300], added[70]) == (2, -1, -1)
+
+
 def test_an_address_that_was_given_out_before_is_no_older_storage() -> None:
     # given a note that came a moment after the free: clocks differ a little
     timeline = recording({"bytes": 400, "address": 7, "begin": 0, "end": 2})
@@ -129,6 +150,27 @@ def test_an_address_that_was_given_out_before_is_no_older_storage() -> None:
     joined = join_book(timeline, book((2.5, 7, 400, Category.GRADIENT, "w")))
 
     assert len(joined.rows) == 1
+
+
+def test_state_that_lies_on_another_device_is_counted_there() -> None:
+    # given a snapshot of a GPU, and an optimizer whose state lies on the CPU
+    device = {"name": "cuda:0", "type": 1, "index": 0}
+    timeline = recording({"bytes": 400, "address": 7, "begin": 0}, source="snapshot", device=device)
+    notes = AddressBook.from_notes(
+        [
+            StorageNote(ns(1), "cuda:0", 7, 400, Category.PARAMETER, "w"),
+            StorageNote(ns(1), "cpu", 9, 1000, Category.OPTIMIZER_STATE, "w.exp_avg"),
+            StorageNote(ns(1), "cpu", 11, 50, Category.ACTIVATION, "layer"),
+        ]
+    )
+
+    analysis = analyze(timeline, book=notes)
+
+    # then each device has its own
+    found = {device.name: {one.name: one.bytes for one in device.by_category} for device in analysis.devices}
+    assert found == {"cuda:0": {"PARAMETER": 400}, "cpu": {"OPTIMIZER_STATE": 1000}}
+    assert (analysis.main.name, analysis.devices[1].peak.bytes) == ("cuda:0", 1000)
+    assert any("cpu: the recording has no events of it" in note for note in analysis.notes)
 
 
 def test_an_empty_recording_and_an_empty_book() -> None:

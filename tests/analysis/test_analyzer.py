@@ -44,7 +44,7 @@ def test_a_training_with_an_address_book() -> None:
     assert (categories["TEMPORARY"].bytes, categories["TEMPORARY"].max_bytes) == (0, 16)
     assert categories["PARAMETER"].end_bytes == 800
     # and a note tells what was added
-    assert "2.34 KiB" in analysis.notes[-1]
+    assert "2.34 KiB" in analysis.notes[0]
 
 
 def test_breakdowns_add_up_to_the_peak() -> None:
@@ -118,8 +118,11 @@ def test_what_is_freed_now_and_then_is_none(kept: tuple[bool, ...]) -> None:
 
 def test_two_steps_tell_nothing() -> None:
     rows = [row for step in range(2) for row in training_step(step, 10 * step, kept=True)]
+    analysis = analyze(recording(*rows))
 
-    assert analyze(recording(*rows)).devices[0].suspects == ()
+    assert analysis.devices[0].suspects == ()
+    # and it is said
+    assert any(note.startswith("2 steps can be told apart") for note in analysis.notes)
 
 
 def test_an_empty_recording() -> None:

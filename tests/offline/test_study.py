@@ -13,6 +13,7 @@ import pytest
 import tbmem
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.layout import MONITOR_LOG
 from tests.offline.snapshots import write_snapshot
 
 
@@ -107,6 +108,29 @@ def test_categories_of_the_demo_are_exact(demo_run: Path) -> None:
         assert device.suspects == ()
 
 
+def test_gradients_that_outlive_a_window_are_counted_once(tmp_path: Path) -> None:
+    # given a training that lets go of its gradients at the beginning of the next step
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    profiling = {"wait": 1, "warmup": 1, "active": 2, "repeat": 2}
+    with tbmem.MemoryCallback(run={"logdir": str(tmp_path)}, profiling=profiling) as memory:
+        memory.watch(model, optimizer)
+        for _ in range(9):
+            optimizer.zero_grad()
+            for _ in range(2):
+                model(torch.randn(16, 64)).sum().backward()
+            optimizer.step()
+            memory.step()
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+    # then in each window nothing is counted twice
+    for analysis in tbmem.analyze_all(tmp_path):
+        most = {share.name: share.max_bytes for share in analysis.main.by_category}
+        assert (most["PARAMETER"], most["GRADIENT"], most["OPTIMIZER_STATE"]) == (size, size, size)
+
+
 def test_many_at_once_on_any_executor(tmp_path: Path) -> None:
     # given four ranks, of which one holds more
     for rank in range(4):
@@ -163,6 +187,28 @@ def test_compare(tmp_path: Path) -> None:
     assert comparison.grown_percent == pytest.approx(20)
     peak = comparison.devices[0].peak
     assert (peak.before, peak.after, peak.bytes) == (1500, 1800, 300)
+
+
+def test_compare_runs(demo_run: Path, tmp_path: Path) -> None:
+    # given a run, and one of which only the live log is left
+    run = next(path for path in demo_run.iterdir() if path.is_dir())
+    log = tmp_path / "later" / MONITOR_LOG
+    log.parent.mkdir(parents=True)
+    shutil.copy(run / MONITOR_LOG, log)
+
+    whole, by_log = tbmem.compare(run, run), tbmem.compare(run, tmp_path / "later")
+
+    # then recordings are compared where both have them, and what the logs say always
+    assert [device.name for device in whole.devices] == ["cpu"]
+    for comparison in (whole, by_log):
+        assert [device.peak.name for device in comparison.runs] == ["run_peak_bytes"]
+        assert comparison.grown_percent == 0
+    assert by_log.devices == ()
+    assert by_log.notes
+    # and a folder with neither is an error
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileFormatError, match="no recording"):
+        tbmem.compare(run, tmp_path / "empty")
 
 
 def test_a_copied_trace_without_its_book(demo_run: Path, tmp_path: Path) -> None:
