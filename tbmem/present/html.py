@@ -79,8 +79,8 @@ class Page:
             chart: ``data`` and ``layout`` as plotly.js takes them, of plain JSON values.
         """
         number = next(self._numbers)
-        # "</" would end the script in the middle of the data
-        data = json.dumps(chart, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+        # a tag in a name would end the script in the middle of the data
+        data = json.dumps(chart, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         height = int(chart["layout"]["height"])
         self.add(
             f'<div class="chart" id="chart-{number}" style="height:{height}px"></div>',
