@@ -24,6 +24,7 @@ from tbmem.present.colours import (
     category_colour,
     category_word,
 )
+from tbmem.present.moments import axes_of
 from tbmem.present.scale import Unit, unit_for
 from tbmem.present.share_pictures import Part
 from tbmem.present.stretches import stretches
@@ -32,6 +33,7 @@ from tbmem.units import format_bytes
 Chart = dict[str, Any]
 _STRIP = 0.05
 """Height of the phases under a timeline, of the whole."""
+_HEADROOM = 1.16
 _LEAST_WIDTH = 0.002
 _LABEL_WIDTH = 0.07
 _MOST_STEPS = 40
@@ -71,7 +73,7 @@ def timeline_chart(device: DeviceAnalysis, layers: Layers) -> Chart:
     """Memory over time, stacked by category; buttons choose between time and events."""
     highest = float(max(layers.total.max(), layers.reserved.max() if layers.reserved is not None else 0))
     unit = unit_for(highest)
-    axes = _axes_of(layers)
+    axes = axes_of(layers)
     _, x, _ = axes[0]
     data = [_layer(name, row, unit) for name, row in zip(layers.names, layers.bytes, strict=True)]
     if layers.reserved is not None:
@@ -83,7 +85,9 @@ def timeline_chart(device: DeviceAnalysis, layers: Layers) -> Chart:
         520,
         hovermode="x unified",
         legend={"traceorder": "reversed", "x": 1.01, "y": 1},
-        yaxis=axis(unit.name, rangemode="tozero", domain=[_STRIP + 0.03, 1], fixedrange=True),
+        yaxis=axis(
+            unit.name, range=[0, _HEADROOM * highest / unit.bytes or 1], domain=[_STRIP + 0.03, 1], fixedrange=True
+        ),
         xaxis=axis(axes[0][2], anchor="free", position=0, showgrid=False),
         **_marks(device, layers, x, unit),
     )
@@ -102,14 +106,6 @@ def timeline_chart(device: DeviceAnalysis, layers: Layers) -> Chart:
             | {"buttons": buttons, "pad": {"b": 6}, "font": {"size": 12}}
         ]
     return {"data": data, "layout": frame}
-
-
-def _axes_of(layers: Layers) -> list[tuple[str, NDArray[np.float64], str]]:
-    """Ways to lay out the moments: by time, where it is known, and by events."""
-    by_event = ("by event", layers.event.astype(np.float64), "event of the allocator")
-    if layers.ns is None or layers.ns[-1] == layers.ns[0]:
-        return [by_event]
-    return [("by time", (layers.ns - layers.ns[0]) / 1e6, "time since the recording began, ms"), by_event]
 
 
 def _relayout(device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64], unit: Unit, title: str) -> Chart:

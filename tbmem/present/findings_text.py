@@ -91,7 +91,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
         yield f"- **{device.ooms} {'request' if device.ooms == 1 else 'requests'} failed, out of memory**{asked}."
     if device.suspects:
         yield from (f"- **Suspected leak**: {_plain(one.message)}" for one in device.suspects)
-    else:
+    elif device.peak.step >= 0:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
 

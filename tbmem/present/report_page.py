@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.analysis.sizes import sizes_of
+from tbmem.model.category import Phase
 from tbmem.present.charts import modules_chart, parts_chart, sizes_chart, timeline_chart
 from tbmem.present.colours import category_colour, category_word
 from tbmem.present.console import device_label
 from tbmem.present.findings_text import efficiency_sentence, peak_sentence, trigger_text
 from tbmem.present.html import Page, coloured, escape, finding, folded, whole
+from tbmem.present.moments import FEW
 from tbmem.present.report_text import python_frames
 from tbmem.present.share_pictures import category_parts, reserved_parts
 from tbmem.units import format_bytes
@@ -44,7 +46,11 @@ def _device(page: Page, analysis: Analysis, device: DeviceAnalysis, layers: Laye
     page.tiles(_figures(device))
     page.add(*_findings(device))
     page.heading("Memory over time", 3)
-    page.chart(timeline_chart(device, layers or layers_of(analysis, device.number)))
+    layers = layers or layers_of(analysis, device.number)
+    if len(layers.event) > FEW:
+        page.chart(timeline_chart(device, layers))
+    else:
+        page.add('<p class="note">Next to nothing was recorded: what follows was there all the time.</p>')
     page.heading("Categories", 3)
     if parts := category_parts(device.by_category, 12):
         page.chart(parts_chart({"at the peak": parts}))
@@ -82,7 +88,8 @@ def _device(page: Page, analysis: Analysis, device: DeviceAnalysis, layers: Laye
 
 def _figures(device: DeviceAnalysis) -> Iterable[tuple[str, str, str]]:
     peak = device.peak
-    when = " · ".join(filter(None, (f"step {peak.step}" if peak.step >= 0 else "", peak.phase.lower(), peak.line)))
+    phase = "" if peak.phase == Phase.OTHER.name else peak.phase.lower()
+    when = " · ".join(filter(None, (f"step {peak.step}" if peak.step >= 0 else "", phase, peak.line)))
     yield "peak", format_bytes(peak.bytes), when
     for word, size in (
         ("reserved at the end", device.reserved_bytes),
@@ -111,7 +118,8 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     for one in device.recommendations:
         yield finding("warning", one.message, trigger_text(one), one.setting)
     if not device.suspects and not device.recommendations:
-        yield finding("good", "Nothing to do: no figure is beyond its limit, and nothing piles up from step to step.")
+        steps = ", and nothing piles up from step to step" if device.peak.step >= 0 else ""
+        yield finding("good", f"Nothing to do: no figure is beyond its limit{steps}.")
 
 
 def _category(share: Share) -> Sequence[str]:

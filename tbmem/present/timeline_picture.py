@@ -15,6 +15,7 @@ from tbmem.model.timeline_tables import MarkKind
 from tbmem.present.canvas import byte_axis, picture
 from tbmem.present.colours import INK, MUTED, PHASES, RED, category_colour, category_word
 from tbmem.present.console import device_label
+from tbmem.present.moments import FEW, axes_of
 from tbmem.present.scale import unit_for
 from tbmem.present.stretches import stretches
 from tbmem.units import format_bytes
@@ -22,15 +23,10 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
-_IDLE = 0.4
-"""One pause this long, of the whole, would squeeze the rest: the picture is then drawn by events."""
 _LEAST_WIDTH = 0.002
 """Of the whole: phases that are shorter are not drawn."""
 _LABEL_WIDTH = 0.065
 _MOST_STEPS = 40
-_FEW = 2
-"""Moments that make no curve."""
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
@@ -42,7 +38,7 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         layers: Of this device.
         path: The PNG.
     """
-    x, label = axis_of(layers)
+    _, x, label = axes_of(layers)[0]
     relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
     subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
     with picture(path, "Active memory over time", subtitle, height=7) as figure:
@@ -53,21 +49,11 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         _ooms(axes, analysis, device, layers, x)
         _phases(strip, layers, x)
         strip.set_xlabel(label)
-        if len(x) <= _FEW:
+        if len(x) <= FEW:
             strip.set_xticks([])
             strip.set_xlabel("next to nothing was recorded: all of this was there before")
         if x[-1] > x[0]:
             axes.set_xlim(x[0], x[-1])
-
-
-def axis_of(layers: Layers) -> tuple[NDArray[np.float64], str]:
-    """Where each moment lies on the axis, and what the axis is: seconds, or events where time would hide them."""
-    if layers.ns is not None and len(layers.ns) > 2:
-        span = float(layers.ns[-1] - layers.ns[0])
-        if span > 0 and float(np.diff(layers.ns).max()) < _IDLE * span:
-            unit, word = next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
-            return (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}"
-    return layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
 
 
 def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:

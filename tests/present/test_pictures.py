@@ -14,11 +14,11 @@ from tbmem.model.category import Category
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.offline.study import analyze as analyze_file
 from tbmem.present.colours import category_colour, category_word
+from tbmem.present.moments import axes_of
 from tbmem.present.pictures import PICTURES, write_pictures
 from tbmem.present.scale import round_ticks, unit_for
 from tbmem.present.series_picture import draw_series
 from tbmem.present.stretches import stretches
-from tbmem.present.timeline_picture import axis_of
 from tests.analysis.timelines import book, recording, training_step
 from tests.conftest import GIB, MakeSample
 from tests.offline.snapshots import write_snapshot
@@ -74,12 +74,12 @@ def test_colours_of_the_five() -> None:
 def test_a_long_pause_is_drawn_by_events() -> None:
     rows = training_step(0, 0) + training_step(1, 10)
     even = layers_of(analyze(recording(*rows), book=book((-1, 7, 8, Category.PARAMETER, "w"))), 0)
-    assert axis_of(even)[1] == "time since the recording began, µs"
+    assert axes_of(even)[0].title == "time since the recording began, µs"
     assert even.ns is not None
     # given the same with a pause of an hour in the middle
     paused = even._replace(ns=even.ns + 3_600 * 10**9 * (even.event > 9))
-    assert axis_of(paused)[1].startswith("event of the allocator")
-    assert axis_of(even._replace(ns=None))[1].startswith("event of the allocator")
+    assert axes_of(paused)[0].title.startswith("event of the allocator")
+    assert axes_of(even._replace(ns=None))[0].title.startswith("event of the allocator")
 
 
 def test_units_and_ticks() -> None:

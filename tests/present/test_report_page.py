@@ -55,7 +55,7 @@ def test_names_are_no_html() -> None:
 def test_a_recording_in_which_nothing_happened() -> None:
     look = Look(report_page(analyze(recording({"bytes": 100, "address": 1}))))
 
-    assert len(look.charts) >= 2
+    assert "Next to nothing was recorded" in look.words
     assert "all of it before the recording began" in look.words
 
 

@@ -51,7 +51,7 @@ def test_the_readme_says_it_in_words(snapshot_path: Path) -> None:
 
     assert "GPU 0 needed 4.03 MiB at its peak" in text
     assert "were allocated (excellent)" in text
-    assert "| Attention | 3.03 MiB |" in text
+    assert "| Attention | 4.03 MiB |" in text
     assert "(memory_timeline.png)" in text
 
 
