@@ -13,10 +13,10 @@ from pathlib import Path
 from tbmem.analysis.category_rules import CategoryTable
 from tbmem.analysis.run_story import RunStory, story_of
 from tbmem.errors import FileFormatError
+from tbmem.offline.live_logs import read_run
 from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.reports import RESULTS, write_json, write_one, write_text
 from tbmem.offline.result_folder import result_folder
-from tbmem.offline.live_logs import read_run
 from tbmem.offline.study import each
 from tbmem.present.run_page import Recorded, run_page, run_text
 from tbmem.present.series_picture import draw_series

@@ -202,6 +202,7 @@ def parts_chart(rows: Mapping[str, Sequence[Part]]) -> Chart:
     frame = layout(
         130 + 34 * len(rows),
         barmode="stack",
+        showlegend=True,
         bargap=0.25,
         xaxis=axis(unit.name),
         yaxis=axis(automargin=True, autorange="reversed", ticksuffix="  "),

@@ -9,9 +9,10 @@ from tbmem.analysis.comparison import Change, Comparison, OddOne
 from tbmem.analysis.layers import Layers
 from tbmem.analysis.report import Analysis
 from tbmem.present.charts import Chart, axis, layout, parts_chart, rounded
-from tbmem.present.colours import LIGHT, RED, category_colour, category_word
+from tbmem.present.colours import GREY, LIGHT, RED, category_colour, category_word
 from tbmem.present.console import device_label
 from tbmem.present.html import Page, escape, finding
+from tbmem.present.moments import time_unit
 from tbmem.present.scale import unit_for
 from tbmem.present.share_pictures import Part
 from tbmem.units import format_bytes, format_signed
@@ -92,11 +93,13 @@ def _parts(side: Side, sides: Sequence[Side]) -> list[Part]:
 def _curves(sides: Sequence[Side], odd: OddOne | None) -> Chart:
     """Bytes over time, a line for each, from each one's own beginning."""
     unit = unit_for(max(int(side.layers.total.max()) for side in sides))
-    by_time = all(side.layers.ns is not None for side in sides)
+    spans = [_span(side.layers) for side in sides]
+    by_time = None not in spans
+    scale, word = time_unit(max(span or 0 for span in spans))
     data = []
     for number, side in enumerate(sides):
         layers = side.layers
-        x = (layers.ns - layers.ns[0]) / 1e6 if by_time and layers.ns is not None else layers.event
+        x = (layers.ns - layers.ns[0]) / scale if by_time and layers.ns is not None else layers.event
         is_odd = odd is not None and odd.name == side.analysis.name
         data.append(
             {
@@ -106,13 +109,18 @@ def _curves(sides: Sequence[Side], odd: OddOne | None) -> Chart:
                 "x": rounded(x),
                 "y": rounded(layers.total / unit.bytes),
                 "line": {"shape": "hv", "width": 2.6 if is_odd else 1.3}
-                | {"color": RED if is_odd else _LINES[number % len(_LINES)]},
+                | {"color": RED if is_odd else GREY if odd is not None else _LINES[number % len(_LINES)]},
                 "hovertemplate": f"%{{y:.3~f}} {unit.name}",
             }
         )
-    title = "time since each recording began, ms" if by_time else "event of the allocator"
+    title = f"time since each recording began, {word}" if by_time else "event of the allocator"
     frame = layout(420, xaxis=axis(title), yaxis=axis(unit.name, rangemode="tozero"), showlegend=True)
     return {"data": data, "layout": frame}
+
+
+def _span(layers: Layers) -> float | None:
+    """Nanoseconds from the first moment to the last; ``None`` if they are not known."""
+    return None if layers.ns is None else float(layers.ns[-1] - layers.ns[0])
 
 
 def _changes(page: Page, change: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""Moments of a recording go in; where they lie on an axis comes out: by time, or by event where time would hide them."""
+"""Moments of a recording go in; their places on an axis come out: by time, or by event where time would hide them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Axis(NamedTuple):
     title: str
 
 
+def time_unit(span: float) -> tuple[float, str]:
+    """Nanoseconds of the unit for a stretch of time of ``span`` nanoseconds, and its name."""
+    return next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
+
+
 def axes_of(layers: Layers) -> list[Axis]:
     """All ways, the one that shows most first."""
     by_event = Axis(
@@ -33,7 +38,7 @@ def axes_of(layers: Layers) -> list[Axis]:
     if layers.ns is None or layers.ns[-1] == layers.ns[0]:
         return [by_event]
     span = float(layers.ns[-1] - layers.ns[0])
-    unit, word = next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
+    unit, word = time_unit(span)
     by_time = Axis("by time", (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}")
     squeezed = len(layers.ns) <= FEW or float(np.diff(layers.ns).max()) >= _IDLE * span
     return [by_event, by_time] if squeezed else [by_time, by_event]
