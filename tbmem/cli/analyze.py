@@ -15,6 +15,8 @@ import typer
 from tbmem.cli.arguments import AsJson, Rules
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from tbmem.analysis.report import Analysis
@@ -29,12 +31,21 @@ Paths = Annotated[
 
 def command(
     paths: Paths,
-    name: Annotated[str | None, typer.Option(help="Name of the recording, by default from its path.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the report, by default from the path.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
+    ] = None,
     rules: Rules = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice."""
-    analyses = _analyze(paths, name, rules)
+    """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.
+
+    Pictures, texts and a page for the browser go into a folder of their own.
+    """
+    if as_json and out is None:
+        analyses, folder = _analyze(paths, name, rules), None
+    else:
+        analyses, folder = _report(paths, name, rules, out)
     from tbmem.analysis.comparison import odd_one
     from tbmem.present.analysis import analyses_view, analysis_screen, overview_screen
 
@@ -43,12 +54,25 @@ def command(
         typer.echo(json.dumps(analyses_view(analyses, odd), indent=2))
         return
     console = terminal()
-    if len(analyses) == 1:
-        console.print(analysis_screen(analyses[0]))
-        return
-    console.print(overview_screen(analyses, odd))
     chosen = next((one for one in analyses if odd is not None and one.name == odd.name), None)
+    if len(analyses) > 1:
+        console.print(overview_screen(analyses, odd))
     console.print(analysis_screen(chosen or max(analyses, key=lambda one: one.main.peak.bytes)))
+    if folder is not None:
+        console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+
+
+def _report(
+    paths: list[str], name: str | None, rules: str | None, out: str | None
+) -> tuple[tuple[Analysis, ...], Path | None]:
+    from tbmem.offline.recordings import find_recordings
+    from tbmem.offline.reports import RESULTS, write_report
+    from tbmem.offline.rules_file import load_rules
+
+    table = load_rules(rules) if rules is not None else None
+    with processes(len(find_recordings(paths))) as executor:
+        report = write_report(*paths, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
+    return report.analyses, report.folder
 
 
 def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Analysis, ...]:
@@ -61,15 +85,12 @@ def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Ana
     table = load_rules(rules) if rules is not None else None
     count = len(find_recordings(paths))
     with processes(count) as executor:
-        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=_tell)
-    if name is None:
-        return analyses
-    if len(analyses) == 1:
-        return (replace(analyses[0], name=name),)
-    return tuple(replace(one, name=f"{name}_{one.name}") for one in analyses)
+        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=skipped)
+    return (replace(analyses[0], name=name),) if name is not None and len(analyses) == 1 else analyses
 
 
-def _tell(reason: str) -> None:
+def skipped(reason: str) -> None:
+    """Say on standard error that a file was passed over."""
     print(f"tbmem: passed over: {reason}", file=sys.stderr)
 
 

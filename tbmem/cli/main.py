@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from tbmem.cli import analyze, compare, config, demo, export
+from tbmem.cli import analyze, compare, config, demo, export, report
 from tbmem.errors import TbmemError
 
 _INTERRUPTED = 130
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "export": export, "config": config}
+_COMMANDS = {"demo": demo, "analyze": analyze, "compare": compare, "report": report, "export": export, "config": config}
 for name, module in _COMMANDS.items():
     app.command(name)(module.command)
 
