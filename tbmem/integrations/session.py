@@ -1,4 +1,4 @@
-"""A configuration and a framework's folder go in; one MemoryCallback per training comes out: what all adapters share."""
+"""A configuration and a framework's folder go in; one MemoryCallback per training comes out: the adapters' share."""
 
 from __future__ import annotations
 

@@ -7,9 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.integrations.session import Session
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 
 FOLDER = Path(__file__).parent
+LEAK = Finding(
+    kind=FindingKind.LEAK,
+    severity=Severity.CRITICAL,
+    device="cpu",
+    first_step=1,
+    last_step=3,
+    message="memory grows by 4.00 MiB per step",
+    evidence={"bytes_per_step": 4 << 20},
+)
+
+
+def find_leak(session: Session) -> None:
+    """The monitor finds a leak, in the middle of a step; what it takes to find one is tested elsewhere."""
+    assert session.memory is not None
+    assert session.memory.monitor is not None
+    session.memory.monitor.report(LEAK)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

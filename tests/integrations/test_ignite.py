@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,20 +14,19 @@ from ignite.engine import Engine, Events
 
 from tbmem.integrations.ignite import IgniteMemory
 from tbmem.model.monitor_log import MonitorLog
+from tests.integrations.conftest import find_leak
 
 OnlyLog = Callable[[Path], MonitorLog]
 NO_PROFILER = {"enabled": False}
 
 
-def _trainer(*, fails_at: int = 0, keep: int = 0) -> tuple[Engine, torch.nn.Module, torch.optim.Optimizer]:
+def _trainer(*, fails_at: int = 0) -> tuple[Engine, torch.nn.Module, torch.optim.Optimizer]:
     layer = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
-    kept = []
 
     def update(engine: Engine, batch: torch.Tensor) -> float:
         if engine.state.iteration == fails_at:
             raise RuntimeError("the user's own")
-        kept.append(torch.ones(keep))
         loss = layer(batch).sum()
         loss.backward()
         optimizer.step()
@@ -66,11 +64,11 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
 
 
 def test_a_leak_becomes_a_metric_of_the_engine(tmp_path: Path) -> None:
-    trainer, *_ = _trainer(keep=1 << 20)
-    settings: dict[str, Any] = {"profiling": NO_PROFILER, "evidence": {"enabled": False}}
-    IgniteMemory(run={"logdir": str(tmp_path)}, **settings).attach(trainer)
+    trainer, *_ = _trainer()
+    memory = IgniteMemory(run={"logdir": str(tmp_path)}, profiling=NO_PROFILER).attach(trainer)
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=3), lambda _: find_leak(memory.session))
 
-    trainer.run(_data(60))
+    trainer.run(_data(12))
 
     assert trainer.state.metrics["tbmem/leak"] == 1.0
 

@@ -14,6 +14,7 @@ pytest.importorskip("lightning.pytorch", reason="lightning is not installed: pip
 
 from tbmem.integrations.lightning import LightningMemory
 from tbmem.model.monitor_log import MonitorLog
+from tests.integrations.conftest import find_leak
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
 OnlyLog = Callable[[Path], MonitorLog]
@@ -26,13 +27,12 @@ def _model(package: str = "lightning.pytorch", **parts: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(8, 1)
-            self.kept: list[torch.Tensor] = []
 
         def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
             if parts.get("fails_at") == index:
                 raise RuntimeError("the user's own")
-            if parts.get("leaks"):
-                self.kept.append(torch.ones(1 << 20))
+            if parts.get("leaks_at") == index:
+                find_leak(parts["memory"].session)
             return self.layer(batch).sum()
 
         def validation_step(self, batch: torch.Tensor, index: int) -> None:
@@ -130,20 +130,21 @@ def test_a_stage_alone_is_a_run_of_its_own(stage: str, tmp_path: Path) -> None:
 
 
 def test_a_leak_is_told_to_the_trainers_logger(tmp_path: Path) -> None:
-    # given a module that keeps 4 MiB at each step, and a logger for text
+    # given a leak that is found in step 4, and a logger for text
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    memory = LightningMemory(profiling={"enabled": False}, evidence={"enabled": False})
+    memory = LightningMemory(profiling={"enabled": False})
     trainer = _trainer(tmp_path, memory, logger=TensorBoardLogger(tmp_path), log_every_n_steps=10)
 
     # when it trains
-    trainer.fit(_model(leaks=True), _loader(70))
+    trainer.fit(_model(leaks_at=3, memory=memory), _loader())
 
     # then the trainer's own event file has the finding as a number and as a sentence
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(trainer.logger.log_dir).Reload()
-    assert "tbmem/leak" in events.Tags()["scalars"]
+    (point,) = events.Scalars("tbmem/leak_bytes_per_step")
+    assert (point.step, point.value) == (4, 4 << 20)
     assert "tbmem/leak/text_summary" in events.Tags()["tensors"]
 
 

@@ -35,7 +35,7 @@ def _names(page: str, folder: Path) -> dict[str, Any]:
             def configure_optimizers(self) -> Any:
                 return torch.optim.SGD(self.parameters(), lr=0.1)
 
-        names["model"] = Module()
+        names["model"], names["loader"] = Module(), torch.utils.data.DataLoader(torch.randn(13, 4))
     if page == "huggingface":
         transformers = import_module("transformers")
 
