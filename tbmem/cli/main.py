@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import config, demo
+from tbmem.cli import config, demo, run
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 for name, module in (("demo", demo), ("config", config)):
     app.command(name)(module.command)
+app.command("run", cls=run.RunCommand)(run.command)
 
 
 def _version(wanted: bool) -> None:
@@ -38,11 +39,17 @@ def _options(
 
 def main() -> None:
     """Run a command; the one place that turns an error into a line and an exit code."""
+    hook = sys.excepthook
     try:
         app()
+    except run.Launch as launch:
+        program = launch.program
     except TbmemError as error:
         print(f"tbmem: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("tbmem: interrupted", file=sys.stderr)
         sys.exit(130)
+    # out here its exceptions, its exit code and Ctrl-C are the interpreter's business, as if it ran alone
+    sys.excepthook = hook
+    program.run()
