@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"present", "analysis", "sources", "config", "model", "errors", "units", "version"},
     "demo": {"runtime", "config", "model", "errors", "units"},
     "integrations": {"runtime", "present", "config", "model", "errors", "units"},
+    "pytest_plugin": {"runtime", "errors", "units"},
     "cli": {"demo", "runtime", "present", "analysis", "sources", "config", "model", "errors", "units", "version"},
 }
 """Each floor and those below it that it may use; `version` is the package's own `__version__`."""
@@ -39,6 +40,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "runtime": {"torch", "psutil"},
     "demo": {"torch"},
     "integrations": {"torch"},
+    "pytest_plugin": {"pytest"},
     "cli": {"typer", "rich", "yaml", "torch"},
 }
 
@@ -50,7 +52,7 @@ FRAMEWORKS = {
 }
 """The one framework that each adapter may import."""
 
-TORCH_FREE_SOURCES = {"cgroup", "heap", "host", "peaks"}
+TORCH_FREE_SOURCES = {"cgroup", "heap", "host", "peaks", "runs"}
 
 
 def _floor(path: Path) -> str:
@@ -119,6 +121,8 @@ def test_there_is_no_circle() -> None:
         ("import tbmem.cli.main", ("torch", "tensorboard", "psutil")),
         ("import tbmem.model.monitor_log, tbmem.analysis.patterns, tbmem.present.summary", ("torch", "tensorboard")),
         ("import tbmem.model.address_book", ("torch",)),
+        ("import tbmem.cli.watch, tbmem.cli.check, tbmem.pytest_plugin", ("torch", "tensorboard")),
+        ("import tbmem.pytest_plugin", ("torch", "numpy", "rich", "psutil")),
     ],
 )
 def test_what_must_stay_light_loads_nothing_heavy(statement: str, forbidden: tuple[str, ...]) -> None:

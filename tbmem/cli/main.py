@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import config, demo, run
+from tbmem.cli import check, config, demo, run, watch
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("config", config)):
+for name, module in (("demo", demo), ("config", config), ("watch", watch), ("check", check)):
     app.command(name)(module.command)
 app.command("run", cls=run.RunCommand)(run.command)
 
