@@ -31,12 +31,23 @@ def test_example(example: Path, tmp_path: Path) -> None:
         pytest.skip(f"{framework} is not installed: pip install --group frameworks")
     # a framework warns of itself
     strict = ["-W", "error"] if framework is None else []
-    command = [sys.executable, *strict, str(example), "--steps", "2", "--logdir", str(tmp_path)]
+    command = [sys.executable, *strict, str(example), "--steps", "2" if framework is None else "12"]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PROJECT)
+    done = subprocess.run(
+        [*command, "--logdir", str(tmp_path)], capture_output=True, text=True, timeout=240, cwd=PROJECT
+    )
 
     assert done.returncode == 0, done.stderr
     assert any(tmp_path.iterdir())
+    if framework is not None:
+        _assert_files_of_twelve_steps(tmp_path)
+
+
+def _assert_files_of_twelve_steps(logdir: Path) -> None:
+    """What the plain loop leaves with the defaults."""
+    (run,) = logdir.iterdir()
+    patterns = ("*.pt.trace.json.gz", "*.addresses.npz", "events.out.tfevents.*", "plugins/tbmem/monitor.jsonl")
+    assert [len(list(run.glob(pattern))) for pattern in patterns] == [2, 2, 1, 1]
 
 
 @pytest.mark.slow
@@ -47,7 +58,7 @@ def test_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("*/*.pt.trace.json.gz"))) == 2
+    _assert_files_of_twelve_steps(tmp_path)
 
 
 @pytest.mark.slow

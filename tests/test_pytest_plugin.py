@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +59,7 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
     assert "4 failed, 3 passed, 1 skipped" in lines, lines
     for failed in ("test_needs_200", "test_keeps", "test_counts_its_own_steps", "test_fails_by_itself"):
         assert f"FAILED test_it.py::{failed}" in lines
-    assert "limit_memory: needed 2" in lines
+    assert "limit_memory: needed " in lines
     assert "no_leak: each of 20 steps keeps" in lines
     assert "mine" in lines
 
@@ -75,6 +78,14 @@ def test_a_mark_that_means_nothing_is_refused(mark: str, message: str, tmp_path:
 
     assert done.returncode == 4
     assert message in done.stdout + done.stderr
+
+
+def test_the_code_on_the_page(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/commands.md").read_text(), flags=re.DOTALL)
+
+    done = _session(tmp_path, code)
+
+    assert "3 passed" in done.stdout, done.stdout
 
 
 def test_a_session_without_marks_loads_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import GIB, MIB, MakeSample
 def _row(
     make_sample: MakeSample, step: int, allocated: float, peak: float | None = None, **others: object
 ) -> SampleRow:
-    sample = make(step, allocated, peak, **others)
+    sample = make_sample(step, allocated, peak, **others)
     level = sample.allocated
     return SampleRow(first_step=step, count=1, allocated_min=level, allocated_max=level, sample=sample)
 
