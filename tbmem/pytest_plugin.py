@@ -63,12 +63,12 @@ def memory(request: pytest.FixtureRequest) -> Iterator[MemoryMeter]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Repeat a test that must not leak, unless it counts its own steps."""
     limits = _leak_limits_of(pyfuncitem)
-    if limits is None or "memory" in pyfuncitem.fixturenames:
+    meter = pyfuncitem.stash.get(_METER, None)
+    if limits is None or meter is None or pyfuncitem.funcargs.get("memory") is meter:
         return None
     if inspect.iscoroutinefunction(pyfuncitem.obj):
         pytest.fail("no_leak: a coroutine cannot be repeated; use the fixture memory", pytrace=False)
     names = pyfuncitem._fixtureinfo.argnames
-    meter = pyfuncitem.stash[_METER]
     for _ in range(limits[0]):
         pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
         meter.step()

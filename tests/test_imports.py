@@ -121,6 +121,7 @@ def test_there_is_no_circle() -> None:
         ("import tbmem.cli.main", ("torch", "tensorboard", "psutil")),
         ("import tbmem.model.monitor_log, tbmem.analysis.patterns, tbmem.present.summary", ("torch", "tensorboard")),
         ("import tbmem.model.address_book", ("torch",)),
+        ("import tbmem.cli.entry", ("torch", "typer", "rich", "omegaconf", "yaml")),
         ("import tbmem.cli.watch, tbmem.cli.check, tbmem.pytest_plugin", ("torch", "tensorboard")),
         ("import tbmem.pytest_plugin", ("torch", "numpy", "rich", "psutil")),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +16,12 @@ from rich.text import Text
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import ReadRun
 from tbmem.present.run_view import run_lines, run_view
-from tbmem.sources.runs import find_runs
+from tbmem.sources.runs import RunFiles, find_runs
 
 _LIVE_SECONDS = 60.0
 """A run of a folder is shown if it was written to within this time; without one the latest is."""
+_SEARCH_SECONDS = 5.0
+"""Time between two searches of a folder for runs that have begun."""
 
 
 def command(
@@ -63,6 +66,8 @@ class _Watched:
         self._path = path
         self._everything = everything
         self._runs: dict[Path, ReadRun] = {}
+        self._found: list[RunFiles] = []
+        self._found_at = -math.inf
         self._shown: list[ReadRun] = []
         self._is_one = False
 
@@ -73,7 +78,9 @@ class _Watched:
 
     def look(self) -> None:
         """Read what is new; runs that have begun meanwhile are found."""
-        found = find_runs(self._path)
+        if time.monotonic() - self._found_at > _SEARCH_SECONDS:
+            self._found, self._found_at = find_runs(self._path), time.monotonic()
+        found = self._found
         self._is_one = len(found) == 1 and found[0].path.resolve() == self._path.expanduser().resolve()
         live = [run for run in found if time.time() - run.changed < _LIVE_SECONDS]
         chosen = found if self._everything else live or found[-1:]

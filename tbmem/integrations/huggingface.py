@@ -64,9 +64,6 @@ class HuggingFaceMemory(transformers.TrainerCallback):
         """An optimizer step, however many batches were accumulated for it."""
         self._report(state, self.session.step())
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        """Evaluation inside of a training belongs to the step that it follows."""
-
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Sum up; the verdict goes into the trainer's history as well."""
         self._report(state, self.session.end())

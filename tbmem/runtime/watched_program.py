@@ -35,6 +35,8 @@ class WatchedProgram:
         self._guard = Guard()
         self._is_first = True
         self._memory.start()
+        if not self._memory.is_active:
+            return  # switched off, or a rank that is not watched: nothing is to be seen
         self._steps.open()
         # threads of the program may go on training after its last line: atexit comes when they are done
         atexit.register(self._end)

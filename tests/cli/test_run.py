@@ -177,3 +177,13 @@ def test_wrong_input_is_one_line_and_exit_2(words: list[str], message: str, tmp_
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("tbmem: ")
     assert message in done.stderr
+
+
+def test_switched_off_it_is_plain_python(tmp_path: Path) -> None:
+    code = "train(2); from torch.optim import optimizer as o; print(len(o._global_optimizer_post_hooks))"
+    script = _write(tmp_path / "train.py", code)
+
+    done = _run(tmp_path, "enabled=false", script)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert not (tmp_path / "runs").exists()
