@@ -98,8 +98,8 @@ class MemoryMeter:
     def _level(self, name: str) -> int:
         if name != CPU:
             return self._accelerators[name].read().allocated or 0
-        figures = self._heap.read()
-        return figures[0] if figures is not None else self._host.rss()
+        handed_out = self._heap.read().allocated
+        return self._host.rss() if handed_out is None else handed_out
 
     def _take_peaks(self) -> None:
         resident = (self._host.peak_rss() or self._host.rss()) - self._base_resident
