@@ -59,7 +59,18 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 
 USE_TORCH = {
-    *("births", "census", "counters", "cpu_births", "devices", "event_tree", "graphs", "holders", "instances"),
+    *(
+        "births",
+        "census",
+        "counters",
+        "cpu_births",
+        "devices",
+        "event_tree",
+        "graphs",
+        "holders",
+        "instances",
+        "models",
+    ),
     *("naming", "places", "quiet", "slots", "spots", "tensors", "user_code", "values", "weights"),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
