@@ -266,11 +266,12 @@ def test_the_cpu_without_glibc_reads_the_resident_memory(host: HostMemory, monke
 
 
 def test_the_cpu_has_no_figures_while_malloc_is_rationed(host: HostMemory) -> None:
-    # given a reading that took a second, and the next one a moment later
+    # given three readings that took a second each, and the next one a moment later
     info = types.SimpleNamespace(uordblks=7, hblkhd=100, arena=20)
-    times = iter([0.0, 1.0, 1.5])
+    times = iter([0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.5])
     device = CpuDevice(host, MallocHeap(lambda: info, lambda: next(times)))  # type: ignore[arg-type,return-value]
-    device.read()
+    for _ in range(3):
+        device.read()
     # when
     reading = device.read()
     # then
