@@ -1,7 +1,8 @@
 """Names of categories, phases and parts of memory go in; colours that colour-blind people can tell apart come out.
 
 Blue, orange, yellow, green and red stand for parameters, activations, gradients, optimizer state and intermediates, in
-the tones of Okabe and Ito; others follow Paul Tol.
+the tones of Okabe and Ito. The others were searched for so that no two look alike, also to those who lack the red or
+the green receptor: a test computes what they see.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import zlib
 from tbmem.model.finding import FindingKind, Severity
 
 BLUE, ORANGE, YELLOW, GREEN, RED = "#0072B2", "#E69F00", "#F0E442", "#009E73", "#D55E00"
-SKY, PINK, GREY, LIGHT, INK, MUTED = "#56B4E9", "#CC79A7", "#9AA0A6", "#D5D8DC", "#1F2933", "#5F6B76"
+SKY, PINK, GREY, LIGHT, INK, MUTED = "#56B4E9", "#CC79A7", "#A6A9AC", "#D5D8DC", "#1F2933", "#5F6B76"
 
 _CATEGORIES = {
     "PARAMETER": BLUE,
@@ -24,20 +25,20 @@ _CATEGORIES = {
     "Optimizer State": GREEN,
     "TEMPORARY": RED,
     "Temporary": RED,
-    "INPUT": SKY,
-    "Input": SKY,
-    "BUFFER": "#003F66",
-    "AUTOGRAD_DETAIL": PINK,
-    "COMMUNICATION": "#332288",
-    "Communication": "#332288",
-    "FSDP": "#8877CC",
-    "Expert/MoE": "#7A4A12",
-    "Attention": "#882255",
-    "Embedding": "#44AA99",
-    "Normalization": "#B8DEE6",
-    "Loss": "#117733",
-    "Convolution": "#999933",
-    "Linear/MatMul": PINK,
+    "INPUT": "#47B7E8",
+    "Input": "#47B7E8",
+    "BUFFER": "#183263",
+    "AUTOGRAD_DETAIL": "#7377FF",
+    "COMMUNICATION": "#1C0070",
+    "Communication": "#1C0070",
+    "FSDP": "#0C15F8",
+    "Expert/MoE": "#7D0000",
+    "Attention": "#530025",
+    "Embedding": "#7377FF",
+    "Normalization": "#A8EB71",
+    "Loss": "#002CBF",
+    "Convolution": "#67D88A",
+    "Linear/MatMul": "#396470",
     "UNKNOWN": GREY,
     "(other)": LIGHT,
 }

@@ -54,6 +54,8 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         "|---|---|",
         *(f"| [{name}]({name}) | {what} |" for name, what in files),
     ]
+    if pictures and len(analysis.devices) > 1:
+        lines += ["", f"The pictures are of {device_label(main.name)}; report.html has every device."]
     return "\n".join(lines) + "\n"
 
 

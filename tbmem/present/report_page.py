@@ -19,6 +19,8 @@ from tbmem.present.share_pictures import category_parts, reserved_parts
 from tbmem.units import format_bytes
 
 _ROWS = 25
+_LEAST = 0.001
+"""Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
 _BASIS = {"known": "address book", "inferred": "inference", "mixed": "both"}
 
 
@@ -33,8 +35,14 @@ def report_page(analysis: Analysis, written: str = "", layers: Layers | None = N
     kind = {"snapshot": "memory snapshot", "trace": "trace of torch.profiler"}.get(analysis.source, analysis.source)
     page = Page(f"Memory of {analysis.name}", f"{kind} · {analysis.path}", f"written {written}" if written else "")
     main = analysis.main
+    small = []
     for device in sorted(analysis.devices, key=lambda one: (one is not main, -one.peak.bytes)):
-        _device(page, analysis, device, layers if device is main else None)
+        if device is main or device.peak.bytes > _LEAST * main.peak.bytes:
+            _device(page, analysis, device, layers if device is main else None)
+        else:
+            small.append(f"{device_label(device.name)} {format_bytes(device.peak.bytes)}")
+    if small:
+        page.add(f'<p class="note">Too little to speak of: {escape(", ".join(small))}.</p>')
     if analysis.notes:
         page.heading("What is not known")
         page.add("<ul>", *(f"<li>{escape(note)}</li>" for note in analysis.notes), "</ul>")

@@ -13,7 +13,6 @@ from tbmem.analysis.series import series_of
 from tbmem.model.category import Category
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.offline.study import analyze as analyze_file
-from tbmem.present.colours import category_colour, category_word
 from tbmem.present.moments import axes_of
 from tbmem.present.pictures import PICTURES, write_pictures
 from tbmem.present.scale import round_ticks, unit_for
@@ -59,16 +58,6 @@ def test_recordings_of_every_kind_have_pictures(rows: list[dict[str, object]], t
     paths = write_pictures(analyze(recording(*rows), name="x" * 200), tmp_path)
 
     assert all(_size(path)[0] > 1000 for path in paths)
-
-
-def test_colours_of_the_five() -> None:
-    # the reference's blue, orange, yellow, green and red, in tones that colour-blind people can tell apart
-    names = ("PARAMETER", "ACTIVATION", "GRADIENT", "OPTIMIZER_STATE", "TEMPORARY")
-    assert [category_colour(name) for name in names] == ["#0072B2", "#E69F00", "#F0E442", "#009E73", "#D55E00"]
-    assert category_colour("Activation") == category_colour("ACTIVATION")
-    assert category_colour("My own") == category_colour("My own")
-    assert category_word("OPTIMIZER_STATE") == "Optimizer state"
-    assert category_word("FSDP") == "FSDP"
 
 
 def test_a_long_pause_is_drawn_by_events() -> None:
