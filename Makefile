@@ -9,7 +9,7 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	$(BIN)/tbmem demo
 	@echo "To use the commands named above: source $(BIN)/activate"
 
-test: lint                               ## all checks, the same for people and CI
+test: lint $(VENV)/.frameworks           ## all checks, the same for people and CI
 	$(BIN)/pytest
 
 lint: $(VENV)/.installed
@@ -35,6 +35,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/pip install --quiet -c constraints.txt -e . --group dev
+	@touch $@
+
+$(VENV)/.frameworks: $(VENV)/.installed  ## what the adapters are tested with; their tests skip without it
+	$(BIN)/pip install --quiet -c constraints.txt --group frameworks
 	@touch $@
 
 clean:

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tbmem.analysis.category_rules import CategoryTable
+    from tbmem.analysis.comparison import Comparison
+    from tbmem.analysis.report import Analysis
     from tbmem.config import Config, load_config
     from tbmem.errors import (
         ConfigError,
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from tbmem.model.finding import Finding
     from tbmem.model.sample import MemorySample
     from tbmem.model.summary import RunSummary
+    from tbmem.model.timeline import AllocationTimeline
+    from tbmem.offline.reports import write_report
+    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.run_reports import write_run_report
+    from tbmem.offline.study import analyze, analyze_all, compare
     from tbmem.runtime.callback import MemoryCallback
     from tbmem.runtime.monitor import MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler
@@ -31,6 +39,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AddressBook": "tbmem.model.address_book",
+    "AllocationTimeline": "tbmem.model.timeline",
+    "Analysis": "tbmem.analysis.report",
+    "CategoryTable": "tbmem.analysis.category_rules",
+    "Comparison": "tbmem.analysis.comparison",
     "Config": "tbmem.config",
     "ConfigError": "tbmem.errors",
     "FileFormatError": "tbmem.errors",
@@ -44,12 +56,22 @@ _HOMES = {
     "RunSummary": "tbmem.model.summary",
     "TbmemError": "tbmem.errors",
     "UsageError": "tbmem.errors",
+    "analyze": "tbmem.offline.study",
+    "analyze_all": "tbmem.offline.study",
+    "compare": "tbmem.offline.study",
     "load_config": "tbmem.config",
+    "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",
+    "write_report": "tbmem.offline.reports",
+    "write_run_report": "tbmem.offline.run_reports",
 }
 
 __all__ = [
     "AddressBook",
+    "AllocationTimeline",
+    "Analysis",
+    "CategoryTable",
+    "Comparison",
     "Config",
     "ConfigError",
     "FileFormatError",
@@ -63,8 +85,14 @@ __all__ = [
     "RunSummary",
     "TbmemError",
     "UsageError",
+    "analyze",
+    "analyze_all",
+    "compare",
     "load_config",
+    "load_rules",
     "record",
+    "write_report",
+    "write_run_report",
 ]
 
 

@@ -1,6 +1,6 @@
 """``python -m tbmem``: the command line."""
 
-from tbmem.cli.main import main
+from tbmem.cli.entry import main
 
 if __name__ == "__main__":
     main()

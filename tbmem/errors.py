@@ -3,7 +3,9 @@
 TbmemError
 ├── ConfigError             a key, a value or a config file is wrong            (also a ValueError)
 ├── RunFolderError          the run folder cannot be made or written            (also an OSError)
-├── FileFormatError         a file of ours cannot be read                       (also a ValueError)
+├── FileFormatError         a file cannot be read: damaged, cut off, something else (also a ValueError)
+│   ├── UnsafeFileError     a pickle that wants to run code; nothing of it ran
+│   └── NoMemoryEventsError a good trace in which no allocations were recorded
 ├── UsageError              a call came at the wrong moment                     (also a RuntimeError)
 └── MissingDependencyError  an optional package is not installed                (also an ImportError)
 
@@ -28,6 +30,14 @@ class RunFolderError(TbmemError, OSError):
 
 class FileFormatError(TbmemError, ValueError):
     """A file is not what its name says, or was written by a newer schema."""
+
+
+class UnsafeFileError(FileFormatError):
+    """A pickle asks for code to be run, as no memory snapshot does; it was refused and nothing ran."""
+
+
+class NoMemoryEventsError(FileFormatError):
+    """A trace holds no allocations, because the profiler was not told to record them."""
 
 
 class UsageError(TbmemError, RuntimeError):

@@ -12,6 +12,7 @@ import yaml
 
 from tbmem import MemoryCallback
 from tbmem.config import load_config
+from tbmem.offline.rules_file import load_rules
 from tbmem.runtime.schedule import ScheduleState, schedule_at
 from tests.conftest import PROJECT
 
@@ -68,8 +69,15 @@ def test_the_guides_sum_of_optimizer_state(
     assert capsys.readouterr().out.split() == ["cpu", str(2 * weights + 2 * 4)]
 
 
+def test_the_guides_rules_can_be_used(tmp_path: Path) -> None:
+    _section, rules = _blocks("docs/guide.md", "yaml")
+    (tmp_path / "rules.yaml").write_text(rules)
+
+    assert load_rules(tmp_path / "rules.yaml").labels[:2] == ("Vision", "KV cache")
+
+
 def test_the_guides_schedule_is_what_it_says() -> None:
-    (section,) = _blocks("docs/guide.md", "yaml")
+    section, _rules = _blocks("docs/guide.md", "yaml")
     config = load_config(yaml.safe_load(section)).profiling
 
     recorded = [step for step in range(1, 20) if schedule_at(step, config).state is ScheduleState.ACTIVE]

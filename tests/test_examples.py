@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,13 @@ import pytest
 from tests.conftest import PROJECT
 
 EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
-NEEDS_LAUNCHER = {"ddp_loop.py"}
+NEEDS_LAUNCHER = {"ddp_loop.py", "unmodified_script.py"}
+FRAMEWORKS = {
+    "lightning_trainer": "lightning",
+    "huggingface_trainer": "transformers",
+    "accelerate_loop": "accelerate",
+    "ignite_engine": "ignite",
+}
 
 
 @pytest.mark.slow
@@ -19,12 +26,39 @@ NEEDS_LAUNCHER = {"ddp_loop.py"}
     "example", [path for path in EXAMPLES if path.name not in NEEDS_LAUNCHER], ids=lambda path: path.stem
 )
 def test_example(example: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", str(example), "--steps", "2", "--logdir", str(tmp_path)]
+    framework = FRAMEWORKS.get(example.stem)
+    if framework is not None and find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed: pip install --group frameworks")
+    # a framework warns of itself
+    strict = ["-W", "error"] if framework is None else []
+    command = [sys.executable, *strict, str(example), "--steps", "2" if framework is None else "12"]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PROJECT)
+    done = subprocess.run(
+        [*command, "--logdir", str(tmp_path)], capture_output=True, text=True, timeout=240, cwd=PROJECT
+    )
 
     assert done.returncode == 0, done.stderr
     assert any(tmp_path.iterdir())
+    if framework is not None:
+        _assert_files_of_twelve_steps(tmp_path)
+
+
+def _assert_files_of_twelve_steps(logdir: Path) -> None:
+    """What the plain loop leaves with the defaults."""
+    (run,) = logdir.iterdir()
+    patterns = ("*.pt.trace.json.gz", "*.addresses.npz", "events.out.tfevents.*", "plugins/tbmem/monitor.jsonl")
+    assert [len(list(run.glob(pattern))) for pattern in patterns] == [2, 2, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
+    script = [str(PROJECT / "examples/unmodified_script.py"), "--steps", "12"]
+    command = [sys.executable, "-W", "error", "-m", "tbmem", "run", "--logdir", str(tmp_path), "--", *script]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    _assert_files_of_twelve_steps(tmp_path)
 
 
 @pytest.mark.slow

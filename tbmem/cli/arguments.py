@@ -15,3 +15,7 @@ Overrides = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Values that win over the file, such as profiling.active=5."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Rules = Annotated[
+    str | None,
+    typer.Option("--rules", metavar="FILE", help="YAML with further words by which categories are inferred."),
+]

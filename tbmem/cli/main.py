@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import typer
 
-from tbmem.cli import config, demo
+from tbmem.cli import analyze, check, compare, config, demo, export, report, run, watch
+from tbmem.cli.launch import Runnable
 from tbmem.errors import TbmemError
 
 _INTERRUPTED = 130
@@ -17,8 +18,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("config", config)):
+_COMMANDS = {
+    "demo": demo,
+    "watch": watch,
+    "analyze": analyze,
+    "compare": compare,
+    "report": report,
+    "export": export,
+    "check": check,
+    "config": config,
+}
+for name, module in _COMMANDS.items():
     app.command(name)(module.command)
+app.command("run", cls=run.RunCommand)(run.command)
 
 
 def _version(wanted: bool) -> None:
@@ -39,14 +51,29 @@ def _options(
 
 
 def main() -> None:
+    """Run a command, or the program that `tbmem run` was given."""
+    hook = sys.excepthook
+    program = _command()
+    sys.excepthook = hook
+    program.run()
+
+
+def _command() -> Runnable:
     """Run a command; the one place that turns an error into a line and an exit code."""
     try:
         # newer typers return an exit code, older ones raise
         code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+    except run.Launch as launch:
+        # out there its exceptions, its exit code and Ctrl-C are the interpreter's business, as if it ran alone
+        return launch.program
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except TbmemError as error:
         _end(str(error), 2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _end(f"{error.filename}: {error.strerror}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

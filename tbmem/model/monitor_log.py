@@ -224,7 +224,7 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     log = MonitorLog()
     with open(path, "rb") as lines:
         for line in lines:
-            if not _take_line(line, log):
+            if not take_line(line, log):
                 log.damaged_lines += 1
     read = (log.headers, log.rows, log.findings, log.windows, log.end)
     if log.damaged_lines and not any(read):
@@ -232,7 +232,8 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     return log
 
 
-def _take_line(line: bytes, log: MonitorLog) -> bool:
+def take_line(line: bytes, log: MonitorLog) -> bool:
+    """Add one line of a log to what was read before; ``False`` if it is none, as half a line after a kill."""
     try:
         data = json.loads(line)
         kind = data["type"]

@@ -229,7 +229,8 @@ class MemoryMonitor:
             return
         self._ended = True
         self._guard.run(PART, self._finish)
-        self.log({"type": "end", "time": time.time(), "steps": self._step})
+        verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self.verdicts) or ()]
+        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts})
         self._let_go()
 
     def _let_go(self) -> None:

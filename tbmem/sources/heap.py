@@ -63,9 +63,13 @@ class MallocHeap:
         self._last_costs = (0.0, 0.0)
 
     @classmethod
-    def of_this_process(cls) -> MallocHeap:
-        """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl)."""
-        return cls(_find_mallinfo2())
+    def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
+        """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl).
+
+        Args:
+            rationed: Whether dear readings are rare; a test has the time for each.
+        """
+        return cls(_find_mallinfo2(), time.perf_counter if rationed else lambda: 0.0)
 
     @property
     def usable(self) -> bool:

@@ -1,0 +1,81 @@
+"""Rows with steps go in; stacks whose allocations pile up, step by step, come out as suspects.
+
+The age of what is alive tells a leak from a large batch: a leak keeps blocks of every step, and frees none of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbmem.analysis.breakdown import Moment, groups, sums
+from tbmem.analysis.report import Labels, Suspect
+from tbmem.analysis.source_lines import SourceLines
+from tbmem.model.columns import I32, I64, Bools
+from tbmem.model.timeline_tables import ALIVE
+from tbmem.units import format_bytes
+
+MIN_GENERATIONS = 3
+"""Steps of which something must be alive."""
+
+
+def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int = 20) -> tuple[Suspect, ...]:
+    """Groups of one stack, operator and size that were made in every step and are all still there.
+
+    Args:
+        moment: Of a device.
+        lines: Of the timeline's stacks.
+        labels: What each row is for.
+        limit: Suspects at most, the largest first.
+    """
+    rows = moment.timeline.rows
+    own = np.flatnonzero((rows.device == moment.device) & (rows.alloc_event >= 0) & (rows.step >= 0))
+    steps = np.unique(rows.step[own])
+    if len(steps) < MIN_GENERATIONS:
+        return ()
+    first, group = groups(rows.stack[own], rows.operator[own], rows.module[own], rows.bytes[own])
+    told = (rows.stack[own[first]] >= 0) | (rows.operator[own[first]] >= 0)
+    kept = _piling(rows.free_event[own], rows.step[own], group, len(first), len(steps)) & told
+    by_stack = _by_stack(own, group, np.flatnonzero(kept), rows.stack)
+    found = [_suspect(moment, which, steps, lines, labels) for which in by_stack]
+    return tuple(sorted(found, key=lambda one: -one.bytes)[:limit])
+
+
+def _piling(free_event: I64, step: I32, group: I64, size: int, steps: int) -> Bools:
+    """Groups of which none was freed and that have members of every step."""
+    freed = sums(group, (free_event != ALIVE).astype(np.int64), size)
+    first, _ = groups(group, step)
+    generations = np.bincount(group[first], minlength=size)
+    piling: Bools = (freed == 0) & (generations == steps)
+    return piling
+
+
+def _by_stack(own: I64, group: I64, kept: I64, stack: I32) -> list[I64]:
+    """Rows of the groups that are kept, those of one stack together."""
+    members = own[np.isin(group, kept)]
+    order = members[np.argsort(stack[members], kind="stable")]
+    cuts = np.flatnonzero(np.diff(stack[order])) + 1
+    return [part for part in np.split(order, cuts) if len(part)]
+
+
+def _suspect(moment: Moment, which: I64, steps: I32, lines: SourceLines, labels: Labels) -> Suspect:
+    rows = moment.timeline.rows
+    first, size = int(which[0]), int(rows.bytes[which].sum())
+    stack = int(rows.stack[first])
+    operator = moment.timeline.operators[rows.operator[first]] if rows.operator[first] >= 0 else ""
+    line = lines.line(stack) or operator
+    per_step = size // len(steps)
+    return Suspect(
+        line=line,
+        stack=lines.frames(stack),
+        bytes=size,
+        count=len(which),
+        bytes_per_step=per_step,
+        first_step=int(steps[0]),
+        last_step=int(steps[-1]),
+        generations=len(steps),
+        category=labels.names[labels.code[first]],
+        message=(
+            f"{format_bytes(per_step)} a step from {line}: made in each of steps {steps[0]} to {steps[-1]}"
+            f" and none of it freed ({len(which)} allocations, {format_bytes(size)} at the end)."
+        ),
+    )

@@ -1,0 +1,187 @@
+"""The figures of a device go in; what to change comes out, each with its number, and never what is already on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tbmem.analysis.report import Fragmentation, PeakMoment, Recommendation, Suspect
+from tbmem.model.category import Category
+from tbmem.units import MIB, format_bytes
+
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+_CACHED_PERCENT = 10
+_GAP_PERCENT = 5
+_LARGE_BLOCK = 100 * MIB
+_ROUNDING_PERCENT = 5
+_CAPACITY_PERCENT = 90
+_WORTH_A_WORD = 16 * MIB
+"""A smaller peak needs no advice on its parts."""
+_PERCENT_OF_PEAK = {Category.ACTIVATION: 50, Category.OPTIMIZER_STATE: 30, Category.TEMPORARY: 15}
+
+
+class Figures(NamedTuple):
+    """What recommendations rest on."""
+
+    reserved: int | None
+    peak: PeakMoment
+    peak_reserved: int | None
+    total: int | None
+    """Memory of the device."""
+    fragmentation: Fragmentation
+    by_kind: Mapping[Category, int]
+    """Bytes at the peak by torch's own category, where it is known or inferred."""
+    suspects: tuple[Suspect, ...]
+    settings: Mapping[str, Any]
+    expandable: bool
+    """Whether a segment is expandable."""
+
+
+def recommendations_for(figures: Figures) -> tuple[Recommendation, ...]:
+    """What to do, the most urgent first."""
+    return (
+        *_on_leaks(figures),
+        *_on_out_of_memory(figures),
+        *_on_cache(figures),
+        *_on_gaps(figures),
+        *_on_rounding(figures),
+        *_on_capacity(figures),
+        *_on_categories(figures),
+    )
+
+
+def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
+    for suspect in figures.suspects[:3]:
+        yield Recommendation(
+            message=f"Possible leak: {suspect.message}",
+            setting=f"{suspect.line}: keep .detach() or .item() of what is stored, or drop it after the step",
+            trigger="bytes_per_step",
+            value=suspect.bytes_per_step,
+            limit=0,
+        )
+
+
+def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
+    parts = figures.fragmentation
+    failed, cached = parts.failing_request_bytes, parts.cached_bytes
+    if failed is None or not parts.failing_request_fits_free_sum or cached is None or not _can_expand(figures):
+        return
+    yield Recommendation(
+        message=(
+            f"Out of memory for {format_bytes(failed)} while {format_bytes(cached)} lay free in pieces, the largest"
+            f" {format_bytes(parts.largest_free_block_bytes or 0)}: fragmentation was in the way."
+        ),
+        setting=f"{CONF}=expandable_segments:True",
+        trigger="failing_request_bytes",
+        value=failed,
+        limit=parts.largest_free_block_bytes or 0,
+    )
+
+
+def _on_cache(figures: Figures) -> Iterator[Recommendation]:
+    parts, reserved = figures.fragmentation, figures.reserved
+    cached = parts.cached_bytes
+    if not reserved or cached is None:
+        return
+    if 100 * cached > _CACHED_PERCENT * reserved and not figures.settings.get("garbage_collection_threshold"):
+        yield Recommendation(
+            message=(
+                f"{format_bytes(cached)} ({100 * cached / reserved:.1f} % of reserved) are cached, unused at the end:"
+                " torch can use them again, other processes cannot."
+            ),
+            setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
+            trigger="cached_bytes",
+            value=cached,
+            limit=reserved * _CACHED_PERCENT / 100,
+        )
+    largest = parts.largest_free_block_bytes
+    if largest is not None and largest > _LARGE_BLOCK and largest * 2 > cached:
+        yield Recommendation(
+            message=f"One free block has {format_bytes(largest)}, most of what is cached: what it held has gone for"
+            " good, or comes back at the next peak.",
+            setting="torch.cuda.empty_cache() once, if the peak does not come back",
+            trigger="largest_free_block_bytes",
+            value=largest,
+            limit=_LARGE_BLOCK,
+        )
+
+
+def _on_gaps(figures: Figures) -> Iterator[Recommendation]:
+    parts, reserved = figures.fragmentation, figures.reserved
+    gaps = parts.free_in_gaps_bytes
+    if not reserved or gaps is None or 100 * gaps <= _GAP_PERCENT * reserved:
+        return
+    text = (
+        f"{format_bytes(gaps)} ({100 * gaps / reserved:.1f} % of reserved) lie free in {parts.gaps} gaps between used"
+        f" blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}: this is fragmentation."
+    )
+    setting = f"{CONF}=expandable_segments:True"
+    if not _can_expand(figures):
+        if (figures.settings.get("max_split_size") or -1) > 0:
+            return
+        setting = f"{CONF}=max_split_size_mb:512 (expandable_segments is on already)"
+    yield Recommendation(
+        message=text, setting=setting, trigger="free_in_gaps_bytes", value=gaps, limit=reserved * _GAP_PERCENT / 100
+    )
+
+
+def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
+    loss, reserved = figures.fragmentation.rounding_loss_bytes, figures.reserved
+    if reserved and loss is not None and 100 * loss > _ROUNDING_PERCENT * reserved:
+        powers = figures.settings.get("roundup_power2_divisions")
+        rounds = any(powers.values()) if isinstance(powers, Mapping) else bool(powers)
+        yield Recommendation(
+            message=f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small"
+            " tensors, or sizes just above a step of the allocator.",
+            setting=(
+                f"{CONF}=roundup_power2_divisions:[...] with more divisions"
+                if rounds
+                else "one large tensor in place of many small ones (foreach or flattened buffers)"
+            ),
+            trigger="rounding_loss_bytes",
+            value=loss,
+            limit=reserved * _ROUNDING_PERCENT / 100,
+        )
+
+
+def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
+    most = figures.peak_reserved if figures.peak_reserved is not None else figures.peak.bytes
+    if figures.total and 100 * most > _CAPACITY_PERCENT * figures.total:
+        yield Recommendation(
+            message=f"The peak of {format_bytes(most)} is {100 * most / figures.total:.0f} % of the device's"
+            f" {format_bytes(figures.total)}: the next longer batch may not fit.",
+            setting="a smaller batch with gradient accumulation",
+            trigger="peak_bytes",
+            value=most,
+            limit=figures.total * _CAPACITY_PERCENT / 100,
+        )
+
+
+def _on_categories(figures: Figures) -> Iterator[Recommendation]:
+    if figures.peak.bytes < _WORTH_A_WORD:
+        return
+    for category, setting in (
+        (Category.ACTIVATION, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
+        (Category.OPTIMIZER_STATE, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
+        (Category.TEMPORARY, "foreach=False in the optimizer, if the peak is in its step"),
+    ):
+        size = figures.by_kind.get(category, 0)
+        limit = figures.peak.bytes * _PERCENT_OF_PEAK[category] / 100
+        if category is Category.TEMPORARY and figures.peak.phase != "OPTIMIZER":
+            continue
+        if size > limit:
+            share = 100 * size / figures.peak.bytes
+            yield Recommendation(
+                message=f"{category.name} holds {format_bytes(size)}, {share:.0f} % of the peak.",
+                setting=setting,
+                trigger=f"by_category.{category.name}",
+                value=size,
+                limit=limit,
+            )
+
+
+def _can_expand(figures: Figures) -> bool:
+    """Whether expandable segments are a thing that can still be switched on."""
+    conf = str(figures.settings.get(CONF) or figures.settings.get("PYTORCH_ALLOC_CONF") or "")
+    on = figures.settings.get("expandable_segments") or "expandable_segments:true" in conf.lower().replace(" ", "")
+    return not on and not figures.expandable

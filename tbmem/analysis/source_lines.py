@@ -1,0 +1,83 @@
+"""Call stacks go in; of each, the line that its reader knows comes out: the innermost that is the user's own."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tbmem.model.columns import I32, I64
+from tbmem.model.stacks import Frame, StackTable
+
+_PYTHON = re.compile(r"\.py$|^<ipython|/ipykernel_")
+_OF_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch|tbmem/(runtime|sources|analysis|model))/")
+_INSTALLED = re.compile(r"(site|dist)-packages/|(^|/)lib/python\d|<frozen |(^|/)bin/")
+_NATIVE = (re.compile(r"Backward\d*::apply|autograd::generated::"), re.compile(r"at::_ops::\w+::call"))
+"""In backward there is no Python: what tells most of a C++ stack."""
+DEEPEST = 60
+"""Frames of one stack that are handed out."""
+
+
+class SourceLines:
+    """Says of each stack of a table which line it comes from.
+
+    Args:
+        stacks: The table.
+    """
+
+    def __init__(self, stacks: StackTable) -> None:
+        self._stacks = stacks
+        self._place = _places(stacks)
+
+    def line(self, stack: int) -> str:
+        """``'model/attention.py:41 forward'``; empty for -1."""
+        if stack < 0 or self._place[stack] < 0:
+            return ""
+        return short(self._stacks.frames[self._stacks.frame[self._place[stack]]])
+
+    def codes(self, stack: I32) -> I64:
+        """Number of the frame that ``line`` names, by row; -1 for none.
+
+        Args:
+            stack: Number of the stack by row.
+        """
+        frame = np.append(self._stacks.frame, -1)[self._place]
+        found: I64 = np.append(frame, -1)[stack].astype(np.int64)
+        return found
+
+    def of_frame(self, frame: int) -> str:
+        """What ``line`` says of a frame."""
+        return short(self._stacks.frames[frame])
+
+    def frames(self, stack: int) -> tuple[str, ...]:
+        """The stack's frames as text, the innermost first."""
+        return tuple(str(frame) for frame in self._stacks.of(stack)[:DEEPEST])
+
+
+def short(frame: Frame) -> str:
+    """A frame with the end of its path only; of a C++ function its name."""
+    if "::" in frame.function:
+        return frame.function.partition("(")[0] or frame.function
+    path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
+    return f"{path}:{frame.line} {frame.function}" if frame.line else frame.function
+
+
+def _rank(frame: Frame) -> int:
+    """0 for the user's code, then installed packages, torch, autograd's nodes, operators, what else is not Python."""
+    path = frame.file.replace("\\", "/")
+    if not _PYTHON.search(path):
+        return next((3 + n for n, words in enumerate(_NATIVE) if words.search(frame.function)), 3 + len(_NATIVE))
+    if _OF_TORCH.search(path):
+        return 2
+    return 1 if _INSTALLED.search(path) else 0
+
+
+def _places(stacks: StackTable) -> I64:
+    """For each stack the place in ``stacks.frame`` of its best frame, the innermost of these; -1 for an empty one."""
+    places = np.full(len(stacks), -1, np.int64)
+    filled = np.flatnonzero(np.diff(stacks.offset) > 0)
+    if len(filled):
+        rank = np.array([_rank(frame) for frame in stacks.frames], np.int64)[stacks.frame]
+        keys = rank * len(stacks.frame) + np.arange(len(stacks.frame))
+        places[filled] = np.minimum.reduceat(keys, stacks.offset[filled]) % len(stacks.frame)
+    return places

@@ -1,0 +1,124 @@
+"""`tbmem analyze`: recordings of memory go in; what they mean comes out, on the terminal or as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tbmem.cli.arguments import AsJson, Rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from tbmem.analysis.report import Analysis
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...", help="Memory snapshots, profiler traces, run folders, or patterns.", show_default=False
+    ),
+]
+
+
+def command(
+    paths: Paths,
+    name: Annotated[str | None, typer.Option(help="Name of the report, by default from the path.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
+    ] = None,
+    rules: Rules = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.
+
+    Pictures, texts and a page for the browser go into a folder of their own.
+    """
+    if as_json and out is None:
+        analyses, folder = _analyze(paths, name, rules), None
+    else:
+        analyses, folder = _report(paths, name, rules, out)
+    from tbmem.analysis.comparison import odd_one
+    from tbmem.present.analysis import analyses_view, analysis_screen, overview_screen
+
+    odd = odd_one(analyses)
+    if as_json:
+        typer.echo(json.dumps(analyses_view(analyses, odd), indent=2))
+        return
+    console = terminal()
+    chosen = next((one for one in analyses if odd is not None and one.name == odd.name), None)
+    if len(analyses) > 1:
+        console.print(overview_screen(analyses, odd))
+    console.print(analysis_screen(chosen or max(analyses, key=lambda one: one.main.peak.bytes)))
+    if folder is not None:
+        console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+
+
+def _report(
+    paths: list[str], name: str | None, rules: str | None, out: str | None
+) -> tuple[tuple[Analysis, ...], Path | None]:
+    from tbmem.offline.recordings import find_recordings
+    from tbmem.offline.reports import RESULTS, write_report
+    from tbmem.offline.rules_file import load_rules
+
+    table = load_rules(rules) if rules is not None else None
+    with processes(len(find_recordings(paths))) as executor:
+        report = write_report(*paths, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
+    return report.analyses, report.folder
+
+
+def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Analysis, ...]:
+    from dataclasses import replace
+
+    from tbmem.offline.recordings import find_recordings
+    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.study import analyze_all
+
+    table = load_rules(rules) if rules is not None else None
+    count = len(find_recordings(paths))
+    with processes(count) as executor:
+        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=skipped)
+    return (replace(analyses[0], name=name),) if name is not None and len(analyses) == 1 else analyses
+
+
+def skipped(reason: str) -> None:
+    """Say on standard error that a file was passed over."""
+    print(f"tbmem: passed over: {reason}", file=sys.stderr)
+
+
+@contextmanager
+def processes(files: int) -> Iterator[Executor | None]:
+    """A process for each core, where there is more than one file.
+
+    Args:
+        files: How many there are.
+    """
+    if files < 2:
+        yield None
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    workers = min(files, os.cpu_count() or 1)
+    # fresh processes: numpy's threads do not survive a fork
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def terminal() -> Console:
+    """Standard output; wide enough for tables where it is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+_WIDTH = 140

@@ -1,0 +1,51 @@
+"""`tbmem compare`: two recordings go in; what grew comes out, and exit code 1 if it was too much."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated
+
+import typer
+
+from tbmem.cli.analyze import terminal
+from tbmem.cli.arguments import AsJson, Rules
+from tbmem.errors import UsageError
+
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
+
+
+def command(
+    before: Annotated[str, typer.Argument(metavar="A", help="A snapshot, trace or run folder.", show_default=False)],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    fail_if_grown: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Exit with 1 if the peak grew by more, such as 5%.")
+    ] = None,
+    rules: Rules = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what grew from A to B, by category, module and line."""
+    limit = None if fail_if_grown is None else _limit(fail_if_grown)
+    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.study import compare
+    from tbmem.present.analysis import comparison_screen
+
+    comparison = compare(before, after, table=load_rules(rules) if rules is not None else None)
+    too_much = limit is not None and comparison.grown_percent > limit
+    if as_json:
+        verdict = {"fail_if_grown_percent": limit, "failed": too_much}
+        typer.echo(json.dumps({**comparison.to_dict(), **verdict}, indent=2))
+    else:
+        console = terminal()
+        console.print(comparison_screen(comparison))
+        if too_much:
+            console.print(f"the peak grew by {comparison.grown_percent:.1f} %, more than {limit:g} %", style="bold red")
+    if too_much:
+        raise typer.Exit(1)
+
+
+def _limit(text: str) -> float:
+    match = _PERCENT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--fail-if-grown {text}: not a percentage; write 5%")
+    return float(match[1])

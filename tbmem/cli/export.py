@@ -1,0 +1,25 @@
+"""`tbmem export`: a recording goes in; a file for Perfetto, speedscope, a spreadsheet or memory_viz comes out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tbmem.cli.arguments import Rules
+from tbmem.offline.export_format import ExportFormat
+
+
+def command(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A snapshot or trace.", show_default=False)],
+    to: Annotated[ExportFormat, typer.Option("--to", help="The tool that shall open it.", show_default=False)],
+    out: Annotated[str | None, typer.Option(help="File to write; by default named after FILE, here.")] = None,
+    rules: Rules = None,
+) -> None:
+    """Turn a recording into a file for another tool, and print the file's name."""
+    from tbmem.offline.exports import default_name, export
+    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.study import analyze
+
+    analysis = analyze(file, table=load_rules(rules) if rules is not None else None)
+    typer.echo(str(export(analysis, to, out or default_name(analysis, to))))

@@ -1,0 +1,43 @@
+"""`tbmem report`: a run's folder goes in; its live series, findings and windows come out, as a page and in short."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from tbmem.cli.analyze import processes, skipped, terminal
+from tbmem.cli.arguments import AsJson, Rules
+
+
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)],
+    name: Annotated[str | None, typer.Option(help="Name of the report, by default the run's.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
+    ] = None,
+    rules: Rules = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
+    from tbmem.offline.reports import RESULTS
+    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.run_reports import read_story, recordings_of, write_run_report
+    from tbmem.present.run_page import run_lines
+
+    if as_json and out is None:
+        typer.echo(json.dumps(read_story(run).to_dict(), indent=2))
+        return
+    story = read_story(run)
+    table = load_rules(rules) if rules is not None else None
+    with processes(len(recordings_of(story.path))) as executor:
+        report = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
+    if as_json:
+        typer.echo(json.dumps(report.story.to_dict(), indent=2))
+        return
+    console = terminal()
+    for line in run_lines(report.story, report.recorded):
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(f"wrote {report.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)

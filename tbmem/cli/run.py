@@ -1,0 +1,49 @@
+"""`tbmem run`: a script and its arguments go in; it runs unmodified under the callback, with its own exit code."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from tbmem.cli.arguments import ConfigFile, Overrides
+from tbmem.cli.launch import Order, Runnable, split
+
+
+class Launch(BaseException):
+    """A program is ready; it must not run under a parser that catches its exceptions.
+
+    Args:
+        program: What to run.
+    """
+
+    def __init__(self, program: Runnable) -> None:
+        super().__init__()
+        self.program = program
+
+
+class RunCommand(TyperCommand):
+    """A command line whose end belongs to somebody else."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep our words, leave the program's alone."""
+        own, ctx.obj = split(args)
+        return super().parse_args(ctx, own)
+
+
+def command(
+    context: typer.Context,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    logdir: Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")] = None,
+    step_on: Annotated[
+        str,
+        typer.Option(
+            metavar="OPTIMIZER", help="Whose steps are the training's: first, 2 (the second), a class's name, or each."
+        ),
+    ] = "first",
+) -> None:
+    """Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`."""
+    order = Order(words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on)
+    raise Launch(order.prepare())

@@ -1,0 +1,106 @@
+"""`tbmem watch`: runs that are written, or finished, go in; a live view of their memory comes out on the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from tbmem.cli.arguments import AsJson
+from tbmem.cli.read_runs import ReadRun
+from tbmem.present.run_view import run_lines, run_view
+from tbmem.sources.runs import RunFiles, find_runs
+
+_LIVE_SECONDS = 60.0
+"""A run of a folder is shown if it was written to within this time; without one the latest is."""
+_SEARCH_SECONDS = 5.0
+"""Time between two searches of a folder for runs that have begun."""
+
+
+def command(
+    path: Annotated[Path, typer.Argument(metavar="RUN|LOGDIR", help="A run folder, or the folder of all runs.")],
+    once: Annotated[bool, typer.Option("--once", help="Print where the runs stand, and exit.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every run of the folder, not only those that run.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Watch the memory of running or finished runs; ends with the run, or with Ctrl-C."""
+    watched = _Watched(path, everything)
+    watched.look()
+    console = Console()
+    if as_json:
+        typer.echo(json.dumps(watched.views(), indent=2))
+    elif once or not console.is_terminal:
+        for line in watched.lines(console.width if console.is_terminal else 80):
+            typer.echo(line.plain)
+    else:
+        _show(watched, console, interval)
+
+
+def _show(watched: _Watched, console: Console, interval: float) -> None:
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(Group(*watched.lines(console.width)), refresh=True)
+                if watched.is_over:
+                    return
+                time.sleep(interval)
+                watched.look()
+    except KeyboardInterrupt:
+        return  # the usual way to leave
+
+
+class _Watched:
+    """The runs on the screen."""
+
+    def __init__(self, path: Path, everything: bool) -> None:
+        self._path = path
+        self._everything = everything
+        self._runs: dict[Path, ReadRun] = {}
+        self._found: list[RunFiles] = []
+        self._found_at = -math.inf
+        self._shown: list[ReadRun] = []
+        self._is_one = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one run was asked for, and it has ended."""
+        return self._is_one and all(run.has_ended for run in self._shown)
+
+    def look(self) -> None:
+        """Read what is new; runs that have begun meanwhile are found."""
+        if time.monotonic() - self._found_at > _SEARCH_SECONDS:
+            self._found, self._found_at = find_runs(self._path), time.monotonic()
+        found = self._found
+        self._is_one = len(found) == 1 and found[0].path.resolve() == self._path.expanduser().resolve()
+        live = [run for run in found if time.time() - run.changed < _LIVE_SECONDS]
+        chosen = found if self._everything else live or found[-1:]
+        known = self._runs
+        self._shown = []
+        for files in chosen:
+            run = known.get(files.path)
+            if run is None or run.files.logs != files.logs:
+                run = known[files.path] = ReadRun(files)
+            run.read()
+            self._shown.append(run)
+
+    def views(self) -> list[dict[str, object]]:
+        """The runs as plain JSON values."""
+        now = time.time()
+        return [run_view(run.files.name, run.states, now) for run in self._shown]
+
+    def lines(self, width: int) -> list[Text]:
+        """The runs as lines of a terminal, an empty one between two."""
+        lines: list[Text] = []
+        for view in self.views():
+            lines += [*([Text("")] if lines else []), *run_lines(view, width=width)]
+        return lines

@@ -1,0 +1,80 @@
+"""An Accelerator and a loop's steps go in, the steps of a MemoryCallback come out: AccelerateMemory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from tbmem.config import ConfigSource
+from tbmem.integrations.frameworks import require
+from tbmem.integrations.session import Session, metric_of
+from tbmem.model.finding import Finding
+
+require("accelerate", extra="accelerate", minimum="0.26")
+
+import accelerate  # noqa: E402  (only where it is installed)
+
+
+class AccelerateMemory:
+    """``with AccelerateMemory(accelerator) as memory:`` around a loop, ``memory.step()`` after each batch.
+
+    Batches whose gradients are accumulated belong to one step: ``step()`` counts where ``accelerator.sync_gradients``
+    is set. Models and optimizers that were prepared are known by themselves.
+
+    Args:
+        accelerator: The loop's Accelerator. Files go to its ``logging_dir`` (or ``runs``) unless the
+            configuration names ``run.logdir``; findings go to its trackers.
+        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
+        overrides: A dotlist, ``["profiling.active=5"]``.
+        **sections: Values by section, ``profiling={"active": 5}``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+    """
+
+    def __init__(
+        self,
+        accelerator: accelerate.Accelerator,
+        config: ConfigSource = None,
+        overrides: Iterable[str] = (),
+        **sections: Any,
+    ) -> None:
+        self.session = Session(config, overrides, sections)
+        self._accelerator = accelerator
+        self._step = 0
+
+    def __enter__(self) -> AccelerateMemory:
+        accelerator = self._accelerator
+        self.session.begin(accelerator.logging_dir)
+        self.session.note("accelerate", accelerate.__version__)
+        # what prepare() has wrapped; the lists are private, so their absence costs names only
+        optimizers = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+        for model in getattr(accelerator, "_models", ()):
+            self.session.watch(accelerator.unwrap_model(model), optimizers)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._report(self.session.end(error))
+
+    def step(self) -> None:
+        """A batch has been trained on."""
+        if not self._accelerator.sync_gradients:
+            return
+        self._step += 1
+        self._report(self.session.step())
+
+    def _report(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.session.guarded(self._log, finding)
+
+    def _log(self, finding: Finding) -> None:
+        # tracker by tracker: Accelerator.log() may wait for the other ranks, which have found nothing
+        for tracker in self._accelerator.trackers:
+            if self._accelerator.is_main_process or not getattr(tracker, "main_process_only", True):
+                tracker.log(metric_of(finding), step=self._step)

@@ -1,0 +1,41 @@
+"""A framework's name and the oldest version that fits go in; nothing comes out, or one clear error."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from tbmem.errors import MissingDependencyError
+
+
+def require(module: str, *, extra: str, minimum: str, distribution: str | None = None) -> None:
+    """Make sure that a framework can be imported.
+
+    Args:
+        module: What will be imported, ``'ignite'``.
+        extra: The extra of tbmem that installs it.
+        minimum: Oldest version that the adapter works with, ``'0.5'``.
+        distribution: Name on the package index, where it is not the module's.
+
+    Raises:
+        MissingDependencyError: The framework is not installed, or is too old.
+    """
+    name = distribution or module
+    cure = f"pip install 'tbmem[{extra}]'"
+    if find_spec(module) is None:
+        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: {cure}")
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return  # a checkout on the path: its version is its owner's business
+    if _numbers(found) < _numbers(minimum):
+        raise MissingDependencyError(
+            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({found} is installed): {cure}"
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    """``'2.6.6rc1'`` as ``[2, 6, 6]``."""
+    match = re.match(r"\d+(\.\d+)*", text)
+    return [int(part) for part in match[0].split(".")] if match else []

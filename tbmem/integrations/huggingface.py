@@ -1,0 +1,84 @@
+"""A Hugging Face Trainer's events go in, the steps of a MemoryCallback come out: HuggingFaceMemory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from tbmem.config import ConfigSource
+from tbmem.integrations.frameworks import require
+from tbmem.integrations.session import Session, metric_of
+from tbmem.model.finding import Finding
+
+require("transformers", extra="huggingface", minimum="4.46")
+require("accelerate", extra="huggingface", minimum="0.26")
+
+import transformers  # noqa: E402  (only where it is installed)
+
+
+class HuggingFaceMemory(transformers.TrainerCallback):
+    """``Trainer(callbacks=[HuggingFaceMemory()])``: everything tbmem does, beside the trainer's own logs.
+
+    A step is an optimizer step, as in ``state.global_step``. Findings are added to ``state.log_history``, which the
+    trainer writes into ``trainer_state.json``. The trainer tells its callbacks nothing about an exception; around
+    ``trainer.train()`` a ``with`` block closes everything at once::
+
+        with HuggingFaceMemory() as memory:
+            Trainer(..., callbacks=[memory]).train()
+
+    Without it that happens when the next training begins or the program ends.
+
+    Args:
+        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults. Files go to the
+            trainer's folder of runs unless it names ``run.logdir``.
+        overrides: A dotlist, ``["profiling.active=5"]``.
+        **sections: Values by section, ``profiling={"active": 5}``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+    """
+
+    def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
+        self.session = Session(config, overrides, sections)
+
+    def __enter__(self) -> HuggingFaceMemory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.session.end(error)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        """Begin in the folder that holds the trainer's runs; with a smaller batch after out-of-memory, begin again."""
+        self.session.begin(_folder_of_runs(args))
+        self.session.watch(parts.get("model"), [parts.get("optimizer")])
+        self.session.note("transformers", transformers.__version__, resumed_after_step=state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        """An optimizer step, however many batches were accumulated for it."""
+        self._report(state, self.session.step())
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        """Sum up; the verdict goes into the trainer's history as well."""
+        self._report(state, self.session.end())
+
+    def _report(self, state: Any, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.session.guarded(_log, state, finding)
+
+
+def _log(state: Any, finding: Finding) -> None:
+    entry = {**metric_of(finding), "tbmem_message": finding.message, "step": state.global_step}
+    state.log_history.append({**entry, "epoch": state.epoch} if state.epoch is not None else entry)
+
+
+def _folder_of_runs(args: Any) -> str:
+    """Where the trainer's own TensorBoard logs go: an argument until transformers 5, a variable since."""
+    named = getattr(args, "logging_dir", None) or os.environ.get("TENSORBOARD_LOGGING_DIR")
+    return os.path.expanduser(named) if named else os.path.join(args.output_dir, "runs")

@@ -1,0 +1,95 @@
+"""An Ignite Engine's events go in, the steps of a MemoryCallback come out: IgniteMemory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tbmem.config import ConfigSource
+from tbmem.integrations.frameworks import require
+from tbmem.integrations.session import Session, metric_of
+from tbmem.model.finding import Finding
+
+require("ignite", extra="ignite", minimum="0.5", distribution="pytorch-ignite")
+
+import ignite  # noqa: E402  (only where it is installed)
+from ignite.engine import Engine, Events  # noqa: E402
+
+
+class IgniteMemory:
+    """``IgniteMemory(model, optimizer).attach(trainer)``: everything tbmem does, for each ``trainer.run()``.
+
+    Findings become metrics of the engine (``engine.state.metrics["tbmem/leak"]``), which Ignite's loggers and
+    progress bars show.
+
+    Args:
+        model: Gives names to the address book; may be left out.
+        *optimizers: Found by themselves where they are left out.
+        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
+        overrides: A dotlist, ``["profiling.active=5"]``.
+        **sections: Values by section, ``profiling={"active": 5}``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *optimizers: Any,
+        config: ConfigSource = None,
+        overrides: Iterable[str] = (),
+        **sections: Any,
+    ) -> None:
+        self.session = Session(config, overrides, sections)
+        self._model = model
+        self._optimizers = optimizers
+        self._interrupted = False
+
+    def attach(self, engine: Engine, event: Any = Events.ITERATION_COMPLETED) -> IgniteMemory:
+        """Watch each run of an engine.
+
+        Args:
+            engine: The trainer, or an evaluator.
+            event: What ends a step; ``Events.ITERATION_COMPLETED(every=4)`` where gradients of four batches
+                are accumulated.
+
+        Returns:
+            Itself.
+        """
+        engine.add_event_handler(Events.STARTED, self._begin)
+        engine.add_event_handler(event, self._step)
+        for end in (Events.COMPLETED, Events.TERMINATE):
+            engine.add_event_handler(end, self._end)
+        engine.add_event_handler(Events.INTERRUPT, self._interrupt)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
+        return self
+
+    def _begin(self, engine: Engine) -> None:
+        self._interrupted = False
+        self.session.begin(None)
+        self.session.watch(self._model, self._optimizers)
+        self.session.note("ignite", ignite.__version__, resumed_after_step=engine.state.iteration)
+
+    def _step(self, engine: Engine) -> None:
+        if self._interrupted:
+            self._begin(engine)
+        self._report(engine, self.session.step())
+
+    def _end(self, engine: Engine) -> None:
+        self._report(engine, self.session.end())
+
+    def _interrupt(self, engine: Engine) -> None:
+        """The run may go on one day, without a word; until then nothing stays on."""
+        self._end(engine)
+        self._interrupted = True
+
+    def _fail(self, engine: Engine, error: BaseException) -> None:
+        self._report(engine, self.session.end(error))
+        # an exception that has a handler ends there: if we are the only one, it goes on as if we were not
+        if len(getattr(engine, "_event_handlers", {}).get(Events.EXCEPTION_RAISED, ())) <= 1:
+            raise error
+
+    def _report(self, engine: Engine, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.session.guarded(engine.state.metrics.update, metric_of(finding))

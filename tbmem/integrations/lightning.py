@@ -1,0 +1,132 @@
+"""A Lightning Trainer's events go in, the steps of a MemoryCallback come out: LightningMemory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from tbmem.config import ConfigSource
+from tbmem.integrations.frameworks import require
+from tbmem.integrations.session import Session, metric_of
+from tbmem.model.finding import Finding
+from tbmem.present.console import finding_line
+
+_PACKAGES = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lightning"}
+
+
+def _callback_classes() -> Iterator[type]:
+    """``Callback`` of the package that the program uses; Lightning has two names and they are not related."""
+    loaded = [module for module in _PACKAGES if module in sys.modules]
+    installed = [module for module, package in _PACKAGES.items() if find_spec(package) is not None]
+    for module in loaded or installed[:1] or ["lightning.pytorch"]:
+        require(_PACKAGES[module], extra="lightning", minimum="2.2", distribution=_PACKAGES[module].replace("_", "-"))
+        yield import_module(module).Callback
+
+
+class LightningMemory(*_callback_classes()):  # type: ignore[misc]
+    """``Trainer(callbacks=[LightningMemory()])``: everything tbmem does, in the trainer's log folder.
+
+    A step is an optimizer step, as in ``trainer.global_step``: batches whose gradients are accumulated belong to one.
+    Under manual optimization, and in validate, test and predict, it is a batch. The sanity check counts for nothing.
+
+    Args:
+        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults. Files go to
+            ``<trainer.log_dir>/tbmem`` unless it names ``run.logdir``.
+        overrides: A dotlist, ``["profiling.active=5"]``.
+        **sections: Values by section, ``profiling={"active": 5}``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+    """
+
+    def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
+        super().__init__()
+        self.session = Session(config, overrides, sections)
+        self._global_step = 0
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Every rank asks for the folder: Lightning's answer is a broadcast."""
+        self._begin(trainer, "tbmem")
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Optimizers are there and a checkpoint has been restored: say where the trainer's count goes on."""
+        self._global_step = trainer.global_step
+        self.session.watch(pl_module, trainer.optimizers)
+        version = str(getattr(sys.modules[type(trainer).__module__.partition(".")[0]], "__version__", ""))
+        self.session.note("lightning", version, resumed_after_step=trainer.global_step)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """A step, unless gradients go on accumulating."""
+        stepped = trainer.global_step != self._global_step or not pl_module.automatic_optimization
+        self._global_step = trainer.global_step
+        if stepped:
+            self._report(trainer, self.session.step())
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """The loggers are still open: the verdict goes there, too."""
+        self._report(trainer, self.session.end())
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """A run of its own where nothing is being trained."""
+        self._begin_evaluation(trainer, pl_module, "tbmem-validate")
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """A run of its own."""
+        self._begin_evaluation(trainer, pl_module, "tbmem-test")
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """A run of its own."""
+        self._begin_evaluation(trainer, pl_module, "tbmem-predict")
+
+    def _evaluation_step(self, trainer: Any, *_: Any) -> None:
+        if not _is_fitting(trainer):
+            self._report(trainer, self.session.step())
+
+    on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _evaluation_step
+
+    def _evaluation_end(self, trainer: Any, *_: Any) -> None:
+        if not _is_fitting(trainer):
+            self._report(trainer, self.session.end())
+
+    on_validation_end = on_test_end = on_predict_end = _evaluation_end
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Close everything; Lightning raises the exception again."""
+        self._report(trainer, self.session.end(exception))
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Nothing stays on, however the run went."""
+        self.session.end()
+
+    def _begin(self, trainer: Any, name: str) -> None:
+        folder = trainer.log_dir
+        if trainer.loggers and isinstance(folder, str):
+            self.session.begin(folder, name)
+        else:
+            self.session.begin(f"{trainer.default_root_dir}/runs")
+
+    def _begin_evaluation(self, trainer: Any, pl_module: Any, name: str) -> None:
+        if not _is_fitting(trainer):
+            self._begin(trainer, name)
+            self.session.watch(pl_module, ())
+
+    def _report(self, trainer: Any, findings: list[Finding]) -> None:
+        for finding in findings:
+            for logger in trainer.loggers:
+                self.session.guarded(_log, logger, finding, trainer.global_step)
+
+
+def _is_fitting(trainer: Any) -> bool:
+    """Whether validation is a part of a training, and not a run of its own."""
+    return bool(trainer.state.fn == "fit")
+
+
+def _log(logger: Any, finding: Finding, step: int) -> None:
+    """Numbers for every logger, the sentence for those that take text."""
+    logger.log_metrics(metric_of(finding), step=step)
+    add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
+    if add_text is not None:
+        add_text(f"tbmem/{finding.kind.value}", finding_line(finding), global_step=step)

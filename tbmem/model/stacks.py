@@ -1,0 +1,98 @@
+"""Frames of many call stacks go in; tables in which each frame and each stack stands once come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tbmem.errors import FileFormatError
+from tbmem.model.columns import I32, I64
+
+
+class Frame(NamedTuple):
+    """One line of a call stack."""
+
+    file: str
+    """Path as the recording process saw it; empty or ``'??'`` for code without source."""
+    line: int
+    """0 if unknown."""
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}" if self.line else f"{self.function} ({self.file or '??'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackTable:
+    """Call stacks, the innermost call first.
+
+    Stack ``s`` is the frames ``frame[offset[s]:offset[s + 1]]``; each of them is a row of ``frames``.
+    """
+
+    frames: tuple[Frame, ...] = ()
+    frame: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    offset: I64 = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offset) - 1
+
+    def of(self, stack: int) -> tuple[Frame, ...]:
+        """Frames of a stack; none for -1, which stands for 'not recorded'."""
+        if stack < 0:
+            return ()
+        return tuple(self.frames[number] for number in self.frame[self.offset[stack] : self.offset[stack + 1]].tolist())
+
+    def check(self) -> None:
+        """Refuse tables that do not belong together.
+
+        Raises:
+            FileFormatError: An offset or a frame's number points outside.
+        """
+        offsets_fit = len(self.offset) > 0 and self.offset[0] == 0 and self.offset[-1] == len(self.frame)
+        if not offsets_fit or np.any(np.diff(self.offset) < 0):
+            raise FileFormatError("its stacks do not fit its frames")
+        if len(self.frame) and not 0 <= int(self.frame.min()) <= int(self.frame.max()) < len(self.frames):
+            raise FileFormatError("a stack's frame points outside of its table")
+
+
+class StackBuilder:
+    """Collects stacks: each different one gets a number, equal ones the same."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def frame(self, file: str, line: int, function: str) -> int:
+        """Number of a frame."""
+        return self._frames.setdefault(Frame(file, line, function), len(self._frames))
+
+    def stack(self, frames: Iterable[int]) -> int:
+        """Number of the stack with these frames, the innermost call first; -1 if there are none."""
+        key = tuple(frames)
+        return self._stacks.setdefault(key, len(self._stacks)) if key else -1
+
+    def table(self) -> StackTable:
+        """All stacks so far."""
+        stacks: Sequence[tuple[int, ...]] = list(self._stacks)
+        lengths = np.fromiter(map(len, stacks), np.int64, len(stacks))
+        offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        flat = np.fromiter((number for stack in stacks for number in stack), np.int32, int(offset[-1]))
+        return StackTable(frames=tuple(self._frames), frame=flat, offset=offset)
+
+
+class Names:
+    """Collects words: each different one gets a number, the empty one -1."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {"": -1}
+
+    def number(self, word: str) -> int:
+        """Number of a word."""
+        return self._numbers.setdefault(word, len(self._numbers) - 1)
+
+    def table(self) -> tuple[str, ...]:
+        """All words so far, each at its number."""
+        return tuple(self._numbers)[1:]

@@ -1,0 +1,63 @@
+"""A run's folder as a user types it goes in; its live logs, one for each rank, come out."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.monitor_log import MonitorLog, read_monitor_log
+
+_RANK_FOLDER = re.compile(r"rank\d+")
+_DEPTH = len(Path(MONITOR_LOG).parts)
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogs:
+    """The logs of one run."""
+
+    folder: Path
+    logs: tuple[MonitorLog, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the run: its folder's."""
+        return self.folder.name or "run"
+
+
+def read_run(path: str | os.PathLike[str]) -> RunLogs:
+    """Read all logs of a run.
+
+    Args:
+        path: The run's folder, one above it with a single run in it, or the log itself.
+
+    Raises:
+        FileFormatError: There is no such folder, or no log in it, or it is damaged.
+        UsageError: There are several runs in the folder.
+        OSError: A file cannot be read.
+    """
+    place = Path(path).expanduser().absolute()
+    if place.is_file():
+        return RunLogs(folder=_run_of(place), logs=(read_monitor_log(place),))
+    if not place.is_dir():
+        raise FileFormatError(f"{path}: no such file or folder")
+    found = sorted(place.rglob(MONITOR_LOG))
+    if not found:
+        raise FileFormatError(
+            f"{path}: no live log ({MONITOR_LOG}) in this folder; for traces and snapshots use tbmem analyze"
+        )
+    runs = sorted({_run_of(log) for log in found})
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs[-_NAMED:])
+        raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
+    return RunLogs(folder=runs[0], logs=tuple(read_monitor_log(log) for log in found))
+
+
+def _run_of(log: Path) -> Path:
+    """The run's folder: above the plugin's, and above that of the rank."""
+    folder = log.parents[_DEPTH - 1] if str(log).endswith(MONITOR_LOG) else log.parent
+    return folder.parent if _RANK_FOLDER.fullmatch(folder.name) else folder

@@ -1,0 +1,153 @@
+"""Recordings go in; a folder with pictures, texts and a page comes out, one for all that are given."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tbmem.analysis.category_rules import CategoryTable
+from tbmem.analysis.comparison import OddOne, compare_analyses, odd_one
+from tbmem.analysis.layers import Layers, layers_of
+from tbmem.analysis.report import Analysis
+from tbmem.offline.recordings import Found, find_recordings
+from tbmem.offline.result_folder import result_folder
+from tbmem.offline.study import analyze_found, each, without_rows
+from tbmem.present.analysis import analyses_view
+from tbmem.present.comparison_page import Side, comparison_page
+from tbmem.present.findings_text import comparison_text, findings_text
+from tbmem.present.pictures import write_pictures
+from tbmem.present.report_page import report_page
+from tbmem.present.report_text import report_text
+
+RESULTS = "results"
+"""Where reports go unless another folder is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written."""
+
+    folder: Path
+    analyses: tuple[Analysis, ...]
+    """Without their rows."""
+    odd: OddOne | None
+    """The one that stands out."""
+
+
+def write_report(
+    *sources: str | os.PathLike[str],
+    out: str | os.PathLike[str] = RESULTS,
+    name: str | None = None,
+    table: CategoryTable | None = None,
+    executor: Executor | None = None,
+    on_skip: Callable[[str], None] | None = None,
+    now: Callable[[], float] = time.time,
+) -> Report:
+    """Analyse recordings and write down what they mean.
+
+    Args:
+        *sources: Files, folders and patterns.
+        out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
+        name: By default from the path: ``iter1_rank0``.
+        table: Rules by which categories are inferred where there is no book.
+        executor: Where to do it, if not here; its workers must see the same files.
+        on_skip: Told why a file of a folder was passed over, in one line.
+        now: Unix time.
+
+    Raises:
+        FileFormatError: A file that was named is damaged or something else; nothing is left of the folder then.
+        OSError: A file cannot be read or written.
+    """
+    found = find_recordings(sources)
+    moment = now()
+    title = name or (found[0].name if len(found) == 1 else f"{len(found)}_recordings")
+    with result_folder(out, title, moment) as folder:
+        written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+        rename = name if len(found) == 1 else None
+        work = partial(write_one, folder=folder.path, table=table, name=rename, written=written)
+        parts = each(work, found, executor, on_skip)
+        analyses = tuple(analysis for analysis, _ in parts)
+        odd = odd_one(analyses)
+        if len(parts) == 1:
+            _lift(folder.path)
+        else:
+            _write_comparison(parts, odd, folder.path, written)
+    return Report(folder=folder.final, analyses=analyses, odd=odd)
+
+
+def write_one(
+    found: Found, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
+) -> tuple[Analysis, Layers]:
+    """Write the report of one recording into a sub-folder of its name.
+
+    Args:
+        found: The file.
+        folder: In which the sub-folder is made.
+        table: Rules by which categories are inferred.
+        name: What it is called in the report; by default its own name.
+        written: When, as people write it.
+
+    Returns:
+        The analysis without its rows, and its main device's memory over time.
+    """
+    analysis = analyze_found(found, table=table, name=name)
+    place = folder / found.name
+    place.mkdir()
+    layers = write_analysis(analysis, place, written)
+    return without_rows(analysis), layers
+
+
+def write_analysis(analysis: Analysis, folder: Path, written: str = "") -> Layers:
+    """Write pictures, texts, figures and the page of one analysis into a folder that is there.
+
+    Args:
+        analysis: With its rows.
+        folder: Where to.
+        written: When, as people write it.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    layers = layers_of(analysis, analysis.main.number)
+    write_pictures(analysis, folder, layers)
+    write_text(folder / "analysis_report.txt", report_text(analysis, written))
+    write_text(folder / "README.md", findings_text(analysis, written))
+    write_text(folder / "report.html", report_page(analysis, written, layers))
+    write_json(folder / "analysis.json", analysis.to_dict())
+    return layers
+
+
+def _write_comparison(
+    parts: tuple[tuple[Analysis, Layers], ...], odd: OddOne | None, folder: Path, written: str
+) -> None:
+    analyses = [analysis for analysis, _ in parts]
+    sides = [Side(analysis, layers, f"{analysis.name}/report.html") for analysis, layers in parts]
+    change = compare_analyses(analyses[0], analyses[-1])
+    write_text(folder / "report.html", comparison_page(sides, odd, change, written))
+    write_text(folder / "README.md", comparison_text(analyses, odd, written))
+    write_json(folder / "comparison.json", analyses_view(analyses, odd))
+
+
+def _lift(folder: Path) -> None:
+    """A single recording needs no sub-folder."""
+    (inner,) = folder.iterdir()
+    for path in inner.iterdir():
+        path.rename(folder / path.name)
+    inner.rmdir()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, in UTF-8."""
+    path.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write plain JSON values."""
+    write_text(path, json.dumps(data, indent=2) + "\n")

@@ -1,0 +1,187 @@
+"""Paths go in; analyses come out: one file at a time, or many at once on any executor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from tbmem.analysis.analyzer import analyze as analyze_timeline
+from tbmem.analysis.category_rules import CategoryTable
+from tbmem.analysis.comparison import Comparison, RunFigures, compare_analyses, compare_runs
+from tbmem.analysis.report import Analysis
+from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.address_book import AddressBook
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
+from tbmem.offline.run_logs import run_figures
+from tbmem.sources.recording import read_recording
+
+Source = str | os.PathLike[str] | AllocationTimeline | Analysis
+_Result = TypeVar("_Result")
+
+
+def analyze(
+    source: Source,
+    *,
+    book: AddressBook | None = None,
+    table: CategoryTable | None = None,
+    name: str | None = None,
+) -> Analysis:
+    """Say what one recording means.
+
+    Args:
+        source: A file (snapshot, trace, timeline), a folder with one recording in it, or a timeline.
+        book: Address book of the same window; by default the one that lies beside the file.
+        table: Rules by which categories are inferred where there is no book.
+        name: Short name; by default from the path.
+
+    Raises:
+        FileFormatError: The file is damaged or something else, or the folder holds none or several.
+        OSError: The file cannot be read.
+    """
+    if isinstance(source, Analysis):
+        return source
+    if isinstance(source, AllocationTimeline):
+        return analyze_timeline(source, book=book, table=table, name=name or source.source)
+    found = find_recordings([source])
+    if len(found) > 1:
+        raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
+    return analyze_found(found[0], book=book, table=table, name=name)
+
+
+def analyze_found(
+    found: Found, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
+) -> Analysis:
+    """Read and analyse one file; arguments and errors as for ``analyze``."""
+    recording = read_recording(found.path)
+    return analyze_timeline(
+        recording.timeline,
+        book=recording.book if book is None else book,
+        table=table,
+        name=name or found.name,
+        path=str(found.path),
+    )
+
+
+def analyze_all(
+    *sources: str | os.PathLike[str],
+    table: CategoryTable | None = None,
+    executor: Executor | None = None,
+    rows: bool = True,
+    on_skip: Callable[[str], None] | None = None,
+) -> tuple[Analysis, ...]:
+    """Say what several recordings mean.
+
+    Args:
+        *sources: Files, folders and patterns.
+        table: Rules by which categories are inferred where there is no book.
+        executor: Where to do it, a process pool or a cluster's own; by default here, one after the other.
+        rows: Whether the analyses keep their rows, which are large to send from process to process.
+        on_skip: Told why a file of a folder was passed over, in one line.
+
+    Raises:
+        FileFormatError: A file that was named is damaged or something else; or no file of a folder is a recording.
+        OSError: A file cannot be read.
+    """
+    work = partial(_analyze_one, table=table, rows=rows)
+    return each(work, find_recordings(sources), executor, on_skip)
+
+
+def each(
+    work: Callable[[Found], _Result],
+    files: Sequence[Found],
+    executor: Executor | None,
+    on_skip: Callable[[str], None] | None = None,
+) -> tuple[_Result, ...]:
+    """Do something with each file, in order; files that only lay in a folder may turn out to be something else.
+
+    Args:
+        work: What to do; for a process pool it and its result must be picklable.
+        files: As found.
+        executor: Where to do it; ``None`` for here.
+        on_skip: Told why a file was passed over.
+
+    Raises:
+        FileFormatError: As ``analyze_all``.
+    """
+    calls = [executor.submit(work, found).result if executor else partial(work, found) for found in files]
+    done: list[_Result] = []
+    refused: list[FileFormatError] = []
+    for found, call in zip(files, calls, strict=True):
+        try:
+            done.append(call())
+        except FileFormatError as error:
+            if found.named:
+                raise
+            refused.append(error)
+    if not done and refused:
+        raise refused[0]
+    for reason in refused:
+        if on_skip is not None:
+            on_skip(str(reason))
+    return tuple(done)
+
+
+def _analyze_one(found: Found, *, table: CategoryTable | None, rows: bool) -> Analysis:
+    analysis = analyze_found(found, table=table)
+    return analysis if rows else without_rows(analysis)
+
+
+def without_rows(analysis: Analysis) -> Analysis:
+    """The same without its rows: small enough to send."""
+    empty = AllocationTimeline(
+        source=analysis.source, rows=analysis.timeline.rows.take(slice(0, 0)), devices=analysis.timeline.devices
+    )
+    return replace(analysis, timeline=empty, labels=replace(analysis.labels, code=analysis.labels.code[:0]))
+
+
+def compare(before: Source, after: Source, *, table: CategoryTable | None = None) -> Comparison:
+    """Say what grew from one recording or run to another.
+
+    Args:
+        before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
+        after: The same.
+        table: Rules by which categories are inferred where there is no book.
+
+    Raises:
+        FileFormatError: As ``analyze_all``.
+        OSError: A file cannot be read.
+    """
+    runs = compare_runs(_run_figures(before), _run_figures(after))
+    try:
+        found = compare_analyses(*_told_apart(_highest(before, table), _highest(after, table)))
+    except NothingFoundError:
+        if not runs:
+            raise
+        note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
+        return Comparison(before=_name(before), after=_name(after), devices=(), runs=runs, notes=(note,))
+    return replace(found, runs=runs)
+
+
+def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
+    """With the names of their folders where the short names are the same."""
+    if before.name != after.name or before.path == after.path:
+        return before, after
+    one, other = (f"{Path(each.path).parent.name}/{each.name}" for each in (before, after))
+    return replace(before, name=one), replace(after, name=other)
+
+
+def _run_figures(source: Source) -> dict[str, RunFigures]:
+    return {} if isinstance(source, (Analysis, AllocationTimeline)) else run_figures(source)
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, Analysis):
+        return source.name
+    return source.source if isinstance(source, AllocationTimeline) else Path(source).name or os.fspath(source)
+
+
+def _highest(source: Source, table: CategoryTable | None) -> Analysis:
+    if isinstance(source, (Analysis, AllocationTimeline)):
+        return analyze(source, table=table)
+    return max(analyze_all(source, table=table), key=lambda analysis: analysis.main.peak.bytes)

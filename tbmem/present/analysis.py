@@ -1,0 +1,198 @@
+"""Analyses and comparisons go in; what a terminal shows of them comes out, ready for rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, OddOne
+from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.present.console import SEPARATOR, device_label
+from tbmem.units import format_bytes, format_signed
+
+_TOP = 10
+_ROWS = 12
+_BAR = 24
+
+
+def analysis_screen(analysis: Analysis) -> RenderableType:
+    """The summary of one analysis: peak and where, categories, the largest allocations, findings."""
+    heading = SEPARATOR.join(filter(None, (analysis.name, analysis.source, analysis.path)))
+    devices = sorted(analysis.devices, key=lambda device: device.peak.bytes, reverse=True)
+    shown = [device for device in devices if _is_worth_showing(device, analysis.main)]
+    parts: list[RenderableType] = [Text(heading, style="bold"), *map(_device_screen, shown)]
+    hidden = [f"{device_label(one.name)} {format_bytes(one.peak.bytes)}" for one in devices if one not in shown]
+    if hidden:
+        parts.append(Text(f"too little to speak of: {', '.join(hidden)}", style="dim"))
+    if analysis.notes:
+        parts.append(_list("Not known", analysis.notes, "dim"))
+    return Group(*parts)
+
+
+def _is_worth_showing(device: DeviceAnalysis, main: DeviceAnalysis) -> bool:
+    """A GPU's trace has a few bytes on the CPU, which nobody asked for."""
+    return device is main or device.peak.bytes > main.peak.bytes / 1000
+
+
+def _device_screen(device: DeviceAnalysis) -> RenderableType:
+    parts: list[RenderableType] = [Text(), Text(peak_line(device), style="bold"), *map(Text, _state_lines(device))]
+    parts.append(_categories(device.by_category))
+    if phases := _phases(device):
+        parts.append(Text(phases))
+    parts.append(_largest(device.top))
+    findings = [f"{one.message} → {one.setting}" for one in device.recommendations]
+    parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))
+    return Group(*parts)
+
+
+def peak_line(device: DeviceAnalysis) -> str:
+    """``'GPU 0 peak 11.57 GiB · step 3, BACKWARD · model.py:41 forward'``."""
+    peak, total = device.peak, device.total_bytes
+    share = f" ({100 * peak.bytes / total:.0f} % of {format_bytes(total)})" if total else ""
+    if peak.event < 0:
+        when = "at the beginning of what was recorded"
+    else:
+        when = f"event {peak.event} of {device.events}"
+        when = f"step {peak.step}, {peak.phase}, {when}" if peak.step >= 0 else f"{peak.phase}, {when}"
+    parts = [f"{device_label(device.name)} peak {format_bytes(peak.bytes)}{share}", when, peak.line]
+    return SEPARATOR.join(filter(None, parts))
+
+
+def _state_lines(device: DeviceAnalysis) -> list[str]:
+    sizes = (
+        ("reserved", device.reserved_bytes),
+        ("allocated", device.allocated_bytes),
+        ("requested", device.requested_bytes),
+    )
+    state = [f"{word} {format_bytes(value)}" for word, value in sizes if value is not None]
+    if device.efficiency_percent is not None:
+        state.append(f"efficiency {device.efficiency_percent:.1f} % ({device.grade})")
+    free = device.fragmentation
+    parts = (
+        ("cached", free.cached_bytes),
+        ("in whole segments", free.free_in_whole_segments_bytes),
+        ("in gaps (fragmented)", free.free_in_gaps_bytes),
+        ("lost to rounding", free.rounding_loss_bytes),
+        ("largest free block", free.largest_free_block_bytes),
+    )
+    unused = [f"{word} {format_bytes(value)}" for word, value in parts if value is not None]
+    lines = [f"at the end: {SEPARATOR.join(state)}"] if state else []
+    return [*lines, f"unused: {SEPARATOR.join(unused)}"] if unused else lines
+
+
+def _categories(shares: Sequence[Share]) -> RenderableType:
+    table = _table("at the peak", "bytes", "%", "", "allocations", "most ever", "at the end", "known by")
+    for share in shares[:_ROWS]:
+        bar = "█" * max(round(share.percent / 100 * _BAR), 0)
+        most = "" if share.max_bytes is None else format_bytes(share.max_bytes)
+        basis = {"known": "address book", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
+        cells = (f"{share.percent:.1f}", bar, str(share.count), most, format_bytes(share.end_bytes), basis)
+        table.add_row(share.name, format_bytes(share.bytes), *cells)
+    return _indented(table)
+
+
+def _phases(device: DeviceAnalysis) -> str:
+    shares = [share for share in device.by_phase if share.bytes]
+    if len(shares) < 2:
+        return ""
+    return "asked for in: " + SEPARATOR.join(f"{one.name} {format_bytes(one.bytes)}" for one in shares)
+
+
+def _largest(top: Sequence[Allocation]) -> RenderableType:
+    table = _table("the largest", "category", "what", "step", "line")
+    for one in top[:_TOP]:
+        what = one.name or one.module or one.operator
+        step = str(one.step) if one.step >= 0 else ""
+        table.add_row(format_bytes(one.bytes), one.category, _shortened(what), step, _shortened(one.line))
+    return _indented(table)
+
+
+def _shortened(text: str, most: int = 48) -> str:
+    return text if len(text) <= most else "…" + text[1 - most :]
+
+
+def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
+    """Several recordings side by side, and the odd one."""
+    table = _table("recording", "device", "peak", "reserved", "efficiency", "step", "largest category", "suspects")
+    for analysis in analyses:
+        device = analysis.main
+        first = device.by_category[0] if device.by_category else None
+        table.add_row(
+            analysis.name,
+            device_label(device.name),
+            format_bytes(device.peak.bytes),
+            "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes),
+            "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %",
+            str(device.peak.step) if device.peak.step >= 0 else "",
+            f"{first.name} {format_bytes(first.bytes)}" if first else "",
+            str(len(device.suspects) or ""),
+            style="bold" if odd is not None and odd.name == analysis.name else "",
+        )
+    word = odd.message if odd is not None else "None of them stands out." if len(analyses) > 2 else ""
+    return Group(_indented(table), Text(word, style="bold" if odd else ""))
+
+
+def comparison_screen(comparison: Comparison) -> RenderableType:
+    """What grew, device by device."""
+    heading = Text(f"{comparison.before} → {comparison.after}", style="bold")
+    notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
+    devices = [*comparison.devices, *comparison.runs]
+    return Group(heading, *(_changes_screen(device) for device in devices), *notes)
+
+
+def _changes_screen(device: DeviceComparison) -> RenderableType:
+    tables = (
+        (device_label(device.name), device.totals),
+        ("category", device.by_category),
+        ("module", device.by_module),
+        ("line", device.by_line),
+        ("operator", device.by_operator),
+    )
+    return Group(*(_changes(title, found[:_TOP]) for title, found in tables if _tells(found)))
+
+
+def _tells(found: Sequence[Change]) -> bool:
+    """Whether it is a breakdown: not only what could not be told apart."""
+    return any(not one.name.startswith("(no ") for one in found)
+
+
+def _changes(title: str, found: Iterable[Change]) -> RenderableType:
+    table = _table(title, "before", "after", "change", "%")
+    for one in found:
+        percent = "new" if one.percent is None else f"{one.percent:+.1f}"
+        sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
+        table.add_row(_shortened(one.name, 60), *sizes, percent)
+    return _indented(table)
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        words = column in ("", "category", "what", "line", "known by", "device", "largest category")
+        table.add_column(column, justify="left" if words else "right", overflow="fold")
+    return table
+
+
+def _indented(table: Table) -> RenderableType:
+    return Group(Text(), table, Text())
+
+
+def _list(title: str, lines: Iterable[str], style: str) -> RenderableType:
+    return Text("\n".join([f"{title}:", *(f"  - {line}" for line in lines)]), style=style)
+
+
+def analyses_view(analyses: Sequence[Analysis], odd: OddOne | None) -> dict[str, Any]:
+    """What ``--json`` prints: of one recording its analysis, of several all of them and the odd one."""
+    if len(analyses) == 1:
+        return analyses[0].to_dict()
+    return {
+        "recordings": {analysis.name: analysis.to_dict() for analysis in analyses},
+        "odd_one": None if odd is None else asdict(odd),
+    }

@@ -1,0 +1,70 @@
+"""Names of categories, phases and parts of memory go in; colours that colour-blind people can tell apart come out.
+
+Blue, orange, yellow, green and red stand for parameters, activations, gradients, optimizer state and intermediates, in
+the tones of Okabe and Ito. The others were searched for so that no two look alike, also to those who lack the red or
+the green receptor: a test computes what they see.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from tbmem.model.finding import FindingKind, Severity
+
+BLUE, ORANGE, YELLOW, GREEN, RED = "#0072B2", "#E69F00", "#F0E442", "#009E73", "#D55E00"
+SKY, PINK, GREY, LIGHT, INK, MUTED = "#56B4E9", "#CC79A7", "#A6A9AC", "#D5D8DC", "#1F2933", "#5F6B76"
+
+_CATEGORIES = {
+    "PARAMETER": BLUE,
+    "Parameter": BLUE,
+    "ACTIVATION": ORANGE,
+    "Activation": ORANGE,
+    "GRADIENT": YELLOW,
+    "Gradient": YELLOW,
+    "OPTIMIZER_STATE": GREEN,
+    "Optimizer State": GREEN,
+    "TEMPORARY": RED,
+    "Temporary": RED,
+    "INPUT": "#47B7E8",
+    "Input": "#47B7E8",
+    "BUFFER": "#183263",
+    "AUTOGRAD_DETAIL": "#7377FF",
+    "COMMUNICATION": "#1C0070",
+    "Communication": "#1C0070",
+    "FSDP": "#0C15F8",
+    "Expert/MoE": "#7D0000",
+    "Attention": "#530025",
+    "Embedding": "#7377FF",
+    "Normalization": "#A8EB71",
+    "Loss": "#002CBF",
+    "Convolution": "#67D88A",
+    "Linear/MatMul": "#396470",
+    "UNKNOWN": GREY,
+    "(other)": LIGHT,
+}
+_FURTHER = ("#661100", "#6699CC", "#AA4466", "#DDCC77", "#5E8C31", "#4477AA", "#C0A0D0", "#A65628")
+"""For categories of a user's own rules."""
+
+PHASES = {"FORWARD": "#F6D58A", "BACKWARD": "#9CC9E5", "OPTIMIZER": "#96D3BE", "SETUP": LIGHT, "OTHER": "#F1F3F5"}
+
+ALLOCATED, IN_GAPS, IN_SEGMENTS, PENDING, ROUNDING = BLUE, RED, LIGHT, PINK, YELLOW
+"""Parts of reserved memory."""
+
+GRADES = {"excellent": GREEN, "good": ORANGE, "poor": RED, "unknown": GREY}
+_SEVERITIES = {Severity.INFO: BLUE, Severity.WARNING: ORANGE, Severity.CRITICAL: RED}
+_KINDS = {FindingKind.DISMISSED: GREEN, FindingKind.STABLE: GREEN, FindingKind.SUSPECT: YELLOW}
+
+
+def category_colour(name: str) -> str:
+    """Colour of a category, the same in every picture and every run."""
+    return _CATEGORIES.get(name) or _FURTHER[zlib.crc32(name.encode()) % len(_FURTHER)]
+
+
+def finding_colour(kind: FindingKind, severity: Severity) -> str:
+    """Colour of a finding."""
+    return _KINDS.get(kind, _SEVERITIES[severity])
+
+
+def category_word(name: str) -> str:
+    """A category as people write it: ``'OPTIMIZER_STATE'`` is ``'Optimizer state'``."""
+    return name.replace("_", " ").capitalize() if name.isupper() and len(name) > 4 else name

@@ -1,0 +1,169 @@
+"""Analyses go in; the ``README.md`` of a report comes out: what was found, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tbmem.analysis.comparison import OddOne
+from tbmem.analysis.report import Analysis, DeviceAnalysis, Recommendation
+from tbmem.model.category import Phase
+from tbmem.present.colours import category_word
+from tbmem.present.console import device_label
+from tbmem.units import format_bytes
+
+_KNOWN_BY = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
+_CATEGORIES = 5
+_LINES = 5
+_PICTURES = (
+    ("memory_timeline.png", "active memory over time, by category, with phases and steps"),
+    ("memory_overview.png", "allocated against cached and fragmented memory; categories"),
+    ("top_consumers.png", "the 30 largest allocations at the peak"),
+    ("category_breakdown.png", "memory by category: at the peak, at most, at the end"),
+    ("size_distribution.png", "sizes of active allocations and of free blocks"),
+    ("memory_efficiency.png", "reserved, allocated, wasted"),
+)
+_FILES = (
+    ("report.html", "everything, to look at and zoom into; needs no network"),
+    ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
+    ("analysis.json", "the same figures for programs, as `tbmem analyze --json` prints them"),
+)
+
+
+def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) -> str:
+    """What one recording says.
+
+    Args:
+        analysis: What it is of.
+        written: When it is written.
+        pictures: Whether pictures lie beside it.
+    """
+    about = [f"- Recording: `{analysis.path or analysis.name}` ({analysis.source})"]
+    about += [f"- Written: {written}"] if written else []
+    lines = [f"# Memory of {_plain(analysis.name)}", "", *about, ""]
+    main = analysis.main
+    for device in sorted(analysis.devices, key=lambda one: (one is not main, -one.peak.bytes)):
+        if device is main or device.peak.bytes > main.peak.bytes / 1000:
+            lines += _device(device, len(analysis.devices) > 1)
+    if analysis.notes:
+        lines += ["## What is not known", "", *(f"- {_plain(note)}" for note in analysis.notes), ""]
+    files = (*_FILES, *(_PICTURES if pictures else ()))
+    lines += [
+        "## Files",
+        "",
+        "| file | what |",
+        "|---|---|",
+        *(f"| [{name}]({name}) | {what} |" for name, what in files),
+    ]
+    if pictures and len(analysis.devices) > 1:
+        lines += ["", f"The pictures are of {device_label(main.name)}; report.html has every device."]
+    return "\n".join(lines) + "\n"
+
+
+def _device(device: DeviceAnalysis, several: bool) -> list[str]:
+    lines = [f"## {device_label(device.name)}" if several else "## Findings", "", *_findings(device), ""]
+    filled = [share for share in device.by_category if share.bytes]
+    if filled:
+        lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
+        for one in filled:
+            cells = (_plain(category_word(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
+        lines.append("")
+    named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
+    if named:
+        lines += ["Lines that hold most of the peak:", ""]
+        lines += [f"{number}. `{one.name}`: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
+        lines.append("")
+    lines += ["### What to do", ""]
+    advice = [f"- {_plain(one.message)} Change: `{one.setting}`" for one in device.recommendations]
+    return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
+
+
+def _findings(device: DeviceAnalysis) -> Iterable[str]:
+    """Sentences, the most important first."""
+    yield f"- {peak_sentence(device)}"
+    filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
+    if filled:
+        parts = [f"{_plain(category_word(one.name))} {one.percent:.0f} %" for one in filled]
+        yield f"- At the peak it held: {', '.join(parts)}."
+    if device.efficiency_percent is not None and device.reserved_bytes is not None:
+        yield f"- {efficiency_sentence(device)}"
+    if device.ooms:
+        request = device.fragmentation.failing_request_bytes
+        asked = f", the last of {format_bytes(request)}" if request is not None else ""
+        yield f"- **{device.ooms} {'request' if device.ooms == 1 else 'requests'} failed, out of memory**{asked}."
+    if device.suspects:
+        yield from (f"- **Suspected leak**: {_plain(one.message)}" for one in device.suspects)
+    elif device.peak.step >= 0:
+        yield "- Nothing piles up from step to step, as far as this recording shows."
+
+
+def peak_sentence(device: DeviceAnalysis) -> str:
+    """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
+    peak = device.peak
+    share = f" ({100 * peak.bytes / device.total_bytes:.0f} % of the device)" if device.total_bytes else ""
+    if peak.event < 0:
+        size = f"{format_bytes(peak.bytes)}{share}"
+        return f"{device_label(device.name)} needed {size}, all of it before the recording began."
+    step = f", in step {peak.step}" if peak.step >= 0 else ""
+    phase = {
+        Phase.FORWARD.name: " during the forward pass",
+        Phase.BACKWARD.name: " during the backward pass",
+        Phase.OPTIMIZER.name: " during the optimizer's step",
+        Phase.SETUP.name: " before the first step",
+    }.get(peak.phase, "")
+    line = f", at `{peak.line}`" if peak.line else ""
+    return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
+
+
+def efficiency_sentence(device: DeviceAnalysis) -> str:
+    """``'Of 11.79 GiB that were reserved at the end, 54.0 % were allocated (poor): ...'``."""
+    free = device.fragmentation
+    text = (
+        f"Of {format_bytes(device.reserved_bytes or 0)} that were reserved at the end,"
+        f" {device.efficiency_percent:.1f} % were allocated ({device.grade})"
+    )
+    if free.free_in_gaps_bytes is None or free.free_in_whole_segments_bytes is None:
+        return f"{text}."
+    whole, gaps = format_bytes(free.free_in_whole_segments_bytes), format_bytes(free.free_in_gaps_bytes)
+    return f"{text}; {whole} were cached in whole segments, {gaps} lay in gaps, which is fragmentation."
+
+
+def trigger_text(one: Recommendation) -> str:
+    """``'because free_in_gaps_bytes is 1002.67 MiB; the limit is 603.70 MiB'``."""
+    in_bytes = one.trigger.endswith("bytes") or one.trigger.startswith("by_category")
+    value, limit = (format_bytes(size) if in_bytes else f"{size:,.6g}" for size in (one.value, one.limit))
+    return f"because {one.trigger} is {value}; the limit is {limit}"
+
+
+def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
+    """What several recordings say, side by side.
+
+    Args:
+        analyses: Ranks or iterations; the folder of each has its name.
+        odd: The one that stands out.
+        written: When it is written.
+    """
+    lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
+    if odd is not None or len(analyses) > 2:
+        lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
+    lines += [
+        "| recording | device | peak | reserved | efficiency | suspected leaks |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for one in analyses:
+        device = one.main
+        reserved = "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes)
+        percent = "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %"
+        name = f"**{_plain(one.name)}**" if odd is not None and odd.name == one.name else _plain(one.name)
+        lines.append(
+            f"| [{name}]({one.name}/README.md) | {device_label(device.name)} | {format_bytes(device.peak.bytes)}"
+            f" | {reserved} | {percent} | {len(device.suspects) or ''} |"
+        )
+    return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text without what Markdown would take for its own."""
+    for sign in ("\\", "_", "*", "|", "<"):
+        text = text.replace(sign, f"\\{sign}")
+    return text

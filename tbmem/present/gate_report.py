@@ -1,0 +1,59 @@
+"""Results of checks go in; lines for people, JUnit XML and annotations for GitHub come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+from xml.etree import ElementTree
+
+from tbmem.analysis.gate import Result
+
+
+def gate_lines(results: Sequence[Result]) -> list[str]:
+    """One line per check, and the finding behind one that does not hold."""
+    lines = []
+    for result in results:
+        lines.append(f"{'ok  ' if result.holds else 'FAIL'}  {result.check:<10} {result.place}: {result.message}")
+        lines += [f"      {detail}" for detail in result.details if not result.holds]
+    return lines
+
+
+def gate_view(run: str, results: Sequence[Result]) -> dict[str, Any]:
+    """The results as plain JSON values."""
+    return {
+        "run": run,
+        "holds": all(result.holds for result in results),
+        "checks": [{**asdict(result), "details": list(result.details)} for result in results],
+    }
+
+
+def gate_junit(run: str, results: Sequence[Result]) -> bytes:
+    """The results as the XML that CI systems read: one test case per check."""
+    failed = str(sum(not result.holds for result in results))
+    numbers = {"tests": str(len(results)), "failures": failed, "errors": "0"}
+    suites = ElementTree.Element("testsuites", numbers)
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": f"tbmem {run}", **numbers})
+    for result in results:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": f"tbmem.{result.place}", "name": result.check})
+        if not result.holds:
+            failure = ElementTree.SubElement(case, "failure", {"message": result.message})
+            failure.text = "\n".join((result.message, *result.details))
+    ElementTree.indent(suites)
+    xml: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return xml
+
+
+def gate_annotations(results: Sequence[Result]) -> list[str]:
+    """Workflow commands of GitHub Actions for what does not hold."""
+    return [
+        f"::error title=tbmem {result.check}::{_escaped(_one_line(result))}" for result in results if not result.holds
+    ]
+
+
+def _one_line(result: Result) -> str:
+    return " · ".join((f"{result.place}: {result.message}", *result.details))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,70 @@
+"""An analysis goes in; a trace that Perfetto opens comes out: memory by category over time, steps, annotations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from tbmem.analysis.category_curves import category_curves
+from tbmem.analysis.report import Analysis
+from tbmem.model.columns import I64
+from tbmem.model.timeline_tables import RangeKind
+
+_MOST_POINTS = 100_000
+_KINDS = {kind: kind.name.lower() for kind in RangeKind}
+
+
+def perfetto_json(analysis: Analysis) -> str:
+    """The trace as JSON text; its unit of time is the microsecond, or the event where there are no times."""
+    events = [*_names(analysis), *_counters(analysis), *_ranges(analysis)]
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
+
+
+def _names(analysis: Analysis) -> list[dict[str, Any]]:
+    devices = [(device.number, device.name) for device in analysis.devices]
+    return [
+        {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": f"{analysis.name} {name}"}}
+        for number, name in devices
+    ]
+
+
+def _counters(analysis: Analysis) -> list[dict[str, Any]]:
+    found = []
+    for device in analysis.devices:
+        curves = category_curves(analysis, device.number, most_points=_MOST_POINTS)
+        times = _microseconds(curves.ns, curves.event)
+        reserved = analysis.timeline.reserved_curve(device.number)
+        rows = curves.bytes.T.tolist()
+        for time, values in zip(times, rows, strict=True):
+            shares = dict(zip(curves.names, values, strict=True))
+            found.append({"ph": "C", "name": "memory", "pid": device.number, "tid": 0, "ts": time, "args": shares})
+        for time, value in zip(_microseconds(reserved.ns, reserved.event), reserved.bytes.tolist(), strict=True):
+            shares = {"reserved": value}
+            found.append({"ph": "C", "name": "reserved", "pid": device.number, "tid": 0, "ts": time, "args": shares})
+    return found
+
+
+def _microseconds(ns: I64, event: I64) -> list[float]:
+    if not (ns >= 0).any():
+        return [float(number) for number in event.tolist()]
+    first = int(ns[ns >= 0].min())
+    found: list[float] = (np.where(ns < 0, first, ns) / 1000).tolist()
+    return found
+
+
+def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
+    ranges, names = analysis.timeline.ranges, analysis.timeline.range_names
+    return [
+        {
+            "ph": "X",
+            "name": names[ranges.name[at]],
+            "cat": _KINDS[RangeKind(int(ranges.kind[at]))],
+            "pid": max(int(ranges.device[at]), 0),
+            "tid": 1,
+            "ts": int(ranges.begin_ns[at]) / 1000,
+            "dur": (int(ranges.end_ns[at]) - int(ranges.begin_ns[at])) / 1000,
+        }
+        for at in np.flatnonzero(ranges.end_ns >= 0).tolist()
+    ]

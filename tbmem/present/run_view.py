@@ -1,0 +1,155 @@
+"""Where a run stands goes in; plain JSON, and lines of eighty columns for a terminal, come out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tbmem.analysis.run_state import RunState
+from tbmem.analysis.tracks import Track
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.present.console import SEPARATOR, device_label, finding_line
+from tbmem.units import format_bytes, format_duration, format_signed
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SILENT_SECONDS = 60.0
+"""Time without a row after which a run that has not ended may have been killed."""
+_STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
+_HIDDEN = (FindingKind.SUSPECT, FindingKind.DISMISSED)
+"""Kinds of findings that are for the record only."""
+
+
+def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any]:
+    """A run as plain JSON values; sizes are bytes, times seconds.
+
+    Args:
+        name: What the run is called.
+        states: One per rank.
+        now: Unix time in seconds.
+    """
+    last = max((state.last_time for state in states if state.last_time is not None), default=None)
+    age = None if last is None else max(now - last, 0.0)
+    findings = [finding for state in states for finding in state.findings if finding.kind not in _HIDDEN]
+    findings.sort(key=lambda finding: finding.last_step)
+    return {
+        "run": name,
+        "status": _status(states, now),
+        "step": max((state.step for state in states), default=0),
+        "steps_per_second": states[0].steps_per_second() if states else None,
+        "seconds_since_last_row": age,
+        "ranks": [_rank_view(state) for state in states],
+        "findings": [finding.to_dict() for finding in findings],
+    }
+
+
+def _status(states: Sequence[RunState], now: float) -> str:
+    if states and all(state.end is not None for state in states):
+        return "ended"
+    signs = [state.last_time or state.header.get("started") or 0.0 for state in states if state.end is None]
+    if max(signs, default=0.0) < now - _SILENT_SECONDS:
+        return "silent"
+    return "running" if any(state.tracks for state in states) else "starting"
+
+
+def _rank_view(state: RunState) -> dict[str, Any]:
+    return {
+        "rank": state.rank,
+        "host": state.header.get("host"),
+        "devices": [_device_view(track, state.verdict(track.device)) for track in state.tracks],
+    }
+
+
+def _device_view(track: Track, verdict: FindingKind) -> dict[str, Any]:
+    last, peak = track.last, track.peak
+    total = last.device_total if last is not None else None
+    return {
+        "device": track.device,
+        "verdict": verdict.value,
+        "allocated": last.allocated if last is not None else None,
+        "reserved": last.reserved if last is not None else None,
+        "peak": peak.bytes if peak is not None else None,
+        "peak_step": peak.step if peak is not None else None,
+        "peak_counter": peak.counter if peak is not None else None,
+        "total": total,
+        "headroom": total - peak.bytes if total is not None and peak is not None else None,
+        "growth_per_step": track.growth_per_step(),
+        "levels": track.levels(64),
+    }
+
+
+def sparkline(levels: Sequence[int], width: int) -> str:
+    """Levels as a line of bars: the lowest is the lowest bar, unless all are within a hundredth of each other."""
+    chosen = levels if len(levels) <= width else [levels[index * len(levels) // width] for index in range(width)]
+    if not chosen:
+        return ""
+    low, high = min(chosen), max(chosen)
+    low = min(low, int(high * 0.99))
+    span = max(high - low, 1)
+    return "".join(_BARS[min((level - low) * len(_BARS) // span, len(_BARS) - 1)] for level in chosen)
+
+
+def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> list[Text]:
+    """A view as lines for a terminal, none wider than ``width``.
+
+    Args:
+        view: What ``run_view`` gave.
+        width: Columns.
+        findings: How many of the latest findings are shown.
+    """
+    lines = [_heading(view)]
+    for rank in view["ranks"]:
+        for device in rank["devices"]:
+            lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
+    for found in _latest([Finding.from_dict(each) for each in view["findings"]])[:findings]:
+        style = "" if found.severity is Severity.INFO else "yellow" if found.severity is Severity.WARNING else "red"
+        lines += _wrapped(finding_line(found), width, style)
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _latest(findings: Sequence[Finding]) -> list[Finding]:
+    """The last of each kind on each device, newest first: a leak is told again and again as it grows."""
+    last = {(each.rank, each.device, each.kind): each for each in findings}
+    return sorted(last.values(), key=lambda each: each.last_step, reverse=True)
+
+
+def _heading(view: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    parts = [f"{view['status']}", f"step {view['step']}"]
+    if view["steps_per_second"]:
+        parts.append(f"{view['steps_per_second']:.3g} steps/s")
+    if view["status"] == "silent" and view["seconds_since_last_row"] is not None:
+        parts.append(f"nothing for {format_duration(view['seconds_since_last_row'])}: killed?")
+    return Text.assemble((view["run"], "bold"), SEPARATOR + SEPARATOR.join(parts))
+
+
+def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
+    from rich.text import Text
+
+    kind = FindingKind(device["verdict"])
+    place = f"rank {rank['rank']} {device_label(device['device'])}" if several else device_label(device["device"])
+    head = f"{place:<6} "
+    growth = device["growth_per_step"]
+    slope = f" {format_signed(growth)}/step" if growth is not None and abs(growth) >= 1 else ""
+    bars = sparkline(device["levels"], width - len(head) - len(kind.label) - len(slope) - 1)
+    first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
+    sizes = [
+        f"{word} {format_bytes(device[key])}"
+        for word, key in (("allocated", "allocated"), ("reserved", "reserved"), ("peak", "peak"), ("free", "headroom"))
+        if device[key] is not None
+    ]
+    return [first, Text("  " + SEPARATOR.join(sizes))]
+
+
+def _wrapped(text: str, width: int, style: str) -> list[Text]:
+    """Text on at most three lines."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
+    return [Text(line, style=style) for line in lines]

@@ -1,0 +1,147 @@
+"""Marks on tests go in; tests that need or keep too much memory fail.
+
+::
+
+    @pytest.mark.limit_memory("200 MiB")
+    def test_forward(): ...
+
+    @pytest.mark.no_leak(steps=20)
+    def test_train_step(): ...  # runs twenty times; with the fixture `memory` once, and calls memory.step() itself
+
+Loaded by pytest in every session, so nothing is imported before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tbmem.errors import ConfigError
+from tbmem.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from tbmem.runtime.meter import MemoryMeter
+
+_MARKERS = (
+    "limit_memory(size, device=None): the test must not need more than size ('200 MiB') above what was held before",
+    "no_leak(steps=20, max_growth='1 KiB', device=None): repeated, the test must not keep more than max_growth a time",
+)
+_METER = pytest.StashKey["MemoryMeter"]()
+_STEPS = 20
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marks known."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse marks that mean nothing before a test runs."""
+    for item in items:
+        try:
+            _limit_of(item)
+            _leak_limits_of(item)
+        except (TypeError, ValueError) as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+@pytest.fixture
+def memory(request: pytest.FixtureRequest) -> Iterator[MemoryMeter]:
+    """Measures the test: ``memory.step()`` after each repetition, ``memory.peak`` in bytes above the start."""
+    meter = _meter_for(request.node)
+    request.node.stash[_METER] = meter
+    yield meter
+    del request.node.stash[_METER]
+    meter.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Repeat a test that must not leak, unless it counts its own steps."""
+    limits = _leak_limits_of(pyfuncitem)
+    meter = pyfuncitem.stash.get(_METER, None)
+    if limits is None or meter is None or pyfuncitem.funcargs.get("memory") is meter:
+        return None
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pytest.fail("no_leak: a coroutine cannot be repeated; use the fixture memory", pytrace=False)
+    names = pyfuncitem._fixtureinfo.argnames
+    for _ in range(limits[0]):
+        pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        meter.step()
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Measure a marked test, and fail it where a limit does not hold."""
+    limit, leak = _limit_of(item), _leak_limits_of(item)
+    if limit is None and leak is None:
+        return (yield)
+    own = item.stash.get(_METER, None)
+    meter = own or _meter_for(item)
+    item.stash[_METER] = meter
+    try:
+        result = yield
+        _judge(meter, limit, leak)
+    finally:
+        if own is None:
+            del item.stash[_METER]
+            meter.close()
+    return result
+
+
+def _meter_for(item: pytest.Item) -> MemoryMeter:
+    from tbmem.runtime.meter import MemoryMeter
+
+    marks = [item.get_closest_marker(name) for name in ("limit_memory", "no_leak")]
+    device = next((mark.kwargs["device"] for mark in marks if mark is not None and "device" in mark.kwargs), None)
+    try:
+        return MemoryMeter(device)
+    except ConfigError:
+        return pytest.skip(f"there is no {device} here")
+
+
+def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) -> None:
+    if limit is not None and meter.peak > limit:
+        needed = format_bytes(meter.peak)
+        pytest.fail(f"limit_memory: needed {needed} on {meter.device}, at most {format_bytes(limit)}", pytrace=False)
+    if leak is None:
+        return
+    kept = meter.kept_per_step()
+    if kept is None:
+        pytest.fail(f"no_leak: {meter.steps} steps are too few to tell", pytrace=False)
+    if kept > leak[1]:
+        pytest.fail(
+            f"no_leak: each of {meter.steps} steps keeps {format_bytes(kept)} on {meter.device},"
+            f" at most {format_bytes(leak[1])}",
+            pytrace=False,
+        )
+
+
+def _limit_of(item: pytest.Item) -> int | None:
+    mark = item.get_closest_marker("limit_memory")
+    return None if mark is None else _parse_limit(*mark.args, **mark.kwargs)
+
+
+def _parse_limit(size: int | str, device: str | None = None) -> int:
+    del device
+    return parse_bytes(size)
+
+
+def _leak_limits_of(item: pytest.Item) -> tuple[int, int] | None:
+    """Steps, and bytes per step."""
+    mark = item.get_closest_marker("no_leak")
+    return None if mark is None else _parse_leak_limits(*mark.args, **mark.kwargs)
+
+
+def _parse_leak_limits(
+    steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None
+) -> tuple[int, int]:
+    del device
+    if steps < 8:
+        raise ValueError(f"no_leak(steps={steps}): eight steps are the fewest that tell anything")
+    return steps, parse_bytes(max_growth)

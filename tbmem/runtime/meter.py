@@ -1,0 +1,117 @@
+"""A piece of work goes in; what it needed at most, and what it kept after each repetition, come out: MemoryMeter."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from collections.abc import Sequence
+
+from tbmem.analysis.repeated import kept_per_step
+from tbmem.sources.devices import CPU, Device, available_devices, open_device
+from tbmem.sources.heap import MallocHeap
+from tbmem.sources.host import HostMemory
+
+
+class MemoryMeter:
+    """Measures a test's memory. Unlike a monitor of a training it may take its time: it collects garbage.
+
+    On an accelerator the peak is the allocator's own; on the CPU it is the kernel's peak of the resident memory,
+    with what malloc had free given back before. Levels are what tensors (on the CPU: malloc) hold.
+
+    Args:
+        device: ``'cuda:0'``, ``'cpu'``; by default the accelerator that the work uses, else the CPU.
+
+    Raises:
+        ConfigError: There is no such device here.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        self._wanted = device
+        self._freezes = False
+        self._host = HostMemory(workers=False)
+        self._heap = MallocHeap.of_this_process(rationed=False)
+        names = [device] if device is not None else available_devices()
+        self._accelerators: dict[str, Device] = {}
+        try:
+            for name in names:
+                if name != CPU:
+                    self._accelerators[name] = open_device(name, self._host, reset_peaks=True)
+        except BaseException:
+            self.close()
+            raise
+        self._levels: dict[str, list[int]] = {name: [] for name in (CPU, *self._accelerators)}
+        self._peaks = dict.fromkeys(self._levels, 0)
+        _settle()
+        self._bases = {name: self._level(name) for name in self._accelerators}
+        # what was there before cannot become the work's garbage: each collection looks at the rest only
+        self._freezes = gc.get_freeze_count() == 0
+        if self._freezes:
+            gc.freeze()
+        self._base_resident = self._host.rss()
+        self._host.peak_rss()
+
+    @property
+    def device(self) -> str:
+        """The device that is judged."""
+        if self._wanted is not None:
+            return self._wanted
+        used = [name for name in self._accelerators if self._peaks[name] > 0 or any(self._levels[name])]
+        return max(used, key=lambda name: self._peaks[name], default=CPU)
+
+    @property
+    def steps(self) -> int:
+        """Repetitions so far."""
+        return len(self._levels[CPU])
+
+    @property
+    def peak(self) -> int:
+        """The most that was needed above the level at the start, in bytes."""
+        self._take_peaks()
+        return self._peaks[self.device]
+
+    @property
+    def levels(self) -> Sequence[int]:
+        """Bytes held after each repetition."""
+        return self._levels[self.device]
+
+    def step(self) -> None:
+        """A repetition has ended."""
+        self._take_peaks()
+        gc.collect()
+        for name, levels in self._levels.items():
+            levels.append(self._level(name))
+
+    def kept_per_step(self) -> float | None:
+        """What each repetition keeps, in bytes; ``None`` where there were too few to tell."""
+        self._take_peaks()
+        return kept_per_step(self.levels)
+
+    def close(self) -> None:
+        """Let go of every counter."""
+        if self._freezes:
+            gc.unfreeze()
+        for device in self._accelerators.values():
+            device.close()
+        self._host.close()
+
+    def _level(self, name: str) -> int:
+        if name != CPU:
+            return self._accelerators[name].read().allocated or 0
+        handed_out = self._heap.read().allocated
+        return self._host.rss() if handed_out is None else handed_out
+
+    def _take_peaks(self) -> None:
+        resident = (self._host.peak_rss() or self._host.rss()) - self._base_resident
+        self._peaks[CPU] = max(self._peaks[CPU], resident)
+        for name, device in self._accelerators.items():
+            reading = device.read()
+            reached = reading.allocated if reading.peak_allocated is None else reading.peak_allocated
+            self._peaks[name] = max(self._peaks[name], (reached or 0) - self._bases[name])
+
+
+def _settle() -> None:
+    """Garbage of earlier tests is theirs, and so is what malloc keeps for them."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

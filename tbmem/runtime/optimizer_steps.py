@@ -1,0 +1,89 @@
+"""The steps of all optimizers of a program go in; the steps of its training come out: OptimizerSteps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tbmem.present.console import get_logger
+
+FIRST, EACH = "first", "each"
+_PATIENCE = 100
+"""Steps of other optimizers without one of the chosen, after which the chosen is thought to be given up."""
+
+
+class OptimizerSteps:
+    """Sees a training's steps in a program that knows nothing of it, through torch's public global hook.
+
+    A training step is a step of one chosen optimizer: gradients that are accumulated belong to it, and so do the
+    steps of all other optimizers, as of a GAN's second. When the chosen one is gone, or has not stepped for a
+    hundred steps of the others, the next to step takes its place. Optimizers are held by weak references.
+
+    Args:
+        on_step: Called after each training step with the optimizer.
+        choice: Which optimizer counts: ``'first'`` (the first to step), ``'2'`` (the second to step), a class's name
+            (``'AdamW'``), or ``'each'`` for all.
+    """
+
+    def __init__(self, on_step: Callable[[torch.optim.Optimizer], None], choice: str = FIRST) -> None:
+        self.seen: list[str] = []
+        """Classes of the optimizers that have stepped, in the order of their first steps."""
+        self._on_step = on_step
+        self._choice = choice
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._leader: weakref.ref[torch.optim.Optimizer] | None = None
+        self._others = 0
+        self._hook: Any = None
+
+    def open(self) -> None:
+        """Begin to look."""
+        self._hook = register_optimizer_step_post_hook(self._after_step)
+
+    def close(self) -> None:
+        """Take the hook away."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # a graph that is being traced must not hold what we do
+        if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
+            self._others = 0
+            self._on_step(optimizer)
+
+    def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer that does not lead is to count from now on."""
+        self._meet(optimizer)
+        self._others += 1
+        if self._choice == EACH:
+            return True
+        leader = self._leader() if self._leader is not None else None
+        if (leader is None and self._fits(optimizer)) or (leader is not None and self._others > _PATIENCE):
+            if self._leader is not None:
+                get_logger().info("steps are counted by another optimizer from here on: %s", type(optimizer).__name__)
+            self._leader = weakref.ref(optimizer)
+            return True
+        return False
+
+    def _fits(self, optimizer: torch.optim.Optimizer) -> bool:
+        if self._choice.isdigit():
+            # the chosen one may be gone: then whoever steps
+            return len(self.seen) >= int(self._choice)
+        return self._choice in (FIRST, type(optimizer).__name__)
+
+    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        self.seen.append(type(optimizer).__name__)
+        if len(self.seen) == 2 and self._choice == FIRST:
+            get_logger().info(
+                "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's"
+                " name chooses otherwise",
+                *self.seen,
+            )

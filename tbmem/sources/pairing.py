@@ -1,0 +1,69 @@
+"""Allocations and frees in the order in which they happened go in; which free ends which allocation comes out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.model.columns import I64, Bools
+
+
+class Pairs(NamedTuple):
+    """For each entry, by its number in the order given."""
+
+    closed_by: I64
+    """Of an opening entry: the entry that closes it; -1 for none."""
+    opened_by: I64
+    """Of a closing entry: the entry that it closes; -1 for none."""
+    repeated: Bools
+    """Opening entries after which the same key is opened again: the closing entry between is missing."""
+
+
+def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
+    """Match each closing entry with the opening entry just before it that has the same key.
+
+    Args:
+        keys: What tells them apart: an address for each entry.
+        opens: True for an allocation, false for a free.
+    """
+    order = np.argsort(keys, kind="stable")
+    return _pair_sorted(order, keys[order][1:] == keys[order][:-1], opens)
+
+
+def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
+    """Match where there are no addresses: each free ends the youngest allocation of the same size.
+
+    Args:
+        sizes: Bytes of each entry, positive for both kinds.
+        opens: True for an allocation, false for a free.
+    """
+    order = np.argsort(sizes, kind="stable")
+    by_size, change = sizes[order], np.where(opens[order], 1, -1)
+    depth = np.cumsum(change)
+    starts = np.flatnonzero(np.concatenate([[True], by_size[1:] != by_size[:-1]])) if len(order) else order
+    # how many of this size are alive, counted from the first entry of the size
+    depth -= np.repeat(depth[starts] - change[starts], np.diff(np.append(starts, len(order))))
+    level = np.where(change > 0, depth, depth + 1)
+    within = np.lexsort((level, by_size))
+    same = (by_size[within][1:] == by_size[within][:-1]) & (level[within][1:] == level[within][:-1])
+    return _pair_sorted(order[within], same, opens)
+
+
+def _pair_sorted(order: NDArray[np.intp], same: Bools, opens: Bools) -> Pairs:
+    """Pair neighbours.
+
+    Args:
+        order: Entries with equal keys side by side, in order of time.
+        same: Whether each has the key of the next.
+        opens: True for an allocation, by entry.
+    """
+    first, second = order[:-1][same], order[1:][same]
+    matched = opens[first] & ~opens[second]
+    again = opens[first] & opens[second]
+    pairs = Pairs(np.full(len(order), -1), np.full(len(order), -1), np.zeros(len(order), np.bool_))
+    pairs.closed_by[first[matched]] = second[matched]
+    pairs.opened_by[second[matched]] = first[matched]
+    pairs.repeated[first[again]] = True
+    return pairs

@@ -1,0 +1,90 @@
+"""A path goes in, whatever it is; the allocation timeline in it comes out, with the address book beside it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tbmem.errors import FileFormatError
+from tbmem.model.address_book import AddressBook
+from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_file import load_timeline
+from tbmem.sources.opened import opened
+from tbmem.sources.snapshot import read_snapshot
+from tbmem.sources.trace import read_trace
+
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"
+_JSON = (b"{", b"[", b"\xef")
+_LOOKED_AT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One recording as read from a file."""
+
+    path: Path
+    timeline: AllocationTimeline
+    book: AddressBook | None
+    """The address book of the same window, if it lies beside the file."""
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """Read a memory snapshot, a trace of torch.profiler or a ``*.tbmem.npz``, told apart by what is in them.
+
+    Raises:
+        FileFormatError: The file is damaged, cut off, empty, or something else.
+        OSError: The file cannot be read.
+    """
+    place = Path(path)
+    return Recording(path=place, timeline=_read(place), book=_book_beside(place))
+
+
+def _read(place: Path) -> AllocationTimeline:
+    with opened(place) as file:
+        begin = file.read(_LOOKED_AT)
+    if begin.startswith(_ZIP):
+        return _from_zip(place)
+    if begin.startswith(_PICKLE):
+        return read_snapshot(place)
+    if begin.lstrip().startswith(_JSON):
+        return read_trace(place)
+    raise FileFormatError(
+        f"{place}: neither a memory snapshot (pickle), a trace of torch.profiler (JSON), nor a timeline of tbmem (npz)"
+    )
+
+
+def _from_zip(place: Path) -> AllocationTimeline:
+    """A timeline of tbmem; torch.save writes zip files as well."""
+    try:
+        with zipfile.ZipFile(place) as file:
+            names = file.namelist()
+    except zipfile.BadZipFile as error:
+        raise FileFormatError(f"{place}: a zip file that is damaged or cut off: copy or write it again") from error
+    if "header.npy" not in names:
+        raise FileFormatError(f"{place}: a zip file of something else (torch.save?), not a recording of memory")
+    return load_timeline(place)
+
+
+def _book_beside(place: Path) -> AddressBook | None:
+    """The address book of the same stem, or that of the window in which a snapshot was taken; ``None`` without one."""
+    beside = place.with_name(address_book_name(place.name))
+    if beside.name != place.name and beside.is_file():
+        return AddressBook.load(beside)
+    if place.name.endswith(SNAPSHOT_SUFFIX):
+        return _book_of_window(place)
+    return None
+
+
+def _book_of_window(snapshot: Path) -> AddressBook | None:
+    """A window's book is named after its trace, and has the window's number in its header."""
+    worker, _, label = snapshot.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")
+    for path in sorted(snapshot.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}")):
+        book = AddressBook.load(path)
+        if str(book.about.get("window")) == label:
+            return book
+    return None

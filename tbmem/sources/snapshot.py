@@ -1,0 +1,141 @@
+"""A CUDA memory snapshot of any torch from 2.0 on goes in, an AllocationTimeline comes out; nothing of it is run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tbmem.errors import FileFormatError
+from tbmem.model.stacks import Names
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import (
+    AllocationRows,
+    BlockRows,
+    DeviceTotals,
+    MarkRows,
+    ReservationRows,
+    SegmentRows,
+)
+from tbmem.sources.ranges import phases, read_ranges, steps
+from tbmem.sources.safe_pickle import load_plain_pickle, no_garbage_collection
+from tbmem.sources.snapshot_blocks import Pools, read_segments
+from tbmem.sources.snapshot_events import Events, marks, read_events, reservations
+from tbmem.sources.snapshot_notes import notes_on
+from tbmem.sources.snapshot_rows import rows_of_device
+from tbmem.sources.snapshot_stacks import SnapshotStacks
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
+    """Read what ``torch.cuda.memory._dump_snapshot`` or tbmem wrote.
+
+    Raises:
+        UnsafeFileError: The pickle wants to run code; nothing was run.
+        FileFormatError: The file is damaged, is something else, or holds nothing.
+        OSError: The file cannot be read.
+    """
+    place = os.fspath(path)
+    with no_garbage_collection():
+        # a call of its own: the snapshot is gone before the collector looks round again
+        return _read(place)
+
+
+def _read(place: str) -> AllocationTimeline:
+    snapshot = load_plain_pickle(place)
+    try:
+        return timeline_of_snapshot(snapshot, about={"file": os.path.basename(place)})
+    except FileFormatError as error:
+        raise FileFormatError(f"{place}: {error}") from None
+    except _MALFORMED as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{place}: a memory snapshot whose parts do not fit together ({what})") from error
+
+
+def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:
+    """Turn a snapshot that is in memory into a timeline.
+
+    Args:
+        snapshot: What ``torch.cuda.memory._snapshot()`` returns, or the bare list of ``memory_snapshot()``.
+        about: Which file, run and rank it is.
+
+    Raises:
+        FileFormatError: It is something else, or holds nothing.
+    """
+    segments, traces = _parts(snapshot)
+    return _Reader(segments, traces).timeline(snapshot if isinstance(snapshot, dict) else {}, about or {})
+
+
+def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+    if isinstance(snapshot, list):
+        snapshot = {"segments": snapshot}
+    segments = snapshot.get("segments") if isinstance(snapshot, dict) else None
+    if not isinstance(segments, list) or any(not isinstance(one, dict) or "blocks" not in one for one in segments):
+        raise FileFormatError(f"a pickle of something else, not a memory snapshot of torch ({_what(snapshot)})")
+    traces = snapshot.get("device_traces") or []
+    if not segments and not any(traces):
+        raise FileFormatError(
+            "a memory snapshot with no segments and no events: the process had allocated nothing on a CUDA device"
+            " when it was taken; take it later, in the process that trains"
+        )
+    return segments, traces
+
+
+def _what(snapshot: Any) -> str:
+    if isinstance(snapshot, dict):
+        keys = ", ".join(repr(key) for key in list(snapshot)[:4])
+        return f"a dict with the keys {keys}" if keys else "an empty dict"
+    return f"a {type(snapshot).__name__}"
+
+
+class _Reader:
+    """Reads one snapshot; its tables of stacks and words grow on the way."""
+
+    def __init__(self, segments: list[dict[str, Any]], traces: list[list[dict[str, Any]]]) -> None:
+        self._segments, self._traces = segments, traces
+        indices = {int(segment.get("device", 0)) for segment in segments}
+        indices |= {index for index, trace in enumerate(traces) if trace}
+        self._devices = {index: number for number, index in enumerate(sorted(indices))}
+        self._stacks, self._pools, self._contexts, self._names = SnapshotStacks(), Pools(), Names(), Names()
+        self._rows = 0
+
+    def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:
+        segments, blocks = read_segments(self._segments, self._devices, self._pools, self._stacks)
+        parts = [self._device(index, segments, blocks) for index in self._devices]
+        rows = AllocationRows.join([part[0] for part in parts])
+        ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
+        stacks, range_names = self._stacks.table(), self._names.table()
+        step, counted = steps(rows, ranges, range_names)
+        timeline = AllocationTimeline(
+            source="snapshot",
+            rows=rows.replace(phase=phases(rows, ranges, stacks), step=step),
+            devices=tuple(part[1] for part in parts),
+            segments=segments,
+            blocks=blocks,
+            reservations=ReservationRows.join([part[2] for part in parts]),
+            marks=MarkRows.join([part[3] for part in parts]),
+            ranges=ranges,
+            stacks=stacks,
+            pools=self._pools.table(),
+            contexts=self._contexts.table(),
+            range_names=range_names,
+            settings=snapshot.get("allocator_settings") or {},
+            about=about,
+        )
+        return replace(timeline, notes=notes_on(timeline, steps_are_counted=counted))
+
+    def _device(
+        self, index: int, segments: SegmentRows, blocks: BlockRows
+    ) -> tuple[AllocationRows, DeviceTotals, ReservationRows, MarkRows]:
+        number = self._devices[index]
+        trace = self._traces[index] if index < len(self._traces) else []
+        events: Events = read_events(trace, self._stacks, self._pools, self._contexts)
+        changes = reservations(events, number)
+        own = np.flatnonzero(segments.device[blocks.segment] == number)
+        part = rows_of_device(events, segments, blocks.take(own), number, index, int(changes.bytes.sum()))
+        blocks.row[own] = np.where(part.row_of_block < 0, -1, part.row_of_block + self._rows)
+        self._rows += len(part.rows)
+        return part.rows, part.totals, changes, marks(events, trace, number)

@@ -1,0 +1,120 @@
+"""Segments of a snapshot, as dicts, go in; tables of segments and their blocks come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
+from tbmem.sources.snapshot_stacks import FrameDicts, SnapshotStacks
+
+_STATES = {
+    "inactive": BlockState.INACTIVE,
+    "active_allocated": BlockState.ALLOCATED,
+    "active_pending_free": BlockState.PENDING_FREE,
+    "active_awaiting_free": BlockState.PENDING_FREE,
+}
+DEFAULT_POOL = (0, 0)
+
+
+class Pools:
+    """Numbers the memory pools of a snapshot."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {DEFAULT_POOL: 0}
+
+    def number(self, pool: Sequence[int] | None) -> int:
+        """Number of a pool; that of the default pool if the file does not say (torch before 2.1 had no other)."""
+        first, second = pool or DEFAULT_POOL
+        return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
+
+    def table(self) -> tuple[tuple[int, int], ...]:
+        """All pools so far."""
+        return tuple(self._numbers)
+
+
+def read_segments(
+    segments: list[dict[str, Any]], devices: dict[int, int], pools: Pools, stacks: SnapshotStacks
+) -> tuple[SegmentRows, BlockRows]:
+    """Tables of what the allocator holds at the end.
+
+    Args:
+        segments: As in the snapshot.
+        devices: Row of a device by torch's index of it.
+        pools: Numbers of the memory pools.
+        stacks: Numbers of the stacks.
+    """
+    block_rows = _blocks(segments, stacks)
+    table = SegmentRows.of(
+        len(segments),
+        device=[devices[int(segment.get("device", 0))] for segment in segments],
+        address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
+        bytes=[segment["total_size"] for segment in segments],
+        stream=[segment.get("stream", 0) for segment in segments],
+        kind=[
+            SegmentKind.SMALL if segment.get("segment_type") == "small" else SegmentKind.LARGE for segment in segments
+        ],
+        pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
+        expandable=[bool(segment.get("is_expandable")) for segment in segments],
+        stack=stacks.numbers(segment.get("frames") for segment in segments),
+    )
+    return _with_sums(table, block_rows), block_rows
+
+
+def _kind(segment: dict[str, Any]) -> SegmentKind:
+    return SegmentKind.SMALL if segment.get("segment_type") == "small" else SegmentKind.LARGE
+
+
+def _with_sums(segments: SegmentRows, blocks: BlockRows) -> SegmentRows:
+    """What each segment's blocks hold (old layouts do not give all of the sums)."""
+    active = blocks.state != BlockState.INACTIVE
+    sums = {
+        "allocated_bytes": np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0),
+        "active_bytes": np.where(active, blocks.bytes, 0),
+        "requested_bytes": blocks.requested_bytes,
+    }
+    filled = {name: np.zeros(len(segments), np.int64) for name in sums}
+    for name, values in sums.items():
+        np.add.at(filled[name], blocks.segment, values)
+    return segments.replace(**filled)
+
+
+def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    owner = np.repeat(np.arange(len(segments)), [len(segment["blocks"]) for segment in segments])
+    sizes = np.array([block["size"] for block in blocks], np.int64)
+    # torch 2.0 gives no addresses, but all blocks in their order
+    offset = np.cumsum(sizes) - sizes
+    first = np.searchsorted(owner, np.arange(len(segments)))
+    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
+    states = [_STATES.get(block["state"], BlockState.PENDING_FREE) for block in blocks]
+    return BlockRows.of(
+        len(blocks),
+        segment=owner,
+        address=starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64),
+        bytes=sizes,
+        requested_bytes=[
+            0 if state == BlockState.INACTIVE else _requested(block)
+            for block, state in zip(blocks, states, strict=True)
+        ],
+        state=states,
+        stack=stacks.numbers(map(_frames, blocks)),
+    )
+
+
+def _requested(block: dict[str, Any]) -> int:
+    """What was asked for; the first entry of the history is the present one (torch 2.0)."""
+    if "requested_size" in block:
+        return int(block["requested_size"])
+    history = block.get("history")
+    return int(history[0]["real_size"] if history else block["size"])
+
+
+def _frames(block: dict[str, Any]) -> FrameDicts | None:
+    if "frames" in block:
+        frames: FrameDicts = block["frames"]
+        return frames
+    history = block.get("history")
+    return history[0].get("frames") if history else None

@@ -1,0 +1,93 @@
+"""Frame dicts of a snapshot go in, numbers of interned stacks come out, and the phase that a stack tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tbmem.model.category import Phase
+from tbmem.model.columns import I8
+from tbmem.model.stacks import Frame, StackBuilder, StackTable
+
+FrameDicts = list[dict[str, Any]]
+
+
+class SnapshotStacks:
+    """Interns the stacks of one snapshot.
+
+    In a snapshot equal frames are one object, stacks are lists of them, and a list may serve several events: stacks are
+    found by the identities of some frames and compared frame by frame, by identity where they are equal. That is
+    sound only as long as the snapshot lives, so an object of this class must not outlive it.
+    """
+
+    def __init__(self) -> None:
+        self._builder = StackBuilder()
+        self._frame_numbers: dict[int, int] = {}
+        self._by_some_frames: dict[tuple[int, int, int, int, int], list[tuple[FrameDicts, int]]] = {}
+        self._by_list: dict[int, int] = {}
+
+    def number(self, frames: FrameDicts | None) -> int:
+        """Number of a stack, the innermost call first; -1 if it was not recorded."""
+        if not frames:
+            return -1
+        known = self._by_list.get(id(frames))
+        if known is None:
+            known = self._by_list[id(frames)] = self._find(frames)
+        return known
+
+    def _find(self, frames: FrameDicts) -> int:
+        length = len(frames)
+        # the ends of stacks are alike: what tells them apart is in between
+        quarter = length // 4
+        key = (length, id(frames[0]), id(frames[quarter]), id(frames[length // 2]), id(frames[length - 1 - quarter]))
+        alike = self._by_some_frames.setdefault(key, [])
+        for other, number in alike:
+            if other == frames:
+                return number
+        number = self._builder.stack(map(self._frame, frames))
+        alike.append((frames, number))
+        return number
+
+    def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
+        """Numbers of many stacks."""
+        number = self.number
+        return [number(frames) for frames in stacks]
+
+    def table(self) -> StackTable:
+        """All stacks so far."""
+        return self._builder.table()
+
+    def _frame(self, frame: dict[str, Any]) -> int:
+        number = self._frame_numbers.get(id(frame))
+        if number is None:
+            number = self._builder.frame(
+                str(frame.get("filename", "")), int(frame.get("line", 0)), str(frame.get("name", ""))
+            )
+            self._frame_numbers[id(frame)] = number
+        return number
+
+
+def phases_of(stacks: StackTable) -> I8:
+    """The phase that each stack tells, by the functions of torch that are in it.
+
+    What backward recomputes (activation checkpointing) is backward.
+    """
+    of_frame = np.array([_phase(frame) for frame in stacks.frames] or [Phase.OTHER], np.int8)
+    phases = np.full(len(stacks), Phase.OTHER, np.int8)
+    if len(stacks.frame):
+        # each stack has at least one frame; later phases of a step weigh more
+        phases[:] = np.maximum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
+    return phases
+
+
+def _phase(frame: Frame) -> Phase:
+    file = frame.file.replace("\\", "/")
+    if "torch/optim/" in file:
+        return Phase.OPTIMIZER
+    if "torch::autograd::Engine::" in frame.function or frame.function == "_engine_run_backward":
+        return Phase.BACKWARD
+    if frame.function in ("_call_impl", "_wrapped_call_impl") and file.endswith("torch/nn/modules/module.py"):
+        return Phase.FORWARD
+    return Phase.OTHER

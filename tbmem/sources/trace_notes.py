@@ -1,0 +1,54 @@
+"""A timeline that was read from a trace goes in, sentences on what it cannot know come out."""
+
+from __future__ import annotations
+
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import DeviceTotals
+from tbmem.units import format_bytes
+
+
+def notes_on(timeline: AllocationTimeline, *, steps_are_counted: bool) -> tuple[str, ...]:
+    """What is not known, one sentence each.
+
+    Args:
+        timeline: As read.
+        steps_are_counted: Whether steps are counted by the optimizer's steps.
+    """
+    notes = [note for device in timeline.devices for note in _notes_on_device(device)]
+    recorded = timeline.rows.alloc_event >= 0
+    if not timeline.rows.address.any():
+        notes.append("The events have no addresses: frees are matched with allocations by size, the youngest first.")
+    bare = int((timeline.rows.stack[recorded] < 0).sum())
+    if bare:
+        notes.append(
+            f"{bare} of {int(recorded.sum())} allocations have no Python stack: they were made by a thread without"
+            " Python (autograd's), or the profiler ran without with_stack=True."
+        )
+    if steps_are_counted:
+        notes.append("The steps have no names: they are counted from 0 by the steps of the optimizer.")
+    return tuple(notes)
+
+
+def _notes_on_device(device: DeviceTotals) -> list[str]:
+    notes = []
+    if not device.base_is_known:
+        notes.append(
+            f"{device.name}: the events have no totals, so the curve begins at 0: what was allocated before is missing."
+        )
+    elif device.unlisted_bytes > 0:
+        notes.append(
+            f"{device.name}: {format_bytes(device.unlisted_bytes)} had been allocated before the recording and were"
+            " not freed in it: nothing more is known of them."
+        )
+    if device.unmatched_frees:
+        notes.append(f"{device.name}: {device.unmatched_frees} frees are of memory that is older than the recording.")
+    if device.repeated_allocs:
+        notes.append(
+            f"{device.name}: the frees of {device.repeated_allocs} allocations are missing (made by a thread that was"
+            " not recorded): they count as alive."
+        )
+    if device.out_of_order:
+        notes.append(
+            f"{device.name}: {device.out_of_order} events stood in the file after later ones, and were sorted."
+        )
+    return notes

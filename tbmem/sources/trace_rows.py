@@ -1,0 +1,120 @@
+"""Memory events of one device go in; one row per allocation and the device's totals come out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tbmem.model.columns import I64
+from tbmem.model.timeline_tables import LOST, AllocationRows, DeviceTotals, ReservationRows
+from tbmem.sources.pairing import pair, pair_by_size
+from tbmem.sources.trace_columns import Spans
+
+CPU_TYPE = 0
+
+
+class DeviceRows(NamedTuple):
+    """What is known of one device."""
+
+    rows: AllocationRows
+    entry: I64
+    """Number of the memory event that made each row; -1 if it was made before."""
+    reservations: ReservationRows
+    totals: DeviceTotals
+
+
+class _Log(NamedTuple):
+    """Events of one device in order of time."""
+
+    entry: I64
+    ns: I64
+    bytes: I64
+    address: I64
+    allocated: I64
+    reserved: I64
+
+
+def rows_of_device(memory: Spans, which: I64, device: int, clock_zero: int) -> DeviceRows:
+    """Rows and totals of a device.
+
+    Args:
+        memory: Memory events of all devices.
+        which: Those of this one, in the order of the file.
+        device: Its row in ``devices``.
+        clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
+    """
+    order = np.argsort(memory["begin"][which], kind="stable")
+    entry = which[order]
+    log = _Log(
+        entry,
+        memory["begin"][entry] + clock_zero,
+        *(memory[name][entry] for name in ("bytes", "address", "allocated", "reserved")),
+    )
+    rows, made_by, unmatched, repeated = _rows(log, device)
+    reported = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
+    totals = replace(
+        reported,
+        unlisted_bytes=reported.base_bytes - int(rows.bytes[made_by < 0].sum()),
+        unmatched_frees=unmatched,
+        repeated_allocs=repeated,
+        out_of_order=int((np.diff(memory["begin"][which]) < 0).sum()),
+    )
+    return DeviceRows(rows, made_by, _reservations(log, device), totals)
+
+
+def _rows(log: _Log, device: int) -> tuple[AllocationRows, I64, int, int]:
+    opens = log.bytes > 0
+    has_addresses = bool(log.address.any())
+    pairs = pair(log.address, opens) if has_addresses else pair_by_size(np.abs(log.bytes), opens)
+    allocs, early = np.flatnonzero(opens), np.flatnonzero(~opens & (pairs.opened_by < 0))
+    frees = pairs.closed_by[allocs]
+    freed = frees >= 0
+    last = np.append(log.ns, -1)
+    size = np.concatenate([log.bytes[allocs], -log.bytes[early]])
+    rows = AllocationRows.of(
+        len(size),
+        bytes=size,
+        device=device,
+        address=np.concatenate([log.address[allocs], log.address[early]]),
+        alloc_event=np.concatenate([allocs, np.full(len(early), -1)]),
+        free_event=np.concatenate([np.where(pairs.repeated[allocs], LOST, frees), early]),
+        alloc_ns=np.concatenate([log.ns[allocs], np.full(len(early), -1)]),
+        free_ns=np.concatenate([np.where(freed, last[frees], -1), log.ns[early]]),
+    )
+    made_by = np.concatenate([log.entry[allocs], np.full(len(early), -1)])
+    return rows, made_by, len(early), int(pairs.repeated.sum())
+
+
+def _reservations(log: _Log, device: int) -> ReservationRows:
+    """Changes of what the file reports as reserved."""
+    changed = np.flatnonzero(np.diff(log.reserved, prepend=log.reserved[:1]) != 0)
+    return ReservationRows.of(
+        len(changed),
+        device=device,
+        event=changed,
+        ns=log.ns[changed],
+        bytes=log.reserved[changed] - log.reserved[changed - 1],
+    )
+
+
+def _reported(log: _Log, kind: int, index: int) -> DeviceTotals:
+    """What the file reports; the totals of an event are those after it."""
+    reports = bool((log.allocated >= 0).all())
+    reserves = bool((log.reserved >= 0).all()) and kind != CPU_TYPE
+    return DeviceTotals(
+        name="cpu" if kind == CPU_TYPE else f"cuda:{index}",
+        type=kind,
+        index=index,
+        measure="requested" if kind == CPU_TYPE else "rounded",
+        events=len(log.ns),
+        allocs=int((log.bytes > 0).sum()),
+        frees=int((log.bytes <= 0).sum()),
+        base_bytes=int(log.allocated[0] - log.bytes[0]) if reports else 0,
+        base_is_known=reports,
+        allocated_bytes=int(log.allocated[-1]) if reports else None,
+        reported_peak_bytes=int(log.allocated.max()) if reports else None,
+        reserved_bytes=int(log.reserved[-1]) if reserves else None,
+        base_reserved_bytes=int(log.reserved[0]) if reserves else None,
+    )

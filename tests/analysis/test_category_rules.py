@@ -1,0 +1,80 @@
+"""Words of stacks, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbmem.analysis.analyzer import analyze
+from tbmem.analysis.category_rules import DEFAULT_TABLE, CategoryTable
+from tbmem.errors import ConfigError
+from tbmem.model.category import Category, Phase
+from tests.analysis.timelines import recording
+
+
+def _label(frame: tuple[str, int, str], table: CategoryTable | None = None) -> tuple[str, str]:
+    analysis = analyze(recording({"bytes": 8, "begin": 0, "stack": (frame,)}), table=table)
+    return analysis.devices[0].by_category[0].name, Category(int(analysis.timeline.rows.category[0])).name
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "label"),
+    [
+        ("/w/moe/titan/models/moe.py", "forward", "Expert/MoE"),
+        ("/w/model.py", "grouped_mm_experts", "Expert/MoE"),
+        ("/w/models/attention.py", "forward", "Attention"),
+        ("/w/torch/nn/functional.py", "scaled_dot_product_attention", "Attention"),
+        ("/w/torch/nn/modules/linear.py", "forward", "Linear/MatMul"),
+        ("/w/torch/optim/adamw.py", "_init_group", "Optimizer State"),
+        ("", "torch::autograd::Engine::execute", "Gradient"),
+        ("/w/torch/distributed/fsdp/_flat_param.py", "unshard", "FSDP"),
+        ("/w/deep_ep/buffer.py", "dispatch", "Communication"),
+        ("/w/torch/distributed/distributed_c10d.py", "all_reduce", "Communication"),
+        # the folder in which someone keeps the project says nothing
+        ("/home/me/moe/attention/loss/project/train.py", "step", "UNKNOWN"),
+        # nor does a function that somebody called so
+        ("/w/train.py", "forward_and_backward", "UNKNOWN"),
+        ("C:\\code\\layers\\attention.py", "forward", "Attention"),
+    ],
+)
+def test_default_rules(file: str, function: str, label: str) -> None:
+    assert _label((file, 3, function))[0] == label
+
+
+def test_optimizer_memory_that_goes_is_temporary() -> None:
+    stack = (("/w/torch/optim/adamw.py", 9, "step"),)
+    rows = [{"bytes": 8, "begin": 0, "stack": stack}, {"bytes": 4, "begin": 1, "end": 2, "stack": stack}]
+
+    found = {share.name: share.bytes for share in analyze(recording(*rows)).devices[0].by_category}
+
+    assert found == {"Optimizer State": 8, "Temporary": 4}
+
+
+def test_where_no_word_tells_the_phase_does() -> None:
+    rows = [{"bytes": 8, "begin": 0, "phase": Phase.FORWARD}, {"bytes": 4, "begin": 1, "phase": Phase.BACKWARD}]
+
+    found = {share.name: share.bytes for share in analyze(recording(*rows)).devices[0].by_category}
+
+    assert found == {"Activation": 8, "Gradient": 4}
+
+
+def test_a_users_rule_comes_first() -> None:
+    table = DEFAULT_TABLE.extended([{"label": "Vision", "words": ["Attention"], "category": "ACTIVATION"}])
+
+    assert _label(("/w/models/attention.py", 3, "forward"), table) == ("Vision", "ACTIVATION")
+    assert table.labels[0] == "Vision"
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"words": ["a"]}, "no label"),
+        ({"label": "A"}, "words must be a list"),
+        ({"label": "A", "words": [1]}, "words must be a list"),
+        ({"label": "A", "words": ["a"], "category": "NONE"}, "category 'NONE' is none of"),
+        ({"label": "A", "words": ["("]}, "regular expressions"),
+    ],
+)
+def test_a_wrong_rule_is_one_line(rule: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match="categories: ") as caught:
+        DEFAULT_TABLE.extended([rule])
+    assert message in str(caught.value)

@@ -1,0 +1,72 @@
+"""Two analyses, and many: what grew, and which is the odd one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tbmem.analysis.analyzer import analyze
+from tbmem.analysis.comparison import compare_analyses, odd_one
+from tbmem.analysis.report import Analysis
+from tests.analysis.timelines import recording
+
+
+def _analysis(name: str, *sizes: int, device: str = "cuda:0", operator: str = "aten::addmm") -> Analysis:
+    rows = [{"bytes": size, "begin": at, "operator": operator} for at, size in enumerate(sizes)]
+    totals = {"name": device, "type": 1, "index": int(device[-1]), "reserved_bytes": sum(sizes) + 100}
+    return analyze(recording(*rows, device=totals), name=name)
+
+
+def test_what_grew() -> None:
+    comparison = compare_analyses(_analysis("a", 100, 50), _analysis("b", 100, 80, operator="aten::gelu"))
+
+    [device] = comparison.devices
+    assert (device.key, device.peak.bytes, comparison.grown_percent) == ("0", 30, 20)
+    assert [(one.name, one.bytes) for one in device.by_operator] == [("aten::gelu", 180), ("aten::addmm", -150)]
+    assert device.by_operator[0].percent is None
+    assert json.loads(json.dumps(comparison.to_dict()))["devices"]["0"]["totals"][1]["name"] == "reserved_bytes"
+
+
+def test_what_shrank_did_not_grow() -> None:
+    assert compare_analyses(_analysis("a", 100), _analysis("b", 50)).grown_percent == 0
+
+
+def test_from_nothing_to_something() -> None:
+    comparison = compare_analyses(_analysis("a"), _analysis("b", 50))
+
+    assert comparison.grown_percent == float("inf")
+    assert comparison.to_dict()["grown_percent"] is None
+
+
+def test_devices_of_other_names_are_compared_by_the_main_one() -> None:
+    [device] = compare_analyses(_analysis("a", 100), _analysis("b", 50, device="cuda:3")).devices
+
+    assert (device.before_name, device.name, device.key) == ("cuda:0", "cuda:3", "3")
+
+
+@pytest.mark.parametrize(
+    ("peaks", "odd"),
+    [
+        ((100, 100, 150, 100), "2"),
+        ((100, 101, 50, 102, 99), "2"),
+        ((100, 100, 101, 100), None),
+        ((100, 120, 140, 160), None),
+        ((100, 200), None),
+    ],
+)
+def test_the_odd_one(peaks: tuple[int, ...], odd: str | None) -> None:
+    found = odd_one([_analysis(str(number), peak) for number, peak in enumerate(peaks)])
+
+    assert (None if found is None else found.name) == odd
+
+
+def test_the_odd_one_tells_why() -> None:
+    analyses = [_analysis(f"rank{rank}", 1 << 20, *([1 << 20] if rank == 1 else [])) for rank in range(4)]
+
+    found = odd_one(analyses)
+
+    assert found is not None
+    assert found.message == (
+        "rank1 is the odd one: peak of 2.00 MiB, where the middle is 1.00 MiB (+1.00 MiB); Linear/MatMul +1.00 MiB."
+    )

@@ -1,0 +1,73 @@
+"""A device's course, in bounded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import theilslopes
+
+from tbmem.analysis.tracks import Track, median_slope
+from tbmem.model.monitor_log import SampleRow
+from tests.conftest import GIB, MIB, MakeSample
+
+
+def _row(
+    make_sample: MakeSample, step: int, allocated: float, peak: float | None = None, **others: object
+) -> SampleRow:
+    sample = make_sample(step, allocated, peak, **others)
+    level = sample.allocated
+    return SampleRow(first_step=step, count=1, allocated_min=level, allocated_max=level, sample=sample)
+
+
+def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
+    track = Track("cuda:0", 0)
+    for step, peak in ((10, 3.0), (20, 5.0), (30, 4.0)):
+        track.add(_row(make_sample, step, 2.0, peak))
+
+    assert track.peak is not None
+    assert (track.peak.bytes, track.peak.step, track.peak.counter) == (5 * GIB, 20, "peak_allocated")
+
+
+def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) -> None:
+    # given a run that sets itself up, then gains 2 MiB a step, with a spike on the way
+    track = Track("cuda:0", 0)
+    for step in range(1, 101):
+        level = 1.0 + step * 2 / 1024 + (5.0 if step == 50 else 0.0) - (1.0 if step < 10 else 0.0)
+        track.add(_row(make_sample, step, level))
+
+    assert track.growth_per_step() == pytest.approx(2 * MIB, rel=0.01)
+
+
+def test_three_points_tell_nothing(make_sample: MakeSample) -> None:
+    track = Track("cuda:0", 0)
+    for step in (1, 2, 3):
+        track.add(_row(make_sample, step, step))
+
+    assert track.growth_per_step() is None
+
+
+def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> None:
+    track = Track("cuda:0", 0)
+    for step in range(1, 10_001):
+        track.add(_row(make_sample, step, 1.0 + step / 1024))
+
+    levels = track.levels(10)
+    assert len(track._steps) <= 2049
+    assert levels == sorted(levels)
+    assert levels[-1] == track._levels[-1] == round((1.0 + 10_000 / 1024) * GIB)
+    assert track.growth_per_step() == pytest.approx(MIB, rel=0.01)
+
+
+def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:
+    track = Track("cpu", 0)
+    track.add(_row(make_sample, 1, 1.0, device="cpu", profiled=True))
+    track.add(_row(make_sample, 2, 2.0, device="cpu"))
+
+    assert track.levels(5) == [2 * GIB]
+
+
+def test_the_slope_is_the_one_of_theil_and_sen() -> None:
+    generator = np.random.default_rng(0)
+    levels = [int(level) for level in 1000 * np.arange(50) + generator.normal(0, 5000, 50)]
+
+    assert median_slope(range(50), levels) == pytest.approx(theilslopes(levels, range(50)).slope)

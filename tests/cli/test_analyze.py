@@ -1,0 +1,207 @@
+"""`tbmem analyze`, `tbmem compare` and `tbmem export`: what they print, and what they answer to bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tbmem.cli.main import main
+from tests.offline.snapshots import snapshot, write_snapshot
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs a command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tbmem", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0 if code is None else 1, out, err)
+
+    return call
+
+
+def test_every_file_of_the_corpus(run: Run, corpus: Path) -> None:
+    oracle = json.loads((corpus / "oracle.json").read_text())["snapshots"]
+    name = max(oracle, key=lambda name: oracle[name]["devices"]["0"]["events"])
+
+    done = run("analyze", corpus / "snapshots" / name, "--json")
+
+    assert done.code == 0
+    device, wanted = json.loads(done.out)["devices"]["0"], oracle[name]["devices"]["0"]
+    assert (device["peak_bytes"], device["reserved_bytes"]) == (wanted["peak_requested"], wanted["reserved"])
+
+
+def test_the_summary(run: Run, tmp_path: Path) -> None:
+    write_snapshot(tmp_path / "rank0.pickle", sizes=[3 << 20, 1000], freed=[1 << 20])
+
+    done = run("analyze", "rank0.pickle")
+
+    assert done.code == 0
+    for words in (
+        "rank0 · snapshot",
+        "GPU 0 peak 4.00 MiB · OTHER, event 2 of 5 · models/attention.py:7 forward",
+        "efficiency 99.9 % (excellent)",
+        "in gaps (fragmented) 4.00 KiB",
+        "Attention",
+        "inference",
+        "Findings:",
+        "Not known:",
+    ):
+        assert words in done.out
+
+
+def test_several_are_compared_and_the_odd_one_is_named(run: Run, tmp_path: Path) -> None:
+    for rank in range(4):
+        write_snapshot(tmp_path / f"rank{rank}.pickle", sizes=[1 << 20] * (9 if rank == 2 else 4))
+
+    done = run("analyze", tmp_path)
+    as_json = run("analyze", "rank*.pickle", "--json")
+
+    assert (done.code, as_json.code) == (0, 0)
+    assert "rank2 is the odd one: peak of 9.00 MiB, where the middle is 4.00 MiB" in done.out
+    data = json.loads(as_json.out)
+    assert list(data["recordings"]) == ["rank0", "rank1", "rank2", "rank3"]
+    assert data["odd_one"]["name"] == "rank2"
+
+
+def test_a_name_and_further_rules(run: Run, tmp_path: Path) -> None:
+    write_snapshot(tmp_path / "x.pickle", sizes=[1000])
+    (tmp_path / "rules.yaml").write_text("categories:\n- {label: Vision, words: [attention]}\n")
+
+    done = run("analyze", "x.pickle", "--name", "before", "--rules", "rules.yaml", "--json")
+
+    data = json.loads(done.out)
+    assert data["name"] == "before"
+    assert data["devices"]["0"]["by_category"] == {"Vision": 1000}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [((), 0), (("--fail-if-grown", "30%"), 0), (("--fail-if-grown", "5%"), 1)]
+)
+def test_compare(run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+    write_snapshot(tmp_path / "a.pickle", sizes=[10 << 20])
+    write_snapshot(tmp_path / "b.pickle", sizes=[12 << 20])
+
+    done = run("compare", "a.pickle", "b.pickle", *arguments)
+    as_json = run("compare", "a.pickle", "b.pickle", "--json", *arguments)
+
+    assert (done.code, as_json.code) == (code, code)
+    assert "+2.00 MiB" in done.out
+    assert ("more than 5 %" in done.out) == bool(code)
+    data = json.loads(as_json.out)
+    assert data["devices"]["0"]["by_category"] == [
+        {"name": "Attention", "before": 10 << 20, "after": 12 << 20, "change": 2 << 20, "percent": 20.0}
+    ]
+    assert data["failed"] == bool(code)
+
+
+@pytest.mark.parametrize("wanted", ["perfetto", "speedscope", "csv", "json", "memory_viz"])
+def test_export(run: Run, tmp_path: Path, wanted: str) -> None:
+    write_snapshot(tmp_path / "rank0.pickle", sizes=[3 << 20])
+
+    done = run("export", "rank0.pickle", "--to", wanted)
+
+    assert done.code == 0
+    written = tmp_path / done.out.strip()
+    assert written.stat().st_size > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["rank0.pickle", written.name])
+
+
+def _trace(*events: dict[str, Any]) -> bytes:
+    return json.dumps({"schemaVersion": 1, "traceEvents": list(events)}, indent=2).encode()
+
+
+_GOOD = pickle.dumps(snapshot([1000, 2000]), protocol=4)
+_STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("ran",)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("cut.pickle", _GOOD[:-40], "cut off"),
+        ("cut.json.gz", gzip.compress(_trace(_STEP))[:-9], "cut off"),
+        ("cut.json", _trace(_STEP)[:-20], "cut off"),
+        ("empty.pickle", b"", "empty"),
+        ("no_segments.pickle", pickle.dumps({"segments": [], "device_traces": [[]]}), "no segments"),
+        ("other.pickle", pickle.dumps({"weights": [1.0]}), "something else"),
+        ("evil.pickle", pickle.dumps({"segments": [_Evil()]}), "nothing was run"),
+        ("no_events.json", _trace(), "without any event"),
+        ("no_memory.json", _trace(_STEP), "profile_memory=True"),
+        ("letters.txt", b"hello", "neither"),
+        ("cut.tbmem.npz", b"PK\x03\x04 and then nothing", "zip"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run: Run, tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    good = write_snapshot(tmp_path / "good.pickle", sizes=[1000])
+    commands = (
+        ("analyze", name),
+        ("analyze", name, "--json"),
+        ("analyze", good, name),
+        ("compare", name, good),
+        ("export", name, "--to", "csv"),
+    )
+    before = sorted(tmp_path.iterdir())
+
+    for arguments in commands:
+        done = run(*arguments)
+
+        assert done.code == 2
+        assert done.out == ""
+        assert done.err.count("\n") == 1, done.err
+        assert done.err.startswith("tbmem: ")
+        assert name in done.err
+        assert message in done.err
+    # and nothing was written
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("analyze", "nowhere.pickle"), "nowhere.pickle: no such file"),
+        (("analyze", "folder"), "no recording in this folder"),
+        (("analyze", "good.pickle", "--rules", "none.yaml"), "none.yaml: cannot be read"),
+        (("compare", "good.pickle", "good.pickle", "--fail-if-grown", "much"), "not a percentage"),
+        (("export", "good.pickle", "--to", "csv", "--out", "nowhere/x.csv"), "No such file or directory"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_2(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    write_snapshot(tmp_path / "good.pickle", sizes=[1000])
+    (tmp_path / "folder").mkdir()
+
+    done = run(*arguments)
+
+    assert done.code == 2
+    assert done.err.count("\n") == 1, done.err
+    assert message in done.err

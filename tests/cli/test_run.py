@@ -1,0 +1,189 @@
+"""`tbmem run`: a program behaves as under plain Python, and its training is watched."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tbmem.model.monitor_log import read_monitor_log
+
+pytestmark = pytest.mark.slow
+
+TRAIN = """
+import sys, torch
+def train(steps):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def _write(path: Path, code: str) -> str:
+    path.write_text(TRAIN + textwrap.dedent(code))
+    return path.name
+
+
+def _python(folder: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder, input=given)
+
+
+def _run(folder: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return _python(folder, "-m", "tbmem", "run", "profiling.enabled=false", *words, given=given)
+
+
+def _without_our_lines(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not re.match(r"\d\d:\d\d:\d\d tbmem ", line))
+
+
+def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
+    # given a script that prints all that it can see of how it was started, and ends with a code of its own
+    code = """
+    import os, pickle, __main__
+    class Kept: pass
+    print(sys.argv, __name__, __file__, __spec__, __package__, type(__loader__).__name__, sys.path[0])
+    print(sys.stdin.read(), pickle.loads(pickle.dumps(Kept())).__class__ is Kept, __main__.Kept is Kept)
+    train(5)
+    sys.exit(3)
+    """
+    script = _write(tmp_path / "train.py", code)
+
+    # when it runs plain and under tbmem
+    plain = _python(tmp_path, script, "--lr", "3", given="hello")
+    under = _run(tmp_path, "--", script, "--lr", "3", given="hello")
+
+    # then nothing differs, and five steps were seen
+    assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout) == (3, plain.stdout)
+    assert _without_our_lines(under.stderr) == plain.stderr
+    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
+    assert read_monitor_log(log).rows[-1].sample.step == 5
+
+
+def test_a_module_sees_what_python_would_show_it(tmp_path: Path) -> None:
+    # given a package that is run, and imports its neighbour
+    (tmp_path / "package").mkdir()
+    _write(tmp_path / "package/__init__.py", "")
+    (tmp_path / "package/__main__.py").write_text(
+        "import sys\nfrom . import train\ntrain(5)\nprint(sys.argv, __name__, __file__, __spec__.name, __package__)\n"
+    )
+
+    plain = _python(tmp_path, "-m", "package", "x")
+    under = _run(tmp_path, "-m", "package", "x")
+
+    assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout) == (0, plain.stdout)
+
+
+@pytest.mark.parametrize(
+    "ending", ["train(2); {}['mine']", "raise KeyboardInterrupt", "sys.exit('a word')", "a syntax"]
+)
+def test_an_exception_looks_as_under_python(ending: str, tmp_path: Path) -> None:
+    script = _write(tmp_path / "train.py", ending)
+
+    plain = _python(tmp_path, script)
+    under = _run(tmp_path, script)
+
+    assert (under.returncode, _without_our_lines(under.stderr)) == (plain.returncode, plain.stderr)
+    assert plain.returncode != 0
+
+
+def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
+    script = _write(tmp_path / "train.py", "train(3); print('trained', flush=True); import time; time.sleep(100)")
+    command = [sys.executable, "-m", "tbmem", "run", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(0.3)  # the live log is written ten times a second
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(timeout=60) == -signal.SIGTERM
+    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
+    assert read_monitor_log(log).end is None
+
+
+def test_workers_of_both_kinds(tmp_path: Path) -> None:
+    # given a script whose loader starts workers, once by fork and once by spawn
+    code = """
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self): return 8
+        def __getitem__(self, index): return torch.randn(4)
+    def main():
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for kind in ("fork", "spawn"):
+            for batch in torch.utils.data.DataLoader(Rows(), 2, num_workers=2, multiprocessing_context=kind):
+                model(batch).sum().backward()
+                optimizer.step()
+    if __name__ == "__main__": main()
+    """
+    script = _write(tmp_path / "train.py", code)
+
+    done = _python(tmp_path, "-m", "tbmem", "run", "--", script)
+
+    assert done.returncode == 0, done.stderr
+    assert "8 steps" in done.stderr
+
+
+def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
+    script = _write(tmp_path / "train.py", "import os; train(5); print(os.environ['RANK'])")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launcher, "-m", "tbmem", "run", "run.ranks=all", "--", script]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("runs/*/rank[01]/plugins/tbmem/monitor.jsonl"))) == 2
+
+
+def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
+    script = _write(tmp_path / "train.py", "")
+
+    done = _run(tmp_path, script)
+
+    assert done.returncode == 0
+    assert "no training step was seen" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.py"], "nowhere.py: no such script"),
+        (["-m", "nowhere.train"], "nowhere.train: no module of this name"),
+        (["-m"], "-m needs a module's name"),
+        ([], "no script to run: tbmem run"),
+        (["profiling.actve=3", "x.py"], "did you mean profiling.active?"),
+        (["--logdir", "a-file/x", "x.py"], "cannot write to"),
+        (["--logdir=a-file/x", "x.py"], "cannot write to"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(words: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    (tmp_path / "x.py").touch()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tbmem", "run", *words], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("tbmem: ")
+    assert message in done.stderr
+
+
+def test_switched_off_it_is_plain_python(tmp_path: Path) -> None:
+    code = "train(2); from torch.optim import optimizer as o; print(len(o._global_optimizer_post_hooks))"
+    script = _write(tmp_path / "train.py", code)
+
+    done = _run(tmp_path, "enabled=false", script)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,110 @@
+"""One loop of the corpus under the plain callback, in Lightning, in the HF Trainer, or left to itself.
+
+python drivers.py plain|lightning|huggingface|script LOOP STEPS LOGDIR
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Step = Callable[[int], None]
+
+
+def _make(path: str) -> Step:
+    spec = importlib.util.spec_from_file_location("corpus_loop", path)
+    assert spec is not None
+    assert spec.loader is not None
+    loop = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loop)
+    step: Step = loop.make()
+
+    def at_a_trainings_pace(number: int) -> None:
+        step(number)
+        # steps of the corpus take a fraction of a millisecond, in which a large heap cannot be counted each time
+        time.sleep(0.01)
+
+    return at_a_trainings_pace
+
+
+def _settings(logdir: str) -> dict[str, Any]:
+    return {"run": {"logdir": logdir, "name": "run"}, "profiling": {"enabled": False}}
+
+
+def _plain(step: Step, steps: int, logdir: str) -> None:
+    from tbmem import MemoryCallback
+
+    with MemoryCallback(**_settings(logdir)) as memory:
+        for number in range(steps):
+            step(number)
+            memory.step()
+
+
+def _lightning(step: Step, steps: int, logdir: str) -> None:
+    from lightning.pytorch import LightningModule, Trainer
+
+    from tbmem.integrations.lightning import LightningMemory
+
+    class Wrapped(LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, index: int) -> None:
+            step(index)
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    trainer = Trainer(
+        max_epochs=1,
+        callbacks=[LightningMemory(**_settings(logdir))],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        accelerator="cpu",
+    )
+    trainer.fit(Wrapped(), torch.utils.data.DataLoader(torch.zeros(steps, 1)))
+
+
+def _huggingface(step: Step, steps: int, logdir: str) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    from tbmem.integrations.huggingface import HuggingFaceMemory
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.number = 0
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            step(self.number)
+            self.number += 1
+            return {"loss": (self.weight * x).sum()}
+
+    with tempfile.TemporaryDirectory() as output:
+        arguments = TrainingArguments(
+            output, max_steps=steps, per_device_train_batch_size=1, report_to=[], use_cpu=True, save_strategy="no"
+        )
+        data = [{"x": torch.zeros(1)} for _ in range(steps)]
+        memory = HuggingFaceMemory(**_settings(logdir))
+        Trainer(Wrapped(), arguments, train_dataset=data, callbacks=[memory]).train()
+
+
+def _script(step: Step, steps: int, logdir: str) -> None:
+    """For `tbmem run`: nothing is imported from tbmem; an optimizer beside the loop's own tells the steps."""
+    for number in range(steps):
+        step(number)
+
+
+if __name__ == "__main__":
+    how, loop, number, folder = sys.argv[1:]
+    drivers = {"plain": _plain, "lightning": _lightning, "huggingface": _huggingface, "script": _script}
+    drivers[how](_make(loop), int(number), folder)

@@ -1,0 +1,42 @@
+"""Results of checks for people, CI systems and GitHub."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from tbmem.analysis.gate import Result
+from tbmem.present.gate_report import gate_annotations, gate_junit, gate_lines, gate_view
+
+RESULTS = [
+    Result(check="max-peak", place="rank 0 cpu", holds=True, message="peak 1.00 GiB"),
+    Result(check="no-leak", place="rank 0 cpu", holds=False, message="verdict <LEAK>", details=("100 % more",)),
+]
+
+
+def test_lines() -> None:
+    assert gate_lines(RESULTS) == [
+        "ok    max-peak   rank 0 cpu: peak 1.00 GiB",
+        "FAIL  no-leak    rank 0 cpu: verdict <LEAK>",
+        "      100 % more",
+    ]
+
+
+def test_json() -> None:
+    view = gate_view("run", RESULTS)
+
+    assert view["holds"] is False
+    assert [check["check"] for check in view["checks"]] == ["max-peak", "no-leak"]
+
+
+def test_junit() -> None:
+    suites = ElementTree.fromstring(gate_junit("run", RESULTS))
+
+    (suite,) = suites
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [case.find("failure") is not None for case in suite] == [False, True]
+
+
+def test_annotations_are_one_line_each() -> None:
+    assert gate_annotations(RESULTS) == [
+        "::error title=tbmem no-leak::rank 0 cpu: verdict <LEAK> · 100 %25 more",
+    ]

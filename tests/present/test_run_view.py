@@ -1,0 +1,95 @@
+"""A run on a terminal of eighty columns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tbmem.analysis.run_state import RunState
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.present.run_view import run_lines, run_view, sparkline
+from tests.conftest import GIB, MakeSample
+
+
+@pytest.fixture
+def state(make_sample: MakeSample) -> RunState:
+    """A hundred steps on an 80 GiB device, with a leak that was told twice."""
+    samples = [make_sample(step, 40 + step / 10, 60.0) for step in range(1, 101)]
+    rows = [SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=each) for each in samples]
+    leaks = [
+        Finding(
+            kind=FindingKind.LEAK,
+            severity=Severity.CRITICAL,
+            device="cuda:0",
+            first_step=1,
+            last_step=step,
+            message=f"grows until step {step}, and a long sentence about what that means " + "on and on " * 30,
+        )
+        for step in (50, 90)
+    ]
+    state = RunState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows, findings=leaks))
+    return state
+
+
+def test_the_view_is_plain_json(state: RunState) -> None:
+    view = run_view("mine", [state], now=1002.0)
+
+    (device,) = view["ranks"][0]["devices"]
+    assert json.loads(json.dumps(view)) == view
+    assert (view["status"], view["step"], view["steps_per_second"]) == ("running", 100, pytest.approx(100))
+    assert (device["verdict"], device["peak"], device["headroom"]) == ("leak", 60 * GIB, 20 * GIB)
+    assert device["growth_per_step"] == pytest.approx(GIB / 10)
+
+
+def test_eighty_columns(state: RunState) -> None:
+    lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
+
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "mine · running · step 100 · 100 steps/s"
+    assert lines[1].startswith("GPU 0  ▁")
+    assert lines[1].endswith("█ LEAK +102.40 MiB/step")
+    assert lines[2] == "  allocated 50.00 GiB · reserved 50.00 GiB · peak 60.00 GiB · free 20.00 GiB"
+
+
+def test_a_leak_that_was_told_twice_is_shown_once(state: RunState) -> None:
+    text = "\n".join(line.plain for line in run_lines(run_view("mine", [state], now=1002.0)))
+
+    assert "until step 90" in text
+    assert "until step 50" not in text
+
+
+def test_several_ranks_have_their_numbers(state: RunState) -> None:
+    lines = [line.plain for line in run_lines(run_view("mine", [state, state], now=1002.0), findings=0)]
+
+    assert sum(line.startswith("rank 0 GPU 0 ") for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("now", "end", "status"),
+    [(1002.0, None, "running"), (2000.0, None, "silent"), (2000.0, {"type": "end"}, "ended")],
+)
+def test_the_status(now: float, end: dict[str, object] | None, status: str, state: RunState) -> None:
+    state.add(MonitorLog(end=end))
+
+    view = run_view("mine", [state], now)
+
+    assert view["status"] == status
+    assert ("killed?" in run_lines(view)[0].plain) is (status == "silent")
+
+
+@pytest.mark.parametrize(
+    ("levels", "bars"),
+    [
+        ([], ""),
+        ([5], "█"),
+        ([0, 7], "▁█"),
+        ([1000, 1001], "██"),
+        (list(range(8)), "▁▂▃▄▅▆▇█"),
+        (list(range(80)), "▁▂▃▄▅▆▇█"),
+    ],
+)
+def test_a_sparkline(levels: list[int], bars: str) -> None:
+    assert sparkline(levels, 8) == bars

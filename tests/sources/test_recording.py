@@ -1,0 +1,76 @@
+"""A file is what is in it, whatever it is called; its address book lies beside it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tbmem.errors import FileFormatError
+from tbmem.model.address_book import AddressBook, StorageNote
+from tbmem.model.category import Category
+from tbmem.model.timeline_file import save_timeline
+from tbmem.sources.recording import read_recording
+from tests.offline.snapshots import write_snapshot
+
+MEMORY = {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5}
+MEMORY |= {"args": {"Addr": 7, "Bytes": 64, "Device Type": 0, "Device Id": -1, "Total Allocated": 64}}
+TRACE = json.dumps({"traceEvents": [MEMORY]}, indent=2).encode()
+
+
+def _book(path: Path, name: str, **about: object) -> None:
+    AddressBook.from_notes([StorageNote(1, "cpu", 7, 64, Category.PARAMETER, name)], about).save(path)
+
+
+def test_what_is_in_it_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.pickle").write_bytes(gzip.compress(TRACE))
+    write_snapshot(tmp_path / "b.json", sizes=[1000])
+    save_timeline(read_recording(tmp_path / "b.json").timeline, tmp_path / "c")
+
+    found = [read_recording(tmp_path / name).timeline for name in ("a.pickle", "b.json", "c")]
+
+    assert [timeline.source for timeline in found] == ["trace", "snapshot", "snapshot"]
+    assert [timeline.peak(0).bytes for timeline in found] == [64, 1000, 1000]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"hello", "neither"), (b"PK\x03\x04rest", "zip"), (pickle.dumps([1]), "something else"), (b"", "empty")],
+)
+def test_anything_else_is_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "x").write_bytes(data)
+
+    with pytest.raises(FileFormatError, match=message) as caught:
+        read_recording(tmp_path / "x")
+
+    assert str(caught.value).startswith(str(tmp_path / "x"))
+
+
+def test_the_book_of_the_same_stem(tmp_path: Path) -> None:
+    (tmp_path / "vm_rank0.123.pt.trace.json.gz").write_bytes(gzip.compress(TRACE))
+    _book(tmp_path / "vm_rank0.123.addresses.npz", "this")
+    _book(tmp_path / "vm_rank0.456.addresses.npz", "other")
+
+    book = read_recording(tmp_path / "vm_rank0.123.pt.trace.json.gz").book
+
+    assert book is not None
+    assert book.names == ("this",)
+
+
+def test_a_windows_snapshot_has_the_book_of_its_trace(tmp_path: Path) -> None:
+    write_snapshot(tmp_path / "vm_rank0.2.snapshot.pickle", sizes=[1000])
+    for number in (1, 2):
+        _book(tmp_path / f"vm_rank0.{number}00.addresses.npz", f"window {number}", window=number)
+    _book(tmp_path / "vm_rank1.200.addresses.npz", "another rank", window=2)
+
+    book = read_recording(tmp_path / "vm_rank0.2.snapshot.pickle").book
+
+    assert book is not None
+    assert book.names == ("window 2",)
+
+
+def test_no_book(tmp_path: Path) -> None:
+    assert read_recording(write_snapshot(tmp_path / "x.snapshot.pickle", sizes=[1])).book is None
