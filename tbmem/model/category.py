@@ -18,3 +18,26 @@ class Category(IntEnum):
     TEMPORARY = 7
     AUTOGRAD_DETAIL = 8
     COMMUNICATION = 9
+
+
+class Basis(IntEnum):
+    """How the category of an allocation is known; the number is what files store, so it never changes."""
+
+    NONE = 0
+    """Nobody has said what it is for."""
+    INFERRED = 1
+    """Guessed, from words in its stack."""
+    KNOWN = 2
+    """Its address and lifetime agree with an address book."""
+
+
+class Phase(IntEnum):
+    """When in a training step an allocation was asked for; the number is what files store, so it never changes."""
+
+    OTHER = 0
+    """Between the others, or not known."""
+    SETUP = 1
+    """Before the first step."""
+    FORWARD = 2
+    BACKWARD = 3
+    OPTIMIZER = 4

@@ -1,0 +1,88 @@
+"""A job goes in, the allocations of its training come out; runs in a process of its own, since much is pretended."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch._dynamo  # noqa: F401  # before torch.cuda is patched: it looks at it
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _foreach_utils
+
+from tbmem.model.category import Category, Phase
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.sources.fake.attention import gpu_attention
+from tbmem.sources.fake.classify import classify
+from tbmem.sources.fake.cuda_guard import install_guard
+from tbmem.sources.fake.log import AllocationLog
+from tbmem.sources.fake.modules import ModuleStack
+from tbmem.sources.fake.pretend import FakeMode, modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.subject import make_subject
+from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.training import Training
+
+
+class _Watcher:
+    def __init__(self, log: AllocationLog, tracker: AllocationTracker) -> None:
+        self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
+
+
+def execute(job: Job) -> FakeRun:
+    """Run a job's steps on fake tensors."""
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        kernels: set[str] = set()
+        if job.device == "cuda":
+            install_guard()
+            stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
+            stack.enter_context(gpu_attention(job.capability, kernels))
+        stack.enter_context(modules_that_move())
+        # torch's choices for plain tensors are those for fake ones
+        like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
+        stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+        mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
+        log, modules = AllocationLog(), ModuleStack()
+        tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
+        training = _train(job, stack, log, tracker, modules)
+        about = _about(job, training, kernels, time.perf_counter() - began)
+        return classify(log.run(_notes(tracker), about))
+
+
+def _train(
+    job: Job, stack: ExitStack, log: AllocationLog, tracker: AllocationTracker, modules: ModuleStack
+) -> Training:
+    subject = make_subject(job)
+    stack.enter_context(tracker)
+    stack.enter_context(modules)
+    if job.device == "cpu":
+        for tensor in [*subject.model.parameters(), *subject.model.buffers()]:
+            tracker.adopt(tensor)
+    training = Training(job, subject, _Watcher(log, tracker))
+    modules.name(training.model)
+    training.run()
+    log.phase = Phase.OTHER
+    return training
+
+
+def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
+    parameters = list(training.model.parameters())
+    return {
+        "torch": torch.__version__,
+        "device": job.device,
+        "seconds": seconds,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "parameter_bytes": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        "attention": sorted(kernels),
+        "categories": [category.name for category in Category],
+    }
+
+
+def _notes(tracker: AllocationTracker) -> tuple[str, ...]:
+    if not tracker.reads:
+        return ()
+    count = sum(tracker.reads.values())
+    where = ", ".join(sorted(name or "outside of modules" for name in tracker.reads))
+    return (f"{count} values of tensors were read ({where}); fake tensors have none: 0, 1 or False was assumed",)

@@ -1,0 +1,179 @@
+"""A subject and a job go in; its training steps run, on whatever tensors are the fashion, and tell when they do what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
+
+from tbmem.model.category import Category, Phase
+from tbmem.model.job import Job
+from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
+from tbmem.sources.fake.subject import Subject, dtype_of
+
+
+class Watcher(Protocol):
+    """Who is told."""
+
+    def begin_step(self, step: int) -> None:
+        """A step begins."""
+
+    def begin(self, phase: Phase) -> None:
+        """A part of the step begins."""
+
+    def mark(self, tensor: Any, category: Category) -> None:
+        """What a tensor is for."""
+
+
+class Training:
+    """The model on its device, its optimizer, and the step."""
+
+    def __init__(
+        self,
+        job: Job,
+        subject: Subject,
+        watcher: Watcher,
+        prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
+    ) -> None:
+        """Setup: the model moves to the device.
+
+        Args:
+            job: How to train.
+            subject: What to train.
+            watcher: Who is told.
+            prepare: What happens to the model on its device before the optimizer sees it: sharding.
+        """
+        self.job = job
+        self.watcher = watcher
+        self.subject = subject
+        model = subject.model.to(device=job.device, dtype=dtype_of(job.dtype))
+        model.train(not job.inference)
+        if job.checkpoint:
+            for layer in layers_of(model):
+                _checkpointed(layer)
+        self.model = prepare(model)
+        self._mark_model()
+        self.optimizer = self._optimizer()
+        half = job.amp == "float16" and not job.inference
+        self.scaler = torch.amp.GradScaler(job.device, enabled=half)
+
+    def run(self) -> None:
+        """All steps of the job."""
+        for step in range(self.job.steps):
+            self.watcher.begin_step(step)
+            if self.job.inference:
+                self._infer()
+            else:
+                self._train()
+
+    def _infer(self) -> None:
+        self.watcher.begin(Phase.FORWARD)
+        with torch.no_grad(), self._autocast():
+            self.subject.loss(self.model, self._batch())
+
+    def _train(self) -> None:
+        for _ in range(self.job.accumulate):
+            self._part()
+        self.watcher.begin(Phase.OPTIMIZER)
+        self._update()
+        self.watcher.begin(Phase.OTHER)
+
+    def _part(self) -> None:
+        """Forward and backward of a part of the batch."""
+        self.watcher.begin(Phase.FORWARD)
+        batch = self._batch()
+        with self._autocast():
+            loss = self.subject.loss(self.model, batch)
+        if self.job.accumulate > 1:
+            loss = loss / self.job.accumulate
+        loss = self.scaler.scale(loss)
+        self.watcher.begin(Phase.BACKWARD)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                self.watcher.mark(parameter.grad, Category.GRADIENT)
+
+    def _update(self) -> None:
+        optimizer = self.optimizer
+        if self.job.clip is not None:
+            if isinstance(optimizer, torch.optim.Optimizer):
+                self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.clip)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            for tensor in _state(optimizer):
+                self.watcher.mark(tensor, Category.OPTIMIZER_STATE)
+        elif optimizer is not None:
+            optimizer.step()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def _batch(self) -> Any:
+        """The batch on the device, made anew for each part."""
+        batch = tree_map(self._to_device, self.subject.batch)
+        tree_map(lambda one: self.watcher.mark(one, Category.INPUT), batch)
+        return batch
+
+    def _to_device(self, one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        dtype = dtype_of(self.job.dtype) if one.is_floating_point() else None
+        return one.to(self.job.device, dtype=dtype, copy=True)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.job.amp is None:
+            return nullcontext()
+        return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
+
+    def _mark_model(self) -> None:
+        for parameter in self.model.parameters():
+            self.watcher.mark(parameter, Category.PARAMETER)
+        for buffer in self.model.buffers():
+            self.watcher.mark(buffer, Category.BUFFER)
+
+    def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
+        if self.job.inference:
+            return None
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if self.job.offload:
+            return HostOptimizer(self.job, parameters)
+        if self.subject.optimizer is not None:
+            return self.subject.optimizer(parameters)
+        return make_optimizer(self.job, parameters)
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that a model is a stack of: the list of like modules with the most parameters; maybe none."""
+    best: list[nn.Module] = []
+    most = 0
+    for part in model.modules():
+        children = list(part.children())
+        alike = len(children) > 1 and len({type(child) for child in children}) == 1
+        if isinstance(part, (nn.ModuleList, nn.Sequential)) and alike:
+            weight = sum(parameter.numel() for parameter in part.parameters())
+            if weight > most:
+                best, most = children, weight
+    return best
+
+
+def _checkpointed(layer: nn.Module) -> None:
+    """Keep only what goes into a layer; its forward runs again in the backward pass."""
+    forward = layer.forward
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    layer.forward = again  # type: ignore[method-assign]
+
+
+def _state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                yield value
