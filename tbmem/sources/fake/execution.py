@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 
 import torch
-import torch._dynamo  # noqa: F401  # before torch.cuda is patched: it looks at it
+import torch._dynamo  # before torch.cuda is patched: it looks at it
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils
 
@@ -58,13 +60,18 @@ def _train(
     stack.enter_context(tracker)
     stack.enter_context(modules)
     if job.device == "cpu":
-        for tensor in [*subject.model.parameters(), *subject.model.buffers()]:
-            tracker.adopt(tensor)
+        _adopt(subject.model, tracker)
     training = Training(job, subject, _Watcher(log, tracker))
     modules.name(training.model)
     training.run()
     log.phase = Phase.OTHER
     return training
+
+
+def _adopt(model: nn.Module, tracker: AllocationTracker) -> None:
+    """Count what is on the device already."""
+    for tensor in chain(model.parameters(), model.buffers()):
+        tracker.adopt(tensor)
 
 
 def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import types
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -168,17 +169,34 @@ def _properties(capability: tuple[int, int], total: int) -> types.SimpleNamespac
     )
 
 
-def modules_that_move() -> AbstractContextManager[None]:
-    """``Module.to`` works for modules of fake tensors within the block."""
-    return patched(nn.Module, "_apply", _apply_to(nn.Module._apply))
+@contextlib.contextmanager
+def modules_that_move() -> Iterator[None]:
+    """``Module.to`` and ``copy.deepcopy`` work for modules of fake tensors within the block."""
+    with patched(nn.Module, "_apply", _apply_to(nn.Module._apply)), patched(FakeTensor, "__deepcopy__", _deepcopy):
+        yield
+
+
+def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """Torch's own copies the storage of fake CPU tensors as if it had contents, and then has two."""
+    if id(tensor) not in memo:
+        with torch.no_grad():
+            copied = tensor.detach().clone()
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
+        memo[id(tensor)].requires_grad_(tensor.requires_grad)
+    result: torch.Tensor = memo[id(tensor)]
+    return result
+
+
+_Moved = dict[int, tuple["weakref.ref[torch.Tensor]", torch.Tensor]]
 
 
 def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """``Module.to`` for fake tensors: torch's own swaps tensors in place, which those refuse at random."""
 
     def _apply(module: nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
-        tensors = [*module.parameters(), *module.buffers()]
-        if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        # nothing may hold the old tensors while new ones are made
+        if not any(isinstance(tensor, FakeTensor) for tensor in chain(module.parameters(), module.buffers())):
             return original(module, function, recurse)
         _move_all(module, function, {})
         return module
@@ -186,19 +204,19 @@ def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     return _apply
 
 
-def _move_all(
-    module: nn.Module, function: Callable[[Any], Any], moved: dict[int, tuple[torch.Tensor, torch.Tensor]]
-) -> None:
-    """Children first, as torch does it."""
+def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) -> None:
+    """Children first, as torch does it; what two modules share stays shared."""
     for child in module.children():
         _move_all(child, function, moved)
     for table in (module._parameters, module._buffers):
         for name, tensor in table.items():
-            if tensor is not None:
-                if id(tensor) not in moved:
-                    # the old tensor is kept until the end: its number must not come back
-                    moved[id(tensor)] = (tensor, _move(tensor, function))
-                table[name] = moved[id(tensor)][1]
+            if tensor is None:
+                continue
+            old, new = moved.get(id(tensor), (None, None))
+            if old is None or new is None or old() is not tensor:
+                new = _move(tensor, function)
+                moved[id(tensor)] = (weakref.ref(tensor), new)
+            table[name] = new
 
 
 def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:

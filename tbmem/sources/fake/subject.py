@@ -54,7 +54,7 @@ def make_subject(job: Job) -> Subject:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """torch's type of this name."""
+    """Torch's type of this name."""
     return _DTYPES[name]
 
 

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.model.category import Category, Phase
+from tbmem.sources.fake.corrections import corrected
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.scratch import scratch_bytes, workspace_bytes
@@ -138,6 +139,8 @@ class AllocationTracker(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if self.paused:
             return result
+        if self._mode is not None:
+            result = corrected(func, args, result)
         self._note_forward()
         operator = func.name()
         accumulates = self._in_backward() and (
