@@ -1,4 +1,5 @@
-"""Models of the kinds that people train, small enough to really run here: factories for benchmarks/estimate_accuracy.py."""
+"""Models of the kinds that people train, small enough to really run here: factories for estimate_accuracy.py."""
+# ruff: noqa: D102
 
 from __future__ import annotations
 

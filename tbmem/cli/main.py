@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tbmem.cli import config, demo
+from tbmem.cli import config, demo, estimate
 from tbmem.errors import TbmemError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for name, module in (("demo", demo), ("config", config)):
+for name, module in (("demo", demo), ("config", config), ("estimate", estimate)):
     app.command(name)(module.command)
 
 

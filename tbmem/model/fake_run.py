@@ -57,7 +57,7 @@ class FakeRun:
         np.savez(
             buffer,
             header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            **{name: getattr(self, name) for name in _COLUMNS},  # type: ignore[arg-type]
+            **{name: getattr(self, name) for name in _COLUMNS},
         )
         return buffer.getvalue()
 

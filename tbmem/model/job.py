@@ -9,7 +9,7 @@ from tbmem.errors import UsageError
 from tbmem.units import GIB
 
 DTYPES = ("float32", "bfloat16", "float16")
-OPTIMIZERS = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adafactor", "none")
+OPTIMIZERS = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adafactor", "adamw8bit", "none")
 IMPLEMENTATIONS = ("default", "foreach", "fused", "for-loop", "capturable")
 SCHEDULES = ("1f1b", "gpipe")
 

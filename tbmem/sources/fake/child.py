@@ -1,11 +1,13 @@
-"""The process that executes a job: JSON on standard input, the answer into the file named on the command line.
+"""The process that executes jobs: JSON on standard input, answers into the folder named on the command line.
 
-Standard output is the model's own. Exit 0: the file holds a FakeRun; 2: it holds one line of text that says what is
-wrong. Any other end, a crash of torch included, means that this way of executing does not work here.
+Job ``n`` leaves ``n.npz``, a FakeRun, or ``n.txt``, one line that says what is wrong. Where neither is left torch has
+ended the process: this way of executing does not work here. Standard output is the model's own.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -14,16 +16,22 @@ from tbmem.errors import TbmemError
 from tbmem.model.job import Job
 
 
-def main(arguments: list[str]) -> int:
-    """Execute the job on standard input."""
-    answer = Path(arguments[0])
-    job = Job.from_json(sys.stdin.read())
-    try:
-        answer.write_bytes(_execute(job))
-    except Exception as error:
-        answer.write_text(explain(job, error))
-        return 2
-    return 0
+def main(arguments: list[str]) -> None:
+    """Execute the jobs on standard input."""
+    folder = Path(arguments[0])
+    for number, text in enumerate(json.load(sys.stdin)):
+        job = Job.from_json(text)
+        try:
+            _leave(folder / f"{number}.npz", _execute(job))
+        except Exception as error:
+            _leave(folder / f"{number}.txt", explain(job, error).encode())
+
+
+def _leave(path: Path, answer: bytes) -> None:
+    """Complete or absent: the process may be ended at any moment."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(answer)
+    os.replace(unfinished, path)
 
 
 def _execute(job: Job) -> bytes:
@@ -66,4 +74,4 @@ def _place(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

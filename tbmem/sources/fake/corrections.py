@@ -22,7 +22,7 @@ def corrected(operator: Any, args: tuple[Any, ...], result: Any) -> Any:
 
 
 def _rnn_workspace(args: tuple[Any, ...], result: Any) -> Any:
-    """oneDNN's LSTM keeps gates and states of all times for the backward pass.
+    """The LSTM of oneDNN keeps gates and states of all times for the backward pass.
 
     Source: ``src/cpu/rnn/rnn_utils.hpp`` of oneDNN (``set_workspace_sizes``): gates before and after their functions,
     three kinds of states, and outputs; compared with sizes of real runs: within 2 % where a layer is not wider at its

@@ -1,6 +1,6 @@
 """In a process without a GPU: fake tensors of device ``cuda`` get gradients, as they would with one.
 
-torch makes fake CUDA tensors anywhere, but its autograd asks two things of the machine that only a GPU's driver answers:
+torch makes fake CUDA tensors anywhere, but its autograd asks the machine two things that only a GPU's driver answers:
 a device guard, and the hooks of the CUDA library. Both get a stand-in that says "no device". torch has one for the
 first itself (``ensureCUDADeviceGuardSet``) and installs it only where another is replaced. Whether all of it works with
 a build of torch is tried out before it is relied on (``tbmem.sources.fake.child``): only ever call this in a process of
@@ -37,7 +37,7 @@ def install_guard() -> None:
     if _kept:
         return
     _install_device_guard(torch)
-    built = torch.backends.cuda.is_built()
+    built = bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
     _install_hooks(
         torch, answers={_HAS_PRIMARY_CONTEXT: False} if built else {_IS_BUILT: True, _HAS_PRIMARY_CONTEXT: False}
     )

@@ -53,7 +53,7 @@ class AllocationLog:
         self.died.append(-1)
         self._steps.append(self.step)
         self._phases.append(phase)
-        self._modules.append(self._module_numbers.setdefault(module, len(self._module_numbers) - 1))
+        self._modules.append(self._module_number(module))
         self._operators.append(self._operator_numbers.setdefault(operator, len(self._operator_numbers)))
         if accumulates:
             self._accumulated.add(row)
@@ -61,6 +61,13 @@ class AllocationLog:
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return row
+
+    def belongs_to(self, row: int, module: str) -> None:
+        """An allocation is a module's, whoever made it."""
+        self._modules[row] = self._module_number(module)
+
+    def _module_number(self, module: str) -> int:
+        return self._module_numbers.setdefault(module, len(self._module_numbers) - 1)
 
     def begin_step(self, step: int) -> None:
         """A training step begins."""
@@ -108,7 +115,8 @@ class AllocationLog:
         operand of the same size ends in the very next event is that operand.
         """
         ends_at = {event: row for row, event in enumerate(self.died) if event >= 0}
-        died, merged = list(self.died), {}
+        died = list(self.died)
+        merged: dict[int, int] = {}
         for row in sorted(self._accumulated):
             operand = ends_at.get(self.born[row] + 1)
             if operand is None or _blocks(self.sizes[operand]) != _blocks(self.sizes[row]):

@@ -1,4 +1,4 @@
-"""Modules' forwards begin and end; whose forward is running, and whose backward an autograd node belongs to, come out."""
+"""Forwards begin and end; whose forward is running, and whose backward an autograd node belongs to, come out."""
 
 from __future__ import annotations
 

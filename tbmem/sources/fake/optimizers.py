@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tbmem.model.job import Job
+from tbmem.sources.fake.eight_bit import EightBitAdamW
 
 _CLASSES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {}),
@@ -26,11 +27,13 @@ def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.
     """The job's optimizer over parameters; ``None`` for none."""
     if job.optimizer == "none" or job.inference:
         return None
+    if job.optimizer == "adamw8bit":
+        return EightBitAdamW(list(parameters))
     kind, arguments = _CLASSES[job.optimizer]
     return kind(list(parameters), **arguments, **_implementation(job))
 
 
-def _implementation(job: Job) -> dict[str, bool]:
+def _implementation(job: Job) -> dict[str, Any]:
     on_gpu = job.device == "cuda" and not job.offload
     if job.implementation == "default":
         # torch takes foreach on CUDA for plain parameters; what it sees here are not plain ones

@@ -1,6 +1,6 @@
 """Within a block of code torch.cuda answers as if there were a GPU; nothing is computed on one.
 
-Only for a process of its own: what is patched here is put back at the end of the block, but another thread would see it.
+Only for a process of its own: what is patched is put back at the end of the block, but another thread would see it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
-class FakeMode(FakeTensorMode):
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """torch's fake mode, which never looks for the devices of its tensors."""
 
     @property
-    def avoid_device_init(self) -> bool:  # type: ignore[override]
+    def avoid_device_init(self) -> bool:
         """Leave CUDA alone, although it says that it is there."""
         return True
 
@@ -216,7 +216,7 @@ def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) 
             if old is None or new is None or old() is not tensor:
                 new = _move(tensor, function)
                 moved[id(tensor)] = (weakref.ref(tensor), new)
-            table[name] = new
+            table[name] = new  # type: ignore[assignment]
 
 
 def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:

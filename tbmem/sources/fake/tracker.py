@@ -55,7 +55,7 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
     last: int
 
 
-class AllocationTracker(TorchDispatchMode):
+class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes what happens to the storages of one kind of device into a log."""
 
     def __init__(
@@ -75,7 +75,7 @@ class AllocationTracker(TorchDispatchMode):
             modules: Whose forward is running.
             capability: Of the GPU whose libraries' workspaces count; ``None`` for none.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
         self.paused = 0
         self.reads: dict[str, int] = {}
@@ -98,12 +98,14 @@ class AllocationTracker(TorchDispatchMode):
         reference = self._storages.get(tensor.untyped_storage()._cdata)
         return reference.row if reference is not None else -1
 
-    def mark(self, tensor: Any, category: Category) -> None:
-        """Say what a tensor is for; the first word stays."""
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """Say what a tensor is for, and whose it is; the first word stays."""
         if self._distributed is not None and isinstance(tensor, self._distributed):
-            tensor = tensor._local_tensor
-        if isinstance(tensor, torch.Tensor) and (row := self.row_of(tensor)) >= 0:
-            self.log.categories.setdefault(row, category)
+            tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
+        if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
+            return
+        if self.log.categories.setdefault(row, category) is category and module is not None:
+            self.log.belongs_to(row, module)
 
     def adopt(self, tensor: torch.Tensor, operator: str = "before") -> None:
         """Count a tensor that was made before the tracker was switched on."""
@@ -119,15 +121,15 @@ class AllocationTracker(TorchDispatchMode):
                 self._resized(storage)
                 return result
 
-            torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
-        super().__enter__()
+            torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *details: Any) -> None:
         self._entered -= 1
         if self._entered == 0 and self._resize is not None:
             torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*details)
+        super().__exit__(*details)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -1,8 +1,8 @@
-"""A subject and a job go in; its training steps run, on whatever tensors are the fashion, and tell when they do what."""
+"""A subject and a job go in; its steps run, on fake or real tensors, and tell when they do what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -26,8 +26,8 @@ class Watcher(Protocol):
     def begin(self, phase: Phase) -> None:
         """A part of the step begins."""
 
-    def mark(self, tensor: Any, category: Category) -> None:
-        """What a tensor is for."""
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """What a tensor is for, and whose it is."""
 
 
 class Training:
@@ -94,9 +94,9 @@ class Training:
         loss = self.scaler.scale(loss)
         self.watcher.begin(Phase.BACKWARD)
         loss.backward()  # type: ignore[no-untyped-call]
-        for parameter in self.model.parameters():
+        for name, parameter in self.model.named_parameters():
             if parameter.grad is not None:
-                self.watcher.mark(parameter.grad, Category.GRADIENT)
+                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
 
     def _update(self) -> None:
         optimizer = self.optimizer
@@ -107,8 +107,7 @@ class Training:
         if isinstance(optimizer, torch.optim.Optimizer):
             self.scaler.step(optimizer)
             self.scaler.update()
-            for tensor in _state(optimizer):
-                self.watcher.mark(tensor, Category.OPTIMIZER_STATE)
+            self._mark_state(optimizer)
         elif optimizer is not None:
             optimizer.step()
         for parameter in self.model.parameters():
@@ -132,10 +131,15 @@ class Training:
         return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
 
     def _mark_model(self) -> None:
-        for parameter in self.model.parameters():
-            self.watcher.mark(parameter, Category.PARAMETER)
-        for buffer in self.model.buffers():
-            self.watcher.mark(buffer, Category.BUFFER)
+        for name, parameter in self.model.named_parameters():
+            self.watcher.mark(parameter, Category.PARAMETER, owner(name))
+        for name, buffer in self.model.named_buffers():
+            self.watcher.mark(buffer, Category.BUFFER, owner(name))
+
+    def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
+        for name, parameter in self.model.named_parameters():
+            for value in optimizer.state.get(parameter, {}).values():
+                self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
         if self.job.inference:
@@ -169,11 +173,9 @@ def _checkpointed(layer: nn.Module) -> None:
     def again(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    layer.forward = again  # type: ignore[method-assign]
+    layer.forward = again
 
 
-def _state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                yield value
+def owner(name: str) -> str:
+    """The module of a parameter, by the parameter's name."""
+    return name.rpartition(".")[0]

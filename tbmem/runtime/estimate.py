@@ -1,0 +1,120 @@
+"""A job goes in; its estimate, and those of what would make it fit, come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.estimate import estimate_of
+from tbmem.errors import UsageError
+from tbmem.model.estimate import Alternative, Estimate, Fit
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.gpus import gpu_named
+from tbmem.model.job import Job
+from tbmem.sources.fake.parent import fake_run
+from tbmem.units import MIB
+
+NCCL = 400 * MIB
+"""Typical bytes of NCCL's buffers for a group of ranks in one node."""
+
+Executor = Callable[[Job], FakeRun]
+
+
+def estimate(
+    job: Job,
+    gpu: str = "h100-80gb",
+    alloc_conf: str = "",
+    alternatives: bool = False,
+    execute: Executor = fake_run,
+) -> Estimate:
+    """Predict a training's memory without a GPU.
+
+    Args:
+        job: The training.
+        gpu: Name of the GPU.
+        alloc_conf: What PYTORCH_ALLOC_CONF will say.
+        alternatives: Also estimate what would make it fit, each in a process of its own.
+        execute: Who runs jobs on fake tensors.
+
+    Raises:
+        UsageError: The job cannot be executed.
+        ConfigError: ``alloc_conf`` is not what torch takes.
+    """
+    settings, device = parse_settings(alloc_conf), gpu_named(gpu)
+    job = replace(job, capability=device.capability, total=device.total)
+    result = _judged(job, gpu, settings, execute)
+    if not alternatives or job.inference:
+        return result
+    return replace(result, alternatives=tuple(_alternatives(result, gpu, settings, execute)))
+
+
+def _judged(job: Job, gpu: str, settings: AllocatorSettings, execute: Executor) -> Estimate:
+    outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
+    return estimate_of(job, execute(job), settings, gpu_named(gpu), outside)
+
+
+def _alternatives(first: Estimate, gpu: str, settings: AllocatorSettings, execute: Executor) -> Iterator[Alternative]:
+    for words, job in _changes(first.job):
+        try:
+            changed = _judged(job, gpu, settings, execute)
+        except UsageError:
+            continue
+        yield _alternative(words, changed)
+    largest = largest_batch(first, lambda job: _judged(job, gpu, settings, execute))
+    if largest is not None:
+        yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
+
+
+def _alternative(words: str, changed: Estimate) -> Alternative:
+    return Alternative(
+        change=words,
+        allocated=changed.peak_allocated,
+        reserved=changed.peak_reserved,
+        fit=changed.fit,
+        batch=changed.job.batch,
+    )
+
+
+def _changes(job: Job) -> Iterator[tuple[str, Job]]:
+    if not job.checkpoint:
+        yield "activation checkpointing", replace(job, checkpoint=True)
+    if job.dtype == "float32" and job.amp is None:
+        yield "bf16 autocast", replace(job, amp="bfloat16")
+        yield "bf16 throughout", replace(job, dtype="bfloat16")
+    if job.optimizer in ("adam", "adamw"):
+        yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")
+    if not job.offload and job.world_size == 1:
+        yield "optimizer state in host memory", replace(job, offload=True)
+    if job.batch % (2 * job.accumulate) == 0:
+        yield f"batch in {2 * job.accumulate} parts", replace(job, accumulate=2 * job.accumulate)
+    if job.world_size == 1:
+        yield "FSDP over 8", replace(job, world_size=8, fsdp=8)
+
+
+def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
+    """The largest batch that fits; found on the straight line through two, then tried.
+
+    Args:
+        first: The estimate of the batch that was asked for.
+        judge: Estimates another job.
+
+    Returns:
+        Its estimate; ``None`` where not even one sample fits.
+    """
+    job = first.job
+    other = judge(replace(job, batch=job.batch * 2 if first.fit is Fit.FITS else 1, accumulate=1))
+    low, high = sorted((first, other), key=lambda one: one.job.batch)
+    if low.job.batch == high.job.batch:
+        return first if first.fit is Fit.FITS else None
+    slope = (high.peak_reserved - low.peak_reserved) / (high.job.batch - low.job.batch)
+    room = first.capacity - sum(first.outside.values())
+    guess = low.job.batch + int((room / 1.03 - low.peak_reserved) // max(slope, 1))
+    guess = min(guess, 4096)
+    for batch in (guess, guess - 1, guess - 2):
+        if batch < 1:
+            break
+        found = first if batch == job.batch else judge(replace(job, batch=batch, accumulate=1))
+        if found.fit is Fit.FITS:
+            return found
+    return low if low.fit is Fit.FITS else None
