@@ -76,8 +76,23 @@ class Job:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.batch % self.accumulate:
             raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
+        parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert
+        if parts != self.world_size:
+            raise UsageError(
+                f"{self.world_size} ranks cannot be {self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor"
+                f" x {self.pipeline} pipeline x {self.expert} expert ranks: these are {parts}"
+            )
+        if self.pipeline > 1 and self.batch % self.parts:
+            raise UsageError(f"a batch of {self.batch} cannot be cut into {self.parts} equal microbatches")
         if not 0 <= self.rank < self.world_size:
             raise UsageError(f"rank {self.rank} is not one of the ranks 0 to {self.world_size - 1}")
+
+    @property
+    def parts(self) -> int:
+        """Into how many equal parts a step's batch is cut."""
+        if self.pipeline > 1:
+            return self.microbatches or 2 * self.pipeline
+        return self.accumulate
 
     def to_json(self) -> str:
         """All fields as JSON."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from tbmem.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,10 @@ class DecoderShape:
     """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions and GELU."""
     tied: bool = False
     """Whether the first and the last matrix are one."""
+    experts: int = 0
+    """Feed-forward parts that tokens are sent to; 0: one for all."""
+    chosen: int = 2
+    """Experts of a token."""
 
 
 def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
@@ -59,6 +66,9 @@ SHAPES: dict[str, DecoderShape] = {
     "llama-7b": DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096),
     "llama-13b": DecoderShape(layers=40, width=5120, heads=40, inner=13824, vocabulary=32000, context=4096),
     "llama3-8b": DecoderShape(layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=128256, context=8192),
+    "mixtral-8x7b": DecoderShape(
+        layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    ),
     "llama-70b": DecoderShape(layers=80, width=8192, heads=64, groups=8, inner=28672, vocabulary=128256, context=8192),
 }
 """Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
@@ -70,17 +80,18 @@ class Decoder(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
+        self.first = self.last = True
         norm = nn.RMSNorm if shape.llama else nn.LayerNorm
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.tokens: nn.Module = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = None if shape.llama else nn.Embedding(shape.context, shape.width)
         self.layers = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.layers)])
-        self.norm = norm(shape.width)
-        self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.norm: nn.Module = norm(shape.width)
+        self.output: nn.Module = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied:
             self.output.weight = self.tokens.weight
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Logits of each next token."""
+        """Logits of each next token; a stage of a pipeline takes and gives hidden states."""
         hidden = self.tokens(numbers)
         if self.positions is not None:
             hidden = hidden + self.positions(torch.arange(numbers.shape[1], device=numbers.device))
@@ -99,7 +110,8 @@ class DecoderLayer(nn.Module):
         self.attention_norm = norm(shape.width)
         self.attention = Attention(shape)
         self.feed_forward_norm = norm(shape.width)
-        self.feed_forward: nn.Module = GatedFeedForward(shape) if shape.llama else FeedForward(shape)
+        kind = MoEFeedForward if shape.experts else GatedFeedForward if shape.llama else FeedForward
+        self.feed_forward: nn.Module = kind(shape)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
@@ -175,3 +187,53 @@ class GatedFeedForward(nn.Module):
         """The same shape."""
         result: torch.Tensor = self.down(F.silu(self.gate(hidden)) * self.up(hidden))
         return result
+
+
+class MoEFeedForward(nn.Module):
+    """Experts, each of which gets the same number of tokens; with several ranks each holds some of them."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.chosen = shape.chosen
+        self.route = nn.Linear(shape.width, shape.experts, bias=False)
+        self.gate = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
+        self.up = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
+        self.down = nn.Parameter(torch.empty(shape.experts, shape.inner, shape.width))
+        self._group: Any = None
+        self._ranks = 1
+
+    def divide(self, group: Any, ranks: int) -> None:
+        """Keep this rank's share of the experts.
+
+        Args:
+            group: The ranks that share them.
+            ranks: How many these are.
+        """
+        if len(self.gate) % ranks:
+            raise UsageError(f"--ep {ranks}: {len(self.gate)} experts cannot be divided evenly")
+        self._group, self._ranks = group, ranks
+        for name in ("gate", "up", "down"):
+            experts = getattr(self, name)
+            setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        tokens = hidden.flatten(0, -2)
+        weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
+        sent = self._exchange(tokens.repeat_interleave(self.chosen, 0))
+        sent = sent.view(len(self.gate), -1, sent.shape[-1])
+        inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
+        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1))
+        mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
+        result: torch.Tensor = mixed.view_as(hidden)
+        return result
+
+    def _exchange(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Each rank sends every other the same number of tokens."""
+        if self._ranks == 1:
+            return tokens
+        from torch.distributed import _functional_collectives
+
+        shares = [len(tokens) // self._ranks] * self._ranks
+        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, shares, shares, self._group)
+        return received

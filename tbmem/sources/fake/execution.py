@@ -22,7 +22,7 @@ from tbmem.sources.fake.cuda_guard import install_guard
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.pretend import FakeMode, modules_that_move, patched, pretend_cuda
-from tbmem.sources.fake.subject import make_subject
+from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training
 
@@ -45,6 +45,10 @@ def execute(job: Job) -> FakeRun:
         # torch's choices for plain tensors are those for fake ones
         like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
         stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+        if job.world_size > 1:
+            from tbmem.sources.fake.ranks import one_of_many
+
+            stack.enter_context(one_of_many(job))
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
         log, modules = AllocationLog(), ModuleStack()
         tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
@@ -61,11 +65,21 @@ def _train(
     stack.enter_context(modules)
     if job.device == "cpu":
         _adopt(subject.model, tracker)
-    training = Training(job, subject, _Watcher(log, tracker))
+    training = _training(job, subject, _Watcher(log, tracker), tracker, stack)
     modules.name(training.model)
     training.run()
     log.phase = Phase.OTHER
     return training
+
+
+def _training(job: Job, subject: Subject, watcher: _Watcher, tracker: AllocationTracker, stack: ExitStack) -> Training:
+    if job.world_size == 1:
+        return Training(job, subject, watcher)
+    from tbmem.sources.fake.many import RankTraining
+    from tbmem.sources.fake.ranks import distributed_tensors
+
+    stack.enter_context(distributed_tensors(tracker))
+    return RankTraining(job, subject, watcher, tracker)
 
 
 def _adopt(model: nn.Module, tracker: AllocationTracker) -> None:

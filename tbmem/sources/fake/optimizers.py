@@ -34,7 +34,8 @@ def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.
 
 
 def _implementation(job: Job) -> dict[str, Any]:
-    on_gpu = job.device == "cuda" and not job.offload
+    # with tensor parallelism alone some parameters are distributed and some are not: foreach takes no mixture
+    on_gpu = job.device == "cuda" and not job.offload and (job.tensor == 1 or job.fsdp > 1)
     if job.implementation == "default":
         # torch takes foreach on CUDA for plain parameters; what it sees here are not plain ones
         return {"foreach": on_gpu}

@@ -59,7 +59,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def _decoder(job: Job, shape: DecoderShape) -> Subject:
-    samples, length = job.batch // job.accumulate, job.sequence or shape.context
+    samples, length = job.batch // job.parts, job.sequence or shape.context
     if not shape.llama and length > shape.context:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
@@ -103,7 +103,7 @@ def _from_factory(job: Job) -> Subject:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
     accepted = inspect.signature(factory).parameters
-    offered = {"batch": job.batch // job.accumulate, "sequence": job.sequence, "seq": job.sequence}
+    offered = {"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence}
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
     made = factory(**given)
     if isinstance(made, nn.Module):

@@ -38,7 +38,7 @@ class Training:
         job: Job,
         subject: Subject,
         watcher: Watcher,
-        prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
+        prepare: Callable[[nn.Module], nn.Module] | None = None,
     ) -> None:
         """Setup: the model moves to the device.
 
@@ -46,17 +46,17 @@ class Training:
             job: How to train.
             subject: What to train.
             watcher: Who is told.
-            prepare: What happens to the model on its device before the optimizer sees it: sharding.
+            prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
         """
+        prepare = prepare or (lambda model: moved(model, job))
         self.job = job
         self.watcher = watcher
         self.subject = subject
-        model = subject.model.to(device=job.device, dtype=dtype_of(job.dtype))
-        model.train(not job.inference)
+        subject.model.train(not job.inference)
         if job.checkpoint:
-            for layer in layers_of(model):
+            for layer in layers_of(subject.model):
                 _checkpointed(layer)
-        self.model = prepare(model)
+        self.model = prepare(subject.model)
         self._mark_model()
         self.optimizer = self._optimizer()
         half = job.amp == "float16" and not job.inference
@@ -77,11 +77,14 @@ class Training:
             self.subject.loss(self.model, self._batch())
 
     def _train(self) -> None:
-        for _ in range(self.job.accumulate):
-            self._part()
+        self._forward_and_backward()
         self.watcher.begin(Phase.OPTIMIZER)
         self._update()
         self.watcher.begin(Phase.OTHER)
+
+    def _forward_and_backward(self) -> None:
+        for _ in range(self.job.accumulate):
+            self._part()
 
     def _part(self) -> None:
         """Forward and backward of a part of the batch."""
@@ -94,9 +97,7 @@ class Training:
         loss = self.scaler.scale(loss)
         self.watcher.begin(Phase.BACKWARD)
         loss.backward()  # type: ignore[no-untyped-call]
-        for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None:
-                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+        self._mark_gradients()
 
     def _update(self) -> None:
         optimizer = self.optimizer
@@ -126,7 +127,8 @@ class Training:
         return one.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self.job.amp is None:
+        if self.job.amp is None or self.job.fsdp > 1:
+            # FSDP has a policy of its own
             return nullcontext()
         return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
 
@@ -135,6 +137,11 @@ class Training:
             self.watcher.mark(parameter, Category.PARAMETER, owner(name))
         for name, buffer in self.model.named_buffers():
             self.watcher.mark(buffer, Category.BUFFER, owner(name))
+
+    def _mark_gradients(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
 
     def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in self.model.named_parameters():
@@ -150,6 +157,11 @@ class Training:
         if self.subject.optimizer is not None:
             return self.subject.optimizer(parameters)
         return make_optimizer(self.job, parameters)
+
+
+def moved(model: nn.Module, job: Job) -> nn.Module:
+    """A model on the job's device, in the job's type."""
+    return model.to(device=job.device, dtype=dtype_of(job.dtype))
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
