@@ -41,7 +41,7 @@ class Job:
     """Only forward, without gradients."""
     offload: bool = False
     """Optimizer state in host memory."""
-    steps: int = 3
+    steps: int = 2
     """The first makes the optimizer's state, later ones are steady."""
     device: str = "cuda"
     """``'cuda'``, or ``'cpu'`` to compare with what really runs there."""

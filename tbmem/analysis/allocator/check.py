@@ -15,7 +15,7 @@ from tbmem.analysis.allocator.device import UNKNOWN_CAPACITY, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.failure import SimulatedOutOfMemory
 from tbmem.analysis.allocator.layout import seed
-from tbmem.analysis.allocator.release import release_pool
+from tbmem.analysis.allocator.release import release_pool, whole_segments
 from tbmem.analysis.allocator.rewind import Start
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.simulator import CachingAllocator
@@ -187,13 +187,20 @@ class _Checker:
             self.device.full = False
             return
         if self.pending[0][0] not in _GAINS:
-            gains = any(change in _GAINS for change, _, _ in self.pending)
-            if not gains or self.allocator.would_hit(size, stream, pool):
+            if self._was_emptied(size, stream, pool):
                 self._empty_cache()
         self.device.script = deque(self.pending)
         self.device.full = any(change not in _GAINS for change, _, _ in self.pending)
         if len(self.allocator.changes) != self.seen:
             self.device.release(0, 0)
+
+    def _was_emptied(self, size: int, stream: int, pool: int) -> bool:
+        """Whether everything that was cached went before the request, not only what the request needed."""
+        gains = any(change in _GAINS for change, _, _ in self.pending)
+        if not gains or self.allocator.would_hit(size, stream, pool):
+            return True
+        freed = {(address, size) for change, address, size in self.pending if change is Change.FREE}
+        return freed == whole_segments(self.allocator)
 
     def _empty_cache(self) -> None:
         if self.pending_pool:

@@ -62,6 +62,11 @@ class MemoryEvents:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def then(self, others: MemoryEvents) -> MemoryEvents:
+        """These events and others after them."""
+        names = ("kind", "key", "size", "stream", "pool")
+        return MemoryEvents(**{name: np.concatenate((getattr(self, name), getattr(others, name))) for name in names})
+
     def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
         """Rows of plain integers, which a loop over Python objects reads fastest."""
         return zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from tbmem.analysis.allocator.events import EventKind
@@ -15,7 +16,7 @@ class MappedRuns:
 
     def __init__(self) -> None:
         self._runs: dict[Group, list[tuple[int, int]]] = {}
-        self._bases: dict[Group, int] = {}
+        self._known: list[tuple[int, Group]] = []
 
     def add(self, group: Group, address: int, size: int) -> None:
         """Pages with memory behind them, in bytes."""
@@ -27,7 +28,7 @@ class MappedRuns:
             else:
                 address, end = min(first, address), max(last, end)
         self._runs[group] = sorted([*kept, (address, end)])
-        self._bases[group] = min(address, self._bases.get(group, address))
+        self._know(address, group)
 
     def classify(self, rows: Sequence[tuple[int, int, int, int, int]], settings: AllocatorSettings) -> None:
         """Learn from the alloc that follows whether pages are mapped for the small or for the large pool."""
@@ -39,7 +40,7 @@ class MappedRuns:
                 small = round_size(size, settings) <= SMALL
                 for address, of_stream, of_pool in waiting:
                     group = (of_stream, of_pool, small)
-                    self._bases[group] = min(address, self._bases.get(group, address))
+                    self._know(address, group)
                 waiting = []
 
     def undo_map(self, address: int, size: int) -> None:
@@ -50,17 +51,28 @@ class MappedRuns:
 
     def undo_unmap(self, address: int, size: int, stream: int, pool: int) -> None:
         """Pages that were unmapped later still have memory."""
-        groups = [group for group in self._bases if group[:2] == (stream, pool)] or [(stream, pool, False)]
-        below = [group for group in groups if self._bases.get(group, address) <= address] or groups
-        self.add(max(below, key=lambda group: self._bases.get(group, address)), address, size)
+        self.add(self._group_near(address, stream, pool), address, size)
+
+    def _know(self, address: int, group: Group) -> None:
+        place = bisect_left(self._known, (address, group))
+        if self._known[place : place + 1] != [(address, group)]:
+            self._known.insert(place, (address, group))
+
+    def _group_near(self, address: int, stream: int, pool: int) -> Group:
+        """Address spaces of groups do not mix: what is nearest is of the same."""
+        same = [(abs(known - address), group) for known, group in self._known if group[:2] == (stream, pool)]
+        return min(same)[1] if same else (stream, pool, False)
 
     def covers(self, address: int) -> bool:
         """Whether there is memory behind an address."""
         return any(first <= address < last for runs in self._runs.values() for first, last in runs)
 
     def bases(self) -> dict[Group, int]:
-        """The lowest address seen of each group."""
-        return self._bases
+        """Where each group's address space begins, as far as is known."""
+        result: dict[Group, int] = {}
+        for address, group in self._known:
+            result.setdefault(group, address)
+        return result
 
     def segments(self) -> Iterator[Segment]:
         """The runs as segments without blocks."""

@@ -26,6 +26,16 @@ def release_cached(allocator: Holder) -> None:
                 shrink(allocator, block)
 
 
+def whole_segments(allocator: Holder) -> set[tuple[int, int]]:
+    """Address and bytes of every segment of fixed size that is free as a whole, in the default pool."""
+    return {
+        (block.address, block.size)
+        for pool in allocator.pools[0]
+        for block in pool.blocks()
+        if block.range is None and not block.is_split
+    }
+
+
 def release_pool(allocator: Holder, pool_id: int) -> None:
     """Give back every whole free segment of a private pool that nothing needs any more."""
     for pool in allocator.pools.get(pool_id, ()):

@@ -52,13 +52,16 @@ def test_undone_from_the_middle_on_every_decision_is_predicted(text: str, total:
 
 
 @pytest.mark.parametrize("text", ["", "expandable_segments:True", "max_split_size_mb:20"])
-def test_undone_to_the_first_event_nothing_is_left(text: str) -> None:
+@pytest.mark.parametrize("seed_", [2, 9])
+def test_undone_to_the_first_event_nothing_is_left(text: str, seed_: int) -> None:
     settings = parse_settings(text)
-    recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed=9, operations=400)
+    recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed_, operations=800)
 
     start = rewind(recorder.segments(), recorder.events(), settings)
+    result = check_decisions(recorder.events(), start, settings)
 
     assert start.segments == []
+    assert result.changes_right == result.changes
 
 
 def test_what_a_neighbour_was_carved_from_tells_a_freed_blocks_size() -> None:
