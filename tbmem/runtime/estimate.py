@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
@@ -10,15 +10,16 @@ from tbmem.analysis.estimate import estimate_of
 from tbmem.errors import UsageError
 from tbmem.model.estimate import Alternative, Estimate, Fit
 from tbmem.model.fake_run import FakeRun
-from tbmem.model.gpus import gpu_named
+from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
-from tbmem.sources.fake.parent import fake_run
+from tbmem.sources.fake.parent import fake_runs
 from tbmem.units import MIB
 
 NCCL = 400 * MIB
 """Typical bytes of NCCL's buffers for a group of ranks in one node."""
 
-Executor = Callable[[Job], FakeRun]
+Outcome = FakeRun | UsageError
+Executor = Callable[[Sequence[Job]], Sequence[Outcome]]
 
 
 def estimate(
@@ -26,7 +27,7 @@ def estimate(
     gpu: str = "h100-80gb",
     alloc_conf: str = "",
     alternatives: bool = False,
-    execute: Executor = fake_run,
+    execute: Executor = fake_runs,
 ) -> Estimate:
     """Predict a training's memory without a GPU.
 
@@ -34,34 +35,49 @@ def estimate(
         job: The training.
         gpu: Name of the GPU.
         alloc_conf: What PYTORCH_ALLOC_CONF will say.
-        alternatives: Also estimate what would make it fit, each in a process of its own.
-        execute: Who runs jobs on fake tensors.
+        alternatives: Also estimate what would make it fit.
+        execute: Runs jobs on fake tensors.
 
     Raises:
         UsageError: The job cannot be executed.
         ConfigError: ``alloc_conf`` is not what torch takes.
     """
-    settings, device = parse_settings(alloc_conf), gpu_named(gpu)
-    job = replace(job, capability=device.capability, total=device.total)
-    result = _judged(job, gpu, settings, execute)
+    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf), execute)
+    result = judge.one(replace(job, capability=judge.gpu.capability, total=judge.gpu.total))
     if not alternatives or job.inference:
         return result
-    return replace(result, alternatives=tuple(_alternatives(result, gpu, settings, execute)))
+    return replace(result, alternatives=tuple(_alternatives(result, judge)))
 
 
-def _judged(job: Job, gpu: str, settings: AllocatorSettings, execute: Executor) -> Estimate:
-    outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
-    return estimate_of(job, execute(job), settings, gpu_named(gpu), outside)
+class _Judge:
+    """Executes jobs and judges them for one GPU."""
+
+    def __init__(self, gpu: Gpu, settings: AllocatorSettings, execute: Executor) -> None:
+        self.gpu, self._settings, self._execute = gpu, settings, execute
+
+    def one(self, job: Job) -> Estimate:
+        (outcome,) = self.all([job])
+        if isinstance(outcome, UsageError):
+            raise outcome
+        return outcome
+
+    def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+        return [
+            outcome if isinstance(outcome, UsageError) else self._judged(job, outcome)
+            for job, outcome in zip(jobs, self._execute(jobs), strict=True)
+        ]
+
+    def _judged(self, job: Job, run: FakeRun) -> Estimate:
+        outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
+        return estimate_of(job, run, self._settings, self.gpu, outside)
 
 
-def _alternatives(first: Estimate, gpu: str, settings: AllocatorSettings, execute: Executor) -> Iterator[Alternative]:
-    for words, job in _changes(first.job):
-        try:
-            changed = _judged(job, gpu, settings, execute)
-        except UsageError:
-            continue
-        yield _alternative(words, changed)
-    largest = largest_batch(first, lambda job: _judged(job, gpu, settings, execute))
+def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
+    changes = dict(_changes(first.job))
+    for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
+        if isinstance(changed, Estimate):
+            yield _alternative(words, changed)
+    largest = largest_batch(first, judge.one) if first.job.pipeline == 1 else None
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -33,6 +34,7 @@ _MESH_METHODS = (
     "_concatenate",
 )
 _PROPAGATION = ("_propagate_tensor_meta_non_cached", "propagate_op_sharding_non_cached")
+_FSDP = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
 _DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
 
 
@@ -63,7 +65,11 @@ def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
         for name in _PROPAGATION:
             original = getattr(ShardingPropagator, name, None)
             if original is not None:
-                stack.enter_context(patched(ShardingPropagator, name, _unseen(original, tracker)))
+                stack.enter_context(patched(ShardingPropagator, name, _counting(original, tracker, "paused")))
+        for name in _FSDP:
+            original = getattr(_fsdp_param_group, name, None)
+            if original is not None:
+                stack.enter_context(patched(_fsdp_param_group, name, _counting(original, tracker, "communicates")))
         yield
 
 
@@ -90,15 +96,17 @@ def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
-def _unseen(function: Callable[..., Any], tracker: AllocationTracker) -> Callable[..., Any]:
-    def unseen(*args: Any, **kwargs: Any) -> Any:
-        tracker.paused += 1
+def _counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
+    """The tracker knows, by one of its counters, that a function is running."""
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        setattr(tracker, counter, getattr(tracker, counter) + 1)
         try:
             return function(*args, **kwargs)
         finally:
-            tracker.paused -= 1
+            setattr(tracker, counter, getattr(tracker, counter) - 1)
 
-    return unseen
+    return counting
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

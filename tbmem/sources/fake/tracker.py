@@ -78,6 +78,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
         self.paused = 0
+        self.communicates = 0
         self.reads: dict[str, int] = {}
         self._device = device
         self._mode = mode
@@ -99,11 +100,13 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return reference.row if reference is not None else -1
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """Say what a tensor is for, and whose it is; the first word stays."""
+        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came."""
         if self._distributed is not None and isinstance(tensor, self._distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
         if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
             return
+        if self.log.categories.get(row) is Category.COMMUNICATION:
+            self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
             self.log.belongs_to(row, module)
 
@@ -212,7 +215,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _born(self, reference: _Ref, size: int, operator: str, accumulates: bool, communicates: bool) -> None:
         module, phase = self._where()
         reference.row = reference.last = self.log.alloc(size, operator, module, phase, accumulates)
-        if communicates:
+        if communicates or self.communicates:
             self.log.categories[reference.row] = Category.COMMUNICATION
         elif phase is Phase.BACKWARD and self._modules.current:
             # a forward within a backward: checkpointing makes activations again
