@@ -60,8 +60,8 @@ def execute(job: Job) -> FakeRun:
 def _train(
     job: Job, stack: ExitStack, log: AllocationLog, tracker: AllocationTracker, modules: ModuleStack
 ) -> Training:
-    subject = make_subject(job)
     stack.enter_context(tracker)
+    subject = _built(job, tracker)
     stack.enter_context(modules)
     if job.device == "cpu":
         _adopt(subject.model, tracker)
@@ -80,6 +80,15 @@ def _training(job: Job, subject: Subject, watcher: _Watcher, tracker: Allocation
 
     stack.enter_context(distributed_tensors(tracker))
     return RankTraining(job, subject, watcher, tracker)
+
+
+def _built(job: Job, tracker: AllocationTracker) -> Subject:
+    """The model on the host: nothing counts yet, and what its initialization reads of values decides nothing."""
+    tracker.paused += 1
+    subject = make_subject(job)
+    tracker.paused -= 1
+    tracker.reads.clear()
+    return subject
 
 
 def _adopt(model: nn.Module, tracker: AllocationTracker) -> None:

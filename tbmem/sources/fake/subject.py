@@ -31,7 +31,9 @@ class Subject:
     batch: Any
     """Tensors of one part of a step, on the host."""
     loss: Callable[[nn.Module, Any], torch.Tensor]
-    """Runs the model on a batch."""
+    """Runs the model on a batch and judges what comes out."""
+    forward: Callable[[nn.Module, Any], Any]
+    """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     """Makes the user's own optimizer of parameters."""
 
@@ -63,12 +65,18 @@ def _decoder(job: Job, shape: DecoderShape) -> Subject:
     if not shape.llama and length > shape.context:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
-    return Subject(model=Decoder(shape), batch=(numbers, torch.zeros_like(numbers)), loss=_next_token_loss)
+    return Subject(
+        model=Decoder(shape), batch=(numbers, torch.zeros_like(numbers)), loss=_next_token_loss, forward=_logits
+    )
 
 
 def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     numbers, targets = batch
     return F.cross_entropy(model(numbers).flatten(0, 1), targets.flatten())
+
+
+def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
+    return model(batch[0])
 
 
 def _from_config(path: Path) -> DecoderShape:
@@ -118,6 +126,7 @@ def _from_factory(job: Job) -> Subject:
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),
+        forward=_call,
         optimizer=made.get("optimizer"),
     )
 

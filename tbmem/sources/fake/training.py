@@ -74,7 +74,7 @@ class Training:
     def _infer(self) -> None:
         self.watcher.begin(Phase.FORWARD)
         with torch.no_grad(), self._autocast():
-            self.subject.loss(self.model, self._batch())
+            self.subject.forward(self.model, self._batch())
 
     def _train(self) -> None:
         self._forward_and_backward()
