@@ -93,7 +93,11 @@ def profiled(training: Any) -> float:
         training._train()
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         profiler.export_chrome_trace(file.name)
-        events = [one["args"] for one in json.load(file)["traceEvents"] if one.get("name") == "[memory]"]
+        events = [
+            one["args"]
+            for one in json.loads(Path(file.name).read_text())["traceEvents"]
+            if one.get("name") == "[memory]"
+        ]
     return float(max(one["Total Allocated"] for one in events) - events[0]["Total Allocated"] + events[0]["Bytes"])
 
 
