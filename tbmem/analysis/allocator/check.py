@@ -186,9 +186,8 @@ class _Checker:
         if not self.pending:
             self.device.full = False
             return
-        if self.pending[0][0] not in _GAINS:
-            if self._was_emptied(size, stream, pool):
-                self._empty_cache()
+        if self.pending[0][0] not in _GAINS and self._was_emptied(size, stream, pool):
+            self._empty_cache()
         self.device.script = deque(self.pending)
         self.device.full = any(change not in _GAINS for change, _, _ in self.pending)
         if len(self.allocator.changes) != self.seen:
