@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from tbmem.cli import analyze, check, compare, config, demo, export, report, run, watch
+from tbmem.cli import analyze, check, compare, config, demo, estimate, export, report, run, watch
 from tbmem.cli.launch import Runnable
 from tbmem.errors import TbmemError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 _COMMANDS = {
     "demo": demo,
     "watch": watch,
+    "estimate": estimate,
     "analyze": analyze,
     "compare": compare,
     "report": report,

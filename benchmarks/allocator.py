@@ -1,0 +1,188 @@
+"""How well the allocator's simulator predicts recordings of real GPUs.
+
+    python benchmarks/allocator.py [DIR] [--repeat 3]
+
+Each snapshot with events is undone to the state at its begin and replayed from there. A decision is right if a
+request was served from the cache where it was in the recording, or by the very segments that were recorded
+(which change, at which address, how many bytes). Of the recording the replay is told only which addresses the
+device handed out, where the device was full, and where the user emptied the cache. DIR is a folder of
+snapshots; by default that of the corpus (TBMEM_CORPUS, else ../shared/corpus).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness import heading, table
+
+from tbmem.analysis.allocator.check import Decisions, check_decisions
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.layout import LiveBlock, Segment, seed
+from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.rewind import Start, rewind
+from tbmem.analysis.allocator.settings import AllocatorSettings, settings_of_snapshot
+from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.units import format_bytes
+
+KINDS = {kind.name.lower(): kind for kind in EventKind}
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads containers, numbers and text; runs nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse every global."""
+        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+
+def load(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        snapshot = PlainUnpickler(file).load()
+    return snapshot if isinstance(snapshot, dict) else {}
+
+
+class Pools:
+    """Numbers of memory pools; the default one is 0."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[int, ...], int] = {(0, 0): 0}
+
+    def number(self, pool: Any) -> int:
+        """A pool's number."""
+        return self.numbers.setdefault(tuple(pool or (0, 0)), len(self.numbers))
+
+
+def segments_of(snapshot: dict[str, Any], device: int, pools: Pools) -> Iterator[Segment]:
+    for segment in snapshot["segments"]:
+        if segment.get("device", 0) != device:
+            continue
+        cursor, blocks = segment["address"], []
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                requested = block.get("requested_size") or block["size"]
+                blocks.append(LiveBlock(cursor, block["size"], requested, block["state"] == "active_allocated"))
+            cursor += block["size"]
+        yield Segment(
+            address=segment["address"],
+            size=segment["total_size"],
+            stream=segment.get("stream", 0),
+            small=segment["segment_type"] == "small",
+            pool=pools.number(segment.get("segment_pool_id")),
+            expandable=bool(segment.get("is_expandable")),
+            blocks=tuple(blocks),
+        )
+
+
+def events_of(trace: list[dict[str, Any]], pools: Pools) -> MemoryEvents:
+    return MemoryEvents.of(
+        (
+            KINDS[event["action"]],
+            event.get("addr", 0) if event["action"] != "oom" else 0,
+            event["size"],
+            event.get("stream", 0),
+            pools.number(event.get("pool_id") or event.get("mempool_id")),
+        )
+        for event in trace
+        if event["action"] in KINDS
+    )
+
+
+def recordings(path: Path) -> Iterator[tuple[list[Segment], MemoryEvents, AllocatorSettings]]:
+    snapshot = load(path)
+    settings = settings_of_snapshot(snapshot.get("allocator_settings"))
+    for device, trace in enumerate(snapshot.get("device_traces") or []):
+        pools = Pools()
+        events = events_of(trace, pools)
+        if len(events) > 1:
+            yield list(segments_of(snapshot, device, pools)), events, settings
+
+
+def speed(events: MemoryEvents, start: Start, settings: AllocatorSettings, repeat: int) -> float:
+    """Events a second of a plain replay, the best of some."""
+    best = float("inf")
+    for _ in range(repeat):
+        allocator = CachingAllocator(settings)
+        live = seed(allocator, start.segments, start.bases)
+        began = time.perf_counter()
+        replay(events, allocator=allocator, live=live)
+        best = min(best, time.perf_counter() - began)
+    return len(events) / best
+
+
+def best_check(events: MemoryEvents, start: Start, settings: AllocatorSettings) -> tuple[Decisions, str]:
+    """Ties by address, and by age where that explains more addresses: it depends on torch's version."""
+    by_address = check_decisions(events, start, settings)
+    if by_address.addresses_right == by_address.requests:
+        return by_address, "address"
+    by_age = check_decisions(events, start, settings, ties_by_age=True)
+    return (by_age, "age") if by_age.addresses_right > by_address.addresses_right else (by_address, "address")
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.3%}" if whole else "none"
+
+
+def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
+    for segments, events, settings in recordings(path):
+        start = rewind(segments, events, settings)
+        result, ties = best_check(events, start, settings)
+        final = sum(segment.size for segment in segments)
+        allocated = sum(block.size for one in segments for block in one.blocks if block.allocated)
+        peak_error = result.peak_reserved / result.recorded_peak - 1
+        final_error = result.final_reserved / final - 1 if final else 0.0
+        right = (
+            result.requests_right == result.requests
+            and result.changes_right == result.changes
+            and result.peak_reserved == result.recorded_peak
+            and result.final_reserved == final
+        )
+        yield (
+            [
+                path.name[:60],
+                f"{len(events)}",
+                share(result.requests_right, result.requests),
+                f"{result.changes_right}/{result.changes}",
+                share(result.addresses_right, result.requests) + f" ({ties})",
+                format_bytes(result.recorded_peak),
+                f"{peak_error:.4%}",
+                f"{final_error:.4%}",
+                f"{result.final_allocated / allocated - 1 if allocated else 0:.4%}",
+                f"{speed(events, start, settings, repeat) / 1e6:.2f} M/s",
+                f"{start.unexplained}",
+                f"{start.unsure}",
+            ],
+            right,
+        )
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    project = Path(__file__).parent.parent
+    corpus = Path(os.environ.get("TBMEM_CORPUS", project.parent / "shared" / "corpus"))
+    arguments.add_argument("folder", nargs="?", type=Path, default=corpus / "snapshots")
+    arguments.add_argument("--repeat", type=int, default=3)
+    given = arguments.parse_args()
+    rows, wrong = [], 0
+    for path in sorted(path for path in given.folder.rglob("*") if path.suffix in (".pickle", ".pkl")):
+        try:
+            for row, right in judge(path, given.repeat):
+                rows.append(row)
+                wrong += not right
+        except (pickle.UnpicklingError, EOFError) as error:
+            print(f"{path}: not read: {error!r}", file=sys.stderr)
+    print(heading("The caching allocator, simulated"))
+    header = "recording,events,requests right,changes right,addresses right,peak reserved,its error,final error"
+    print(table([*header.split(","), "allocated error", "speed", "unexplained", "unsure"], rows))
+    print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Estimates against what really runs: the same training on fake and on real tensors of the CPU.
+
+    python benchmarks/estimate_accuracy.py [--only NAME]
+
+Both sides run the same loop. The real side counts the bytes of real storages as operators make and drop them; while
+that is watched autograd adds gradients out of place, which is undone in both. In one more step torch.profiler counts
+what the CPU's allocator hands out, unwatched; that also shows what kernels take for themselves, such as oneDNN's
+convolutions, which no tensor stands for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import heading, table
+
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.units import MIB
+
+CASES: dict[str, dict[str, Any]] = {
+    "GPT": {"model": "gpt"},
+    "GPT, tied weights": {"model": "tied_gpt"},
+    "GPT, SGD": {"model": "gpt", "optimizer": "sgd"},
+    "GPT, checkpointed": {"model": "gpt", "checkpoint": True},
+    "GPT, bf16 autocast": {"model": "gpt", "amp": "bfloat16"},
+    "GPT, foreach AdamW": {"model": "gpt", "implementation": "foreach"},
+    "GPT, fused AdamW": {"model": "gpt", "implementation": "fused"},
+    "GPT, clipped, bf16": {"model": "gpt", "clip": 1.0, "dtype": "bfloat16"},
+    "GPT, accumulated": {"model": "gpt", "accumulate": 2, "batch": 2},
+    "Llama with grouped heads": {"model": "llama_gqa"},
+    "encoder with dropout": {"model": "encoder"},
+    "ViT": {"model": "vit"},
+    "ResNet": {"model": "resnet"},
+    "U-Net": {"model": "unet"},
+    "LSTM": {"model": "lstm"},
+    "MoE": {"model": "moe"},
+    "LoRA": {"model": "lora"},
+    "MLP": {"model": "mlp", "optimizer": "momentum"},
+}
+HERE = Path(__file__).parent
+
+
+def job_of(case: dict[str, Any]) -> Job:
+    return Job(**{**case, "model": f"estimate_models:{case['model']}"}, device="cpu", steps=2, search_path=str(HERE))
+
+
+def real(job: Job) -> dict[str, float]:
+    """Peaks of the steps on real tensors: by storages, and by torch.profiler."""
+    import torch
+
+    from tbmem.sources.fake.log import AllocationLog
+    from tbmem.sources.fake.modules import ModuleStack
+    from tbmem.sources.fake.subject import make_subject
+    from tbmem.sources.fake.tracker import AllocationTracker
+    from tbmem.sources.fake.training import Training
+
+    class Watcher:
+        def __init__(self, log: AllocationLog, tracker: AllocationTracker) -> None:
+            self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
+
+    torch.manual_seed(0)
+    subject = make_subject(job)
+    log = AllocationLog()
+    tracker = AllocationTracker(log, "cpu", None, ModuleStack())
+    with tracker:
+        for tensor in [*subject.model.parameters(), *subject.model.buffers()]:
+            tracker.adopt(tensor)
+        training = Training(job, subject, Watcher(log, tracker))
+        static = log.live_bytes
+        began = time.perf_counter()
+        training.run()
+    seconds = time.perf_counter() - began
+    state = log.live_bytes - static
+    return {"storages": peak(log.run((), {})), "profiler": static + state + profiled(training), "seconds": seconds}
+
+
+def profiled(training: Any) -> float:
+    """The peak of one more step above what was there when it began."""
+    import torch
+
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        training._train()
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        profiler.export_chrome_trace(file.name)
+        events = [
+            one["args"]
+            for one in json.loads(Path(file.name).read_text())["traceEvents"]
+            if one.get("name") == "[memory]"
+        ]
+    return float(max(one["Total Allocated"] for one in events) - events[0]["Total Allocated"] + events[0]["Bytes"])
+
+
+def peak(run: FakeRun) -> int:
+    """The most bytes alive at once."""
+    change = np.zeros(2 * run.events + 2, dtype=np.int64)
+    ended = run.free_event >= 0
+    np.add.at(change, run.alloc_event, run.size)
+    np.add.at(change, run.free_event[ended], -run.size[ended])
+    return int(change.cumsum().max())
+
+
+def fake(job: Job) -> dict[str, float]:
+    from tbmem.sources.fake.parent import fake_run
+
+    began = time.perf_counter()
+    run = fake_run(job)
+    naive = run.about["parameters"] * 16
+    return {"fake": peak(run), "naive": naive, "seconds": time.perf_counter() - began}
+
+
+def one(name: str) -> dict[str, Any]:
+    """Both sides of a case, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", name], capture_output=True, text=True, check=False, timeout=600
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", default="")
+    arguments.add_argument("--one")
+    given = arguments.parse_args()
+    if given.one:
+        job = job_of(CASES[given.one])
+        print(json.dumps({"real": real(job), "fake": fake(job)}))
+        return 0
+    rows, errors = [], []
+    for name in CASES:
+        if given.only in name:
+            result = one(name)
+            truth, estimate = result["real"]["storages"], result["fake"]["fake"]
+            total = result["real"]["profiler"]
+            errors.append(abs(estimate / truth - 1))
+            rows.append(
+                [
+                    name,
+                    f"{truth / MIB:.2f}",
+                    f"{estimate / MIB:.2f}",
+                    f"{estimate / truth - 1:+.3%}",
+                    f"{total / MIB:.2f}",
+                    f"{estimate / total - 1:+.2%}",
+                    f"{result['fake']['naive'] / truth - 1:+.0%}",
+                    f"{result['fake']['seconds']:.1f}",
+                ]
+            )
+    print(heading("Estimated against real peaks on the CPU"))
+    header = "training,real MiB,estimated MiB,error,profiler MiB,error,16 bytes a parameter,seconds"
+    print(table(header.split(","), rows))
+    print(f"\nmedian {statistics.median(errors):.3%}, worst {max(errors):.3%} of {len(errors)}")
+    return 0 if statistics.median(errors) <= 0.01 and max(errors) <= 0.03 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

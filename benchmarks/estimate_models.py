@@ -1,0 +1,224 @@
+"""Models of the kinds that people train, small enough to really run here: factories for estimate_accuracy.py."""
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tbmem.sources.fake.decoder import Decoder, DecoderShape
+
+
+def labels(output: torch.Tensor, batch: Any) -> torch.Tensor:
+    del batch
+    target = torch.zeros(output.shape[0], dtype=torch.int64, device=output.device)
+    return F.cross_entropy(output, target)
+
+
+def next_token(output: torch.Tensor, batch: Any) -> torch.Tensor:
+    return F.cross_entropy(output.flatten(0, 1), batch[0].flatten())
+
+
+def tokens(samples: int, length: int, vocabulary: int) -> tuple[torch.Tensor]:
+    return (torch.randint(0, vocabulary, (samples, length)),)
+
+
+def gpt(tied: bool = False) -> Any:
+    shape = DecoderShape(layers=4, width=256, heads=4, inner=1024, vocabulary=4000, context=256, llama=False, tied=tied)
+    return Decoder(shape), tokens(4, 128, 4000), next_token
+
+
+def tied_gpt() -> Any:
+    return gpt(tied=True)
+
+
+def llama_gqa() -> Any:
+    shape = DecoderShape(layers=4, width=256, heads=8, groups=2, inner=688, vocabulary=4000, context=256)
+    return Decoder(shape), tokens(4, 128, 4000), next_token
+
+
+class Encoder(nn.Module):
+    """BERT-like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4000, 256)
+        layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+        self.output = nn.Linear(256, 4000)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.output(self.layers(self.embedding(numbers)))
+        return result
+
+
+def encoder() -> Any:
+    return Encoder(), tokens(8, 128, 4000), next_token
+
+
+class ViT(nn.Module):
+    """Patches as tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 192, 8, 8)
+        self.position = nn.Parameter(torch.zeros(1, 65, 192))
+        self.first = nn.Parameter(torch.zeros(1, 1, 192))
+        layer = nn.TransformerEncoderLayer(192, 3, 768, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        self.head = nn.Linear(192, 100)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        hidden = torch.cat((self.first.expand(len(images), -1, -1), patches), dim=1) + self.position
+        result: torch.Tensor = self.head(self.layers(hidden)[:, 0])
+        return result
+
+
+def vit() -> Any:
+    return ViT(), (torch.randn(16, 3, 64, 64),), labels
+
+
+class Residual(nn.Module):
+    """ResNet's block."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(inside, outside, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outside),
+            nn.ReLU(),
+            nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outside),
+        )
+        short = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+        self.short = short if stride != 1 or inside != outside else nn.Identity()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.path(images) + self.short(images))
+
+
+def resnet() -> Any:
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        *[Residual(inside, out, step) for inside, out, step in ((64, 64, 1), (64, 128, 2), (128, 256, 2))],
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(256, 100),
+    )
+    return model, (torch.randn(8, 3, 64, 64),), labels
+
+
+class UNet(nn.Module):
+    """Down, up, and across."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([self.double(3, 32), self.double(32, 64), self.double(64, 128)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(128, 64, 2, 2), nn.ConvTranspose2d(64, 32, 2, 2)])
+        self.after = nn.ModuleList([self.double(128, 64), self.double(64, 32)])
+        self.head = nn.Conv2d(32, 1, 1)
+
+    @staticmethod
+    def double(inside: int, outside: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(inside, outside, 3, padding=1),
+            nn.GroupNorm(8, outside),
+            nn.SiLU(),
+            nn.Conv2d(outside, outside, 3, padding=1),
+            nn.GroupNorm(8, outside),
+            nn.SiLU(),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        for index, part in enumerate(self.down):
+            images = part(images if index == 0 else F.max_pool2d(images, 2))
+            kept.append(images)
+        for part, after, skip in zip(self.up, self.after, reversed(kept[:-1]), strict=True):
+            images = after(torch.cat((part(images), skip), dim=1))
+        result: torch.Tensor = self.head(images)
+        return result
+
+
+def unet() -> Any:
+    return UNet(), (torch.randn(4, 3, 64, 64),), lambda output, batch: output.square().mean()
+
+
+class LSTM(nn.Module):
+    """Two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4000, 128)
+        self.layers = nn.LSTM(128, 256, 2, batch_first=True)
+        self.output = nn.Linear(256, 4000)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.output(self.layers(self.embedding(numbers))[0])
+        return result
+
+
+def lstm() -> Any:
+    return LSTM(), tokens(8, 64, 4000), next_token
+
+
+class MoE(nn.Module):
+    """Tokens go to two of eight experts, each of which takes as many as the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4000, 128)
+        self.gate = nn.Linear(128, 8, bias=False)
+        self.up = nn.Parameter(torch.randn(8, 128, 512) * 0.02)
+        self.down = nn.Parameter(torch.randn(8, 512, 128) * 0.02)
+        self.output = nn.Linear(128, 4000)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        hidden = self.embedding(numbers)
+        flat = hidden.flatten(0, 1)
+        weights, _ = self.gate(flat).softmax(-1).topk(2, -1)
+        sent = flat.repeat_interleave(2, 0).view(8, -1, flat.shape[-1])
+        back = torch.bmm(F.silu(torch.bmm(sent, self.up)), self.down).view(len(flat), 2, -1)
+        mixed = (back * weights.unsqueeze(-1)).sum(1).view_as(hidden)
+        result: torch.Tensor = self.output(hidden + mixed)
+        return result
+
+
+def moe() -> Any:
+    return MoE(), tokens(4, 128, 4000), next_token
+
+
+class LoRA(nn.Module):
+    """A frozen matrix and a thin one beside it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.first = nn.Linear(base.in_features, 8, bias=False)
+        self.second = nn.Linear(8, base.out_features, bias=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.base(hidden) + self.second(self.first(hidden))
+        return result
+
+
+def lora() -> Any:
+    model, batch, loss = gpt()
+    model.requires_grad_(False)
+    for layer in model.layers:
+        layer.attention.query = LoRA(layer.attention.query)
+        layer.attention.value = LoRA(layer.attention.value)
+    return model, batch, loss
+
+
+def mlp() -> Any:
+    model = nn.Sequential(
+        nn.Linear(512, 2048), nn.ReLU(), nn.Dropout(0.2), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 10)
+    )
+    return model, (torch.randn(64, 512),), labels

@@ -1,0 +1,146 @@
+"""Blocks and the pools that keep free ones in the order in which the allocator looks at them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator
+
+
+class Range:
+    """Address space of an expandable segment: where it starts and the size of its pages, in bytes."""
+
+    __slots__ = ("address", "page", "size")
+
+    def __init__(self, address: int, size: int, page: int) -> None:
+        self.address = address
+        self.size = size
+        self.page = page
+
+
+class Block:
+    """A piece of a segment, in use or free."""
+
+    __slots__ = (
+        "address",
+        "age",
+        "allocated",
+        "busy",
+        "mapped",
+        "next",
+        "parked_at",
+        "pool",
+        "prev",
+        "range",
+        "requested",
+        "size",
+        "stream",
+    )
+
+    def __init__(self, pool: Pool, stream: int, address: int, size: int, age: int, range: Range | None = None) -> None:
+        """A free, mapped block.
+
+        Args:
+            pool: The pool that it returns to.
+            stream: The stream that it belongs to for ever.
+            address: Its first byte.
+            size: Bytes.
+            age: Number of its segment in the order of their births; breaks ties between blocks of one size.
+            range: The expandable segment that it lies in, if it lies in one.
+        """
+        self.pool = pool
+        self.stream = stream
+        self.address = address
+        self.size = size
+        self.age = age
+        self.range = range
+        self.requested = 0
+        self.allocated = False
+        self.busy = False
+        self.mapped = True
+        self.prev: Block | None = None
+        self.next: Block | None = None
+        self.parked_at = 0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it is only a part of its segment."""
+        return self.prev is not None or self.next is not None
+
+    def insert_before(self, other: Block) -> None:
+        """Become the neighbour on the left of a block."""
+        self.prev, self.next = other.prev, other
+        if other.prev is not None:
+            other.prev.next = self
+        other.prev = self
+
+    def insert_after(self, other: Block) -> None:
+        """Become the neighbour on the right of a block."""
+        self.prev, self.next = other, other.next
+        if other.next is not None:
+            other.next.prev = self
+        other.next = self
+
+
+class Pool:
+    """Free blocks of one kind (small or large) of one memory pool, by stream."""
+
+    __slots__ = ("free", "id", "lookups", "small", "unmapped")
+
+    def __init__(self, small: bool, id: int = 0) -> None:
+        """An empty pool.
+
+        Args:
+            small: Whether it is the one for requests of up to 1 MiB.
+            id: Number of the memory pool; 0 is the default one.
+        """
+        self.small = small
+        self.id = id
+        self.lookups = 0
+        self.free: defaultdict[int, list[tuple[int, int, int, Block]]] = defaultdict(list)
+        self.unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
+
+    def add(self, block: Block) -> None:
+        """Keep a free block."""
+        block.parked_at = self.lookups
+        insort(self.free[block.stream], (block.size, block.age, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take a free block out."""
+        free = self.free[block.stream]
+        del free[bisect_left(free, (block.size, block.age, block.address))]
+
+    def add_unmapped(self, block: Block) -> None:
+        """Keep address space without memory behind it."""
+        insort(self.unmapped[block.stream], (block.address, block))
+
+    def remove_unmapped(self, block: Block) -> None:
+        """Take address space out."""
+        unmapped = self.unmapped[block.stream]
+        del unmapped[bisect_left(unmapped, (block.address,))]
+
+    def blocks(self) -> Iterator[Block]:
+        """Free blocks by stream, size and address."""
+        for stream in sorted(self.free):
+            for entry in self.free[stream]:
+                yield entry[3]
+
+
+def merge(block: Block, neighbour: Block | None) -> None:
+    """Take a free neighbour of the same kind into a block that is in no pool at the moment."""
+    if neighbour is None or neighbour.busy or neighbour.mapped != block.mapped:
+        return
+    if neighbour.mapped:
+        neighbour.pool.remove(neighbour)
+    else:
+        neighbour.pool.remove_unmapped(neighbour)
+    if block.prev is neighbour:
+        block.address = neighbour.address
+        block.prev = neighbour.prev
+        if block.prev is not None:
+            block.prev.next = block
+    else:
+        block.next = neighbour.next
+        if block.next is not None:
+            block.next.prev = block
+    block.size += neighbour.size

@@ -1,0 +1,79 @@
+"""Allocs, frees and changes of segments as columns: what the simulator replays, whoever recorded or made it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+
+class EventKind(IntEnum):
+    """What happened; the names are those of a CUDA memory snapshot."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    """The last reference went; other streams may still use the memory."""
+    FREE_COMPLETED = 2
+    FREE = 3
+    """Both at once."""
+    SEGMENT_ALLOC = 4
+    SEGMENT_FREE = 5
+    SEGMENT_MAP = 6
+    SEGMENT_UNMAP = 7
+    OOM = 8
+    EMPTY_CACHE = 9
+
+
+SEGMENT_KINDS = frozenset(
+    {EventKind.SEGMENT_ALLOC, EventKind.SEGMENT_FREE, EventKind.SEGMENT_MAP, EventKind.SEGMENT_UNMAP}
+)
+
+Row: TypeAlias = tuple[EventKind, int, int, int, int]
+"""Kind, key, bytes, stream, pool."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryEvents:
+    """One device's events in the order in which they happened; all columns have the same length."""
+
+    kind: npt.NDArray[np.uint8]
+    key: IntArray
+    """Which block: its address, or any number that no other live block has."""
+    size: IntArray
+    """Bytes: of an alloc those asked for, of a segment its own."""
+    stream: IntArray
+    pool: IntArray
+    """The memory pool; 0 is the default one."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> MemoryEvents:
+        """Events from rows of kind, key, bytes, stream and pool."""
+        table = np.array(list(rows), dtype=np.int64).reshape(-1, 5)
+        return cls(
+            kind=table[:, 0].astype(np.uint8), key=table[:, 1], size=table[:, 2], stream=table[:, 3], pool=table[:, 4]
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def then(self, others: MemoryEvents) -> MemoryEvents:
+        """These events and others after them."""
+        names = ("kind", "key", "size", "stream", "pool")
+        return MemoryEvents(**{name: np.concatenate((getattr(self, name), getattr(others, name))) for name in names})
+
+    def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
+        """Rows of plain integers, which a loop over Python objects reads fastest."""
+        return zip(
+            self.kind.tolist(),
+            self.key.tolist(),
+            self.size.tolist(),
+            self.stream.tolist(),
+            self.pool.tolist(),
+            strict=True,
+        )

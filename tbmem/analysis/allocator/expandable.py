@@ -1,0 +1,143 @@
+"""Expandable segments: how free blocks in them are chosen, how they grow page by page and shrink again."""
+
+from __future__ import annotations
+
+from tbmem.analysis.allocator.blocks import Block, Pool, Range, merge
+from tbmem.analysis.allocator.changes import Change, Holder
+from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+
+Free = list[tuple[int, int, int, Block]]
+
+
+def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
+    """Best fit where the first block that is large enough lies in an expandable segment.
+
+    Args:
+        free: A stream's free blocks by size.
+        index: The first that is large enough.
+        expandable: Whether expandable segments are switched on (they may have been switched off meanwhile).
+
+    Returns:
+        Index of the block to take, ``None`` where a new segment is needed.
+    """
+    if not expandable:
+        index += 1
+        while index < len(free) and free[index][3].range is not None:
+            index += 1
+        return index if index < len(free) else None
+    # a block that can grow counts as large as it can become: what cannot grow is used up first
+    while (
+        free[index][3].range is not None and index + 1 < len(free) and _room(free[index + 1][3]) < _room(free[index][3])
+    ):
+        index += 1
+    return index
+
+
+def grow(allocator: Holder, pool: Pool, stream: int, size: int) -> Block | None:
+    """A free block of at least so many bytes, made by putting memory behind address space.
+
+    Returns:
+        The block, in no pool; ``None`` where the device is full. What was mapped until then stays.
+    """
+    block = _candidate(allocator, pool, stream, size)
+    if not block.mapped and not _map(allocator, block, min(block.size, size)):
+        return None
+    while block.size < size:
+        following = block.next
+        assert following is not None
+        if not _map(allocator, following, min(size - block.size, following.size)):
+            return None
+        block = following
+    pool.remove(block)
+    return block
+
+
+def shrink(allocator: Holder, block: Block) -> None:
+    """Give whole pages within a free block back."""
+    range = block.range
+    assert range is not None
+    first = -((range.address - block.address) // range.page) * range.page + range.address
+    last = (block.address + block.size - range.address) // range.page * range.page + range.address
+    if first >= last:
+        return
+    block.pool.remove(block)
+    _cut(block, first, last)
+    block.address, block.size, block.mapped = first, last - first, False
+    merge(block, block.prev)
+    merge(block, block.next)
+    if block.is_split:
+        block.pool.add_unmapped(block)
+    allocator.device.unmap(first, last - first)
+    allocator.note(Change.UNMAP, first, last - first, block.stream)
+
+
+def _cut(block: Block, first: int, last: int) -> None:
+    """Leave what lies before and after whole pages as free blocks of their own."""
+    pool, end = block.pool, block.address + block.size
+    if first > block.address:
+        before = Block(pool, block.stream, block.address, first - block.address, block.age, block.range)
+        before.insert_before(block)
+        pool.add(before)
+    if end > last:
+        after = Block(pool, block.stream, last, end - last, block.age, block.range)
+        after.insert_after(block)
+        pool.add(after)
+
+
+def _candidate(allocator: Holder, pool: Pool, stream: int, size: int) -> Block:
+    """Free and unmapped blocks side by side with room for the size, at the lowest address; else a new segment."""
+    for _, unmapped in pool.unmapped[stream]:
+        block = unmapped
+        if block.prev is not None and not block.prev.busy:
+            block = block.prev
+        if _has_room(block, size):
+            return block
+    return _new_range(allocator, pool, stream)
+
+
+def _new_range(allocator: Holder, pool: Pool, stream: int) -> Block:
+    page = SMALL_SEGMENT if pool.small else allocator.settings.large_segment_size
+    total = allocator.device.total
+    # torch takes an eighth more than the device has, so that pages can move to the end
+    size = (total + total // 8 + page - 1) // page * page
+    range = Range(allocator.device.reserve(size), size, page)
+    block = Block(pool, stream, range.address, size, allocator.next_age(), range)
+    block.mapped = False
+    pool.add_unmapped(block)
+    return block
+
+
+def _has_room(block: Block | None, size: int) -> bool:
+    room = 0
+    while room < size and block is not None and not block.busy:
+        room += block.size
+        block = block.next
+    return room >= size
+
+
+def _map(allocator: Holder, block: Block, size: int) -> bool:
+    """Put pages behind the first bytes of an unmapped block, which becomes a free one."""
+    assert block.range is not None
+    page = block.range.page
+    mapped = (size + page - 1) // page * page
+    if not allocator.device.map(block.address, mapped):
+        return False
+    address, pool = block.address, block.pool
+    pool.remove_unmapped(block)
+    block.mapped = True
+    if mapped < block.size:
+        rest = Block(pool, block.stream, address + mapped, block.size - mapped, block.age, block.range)
+        rest.mapped = False
+        rest.insert_after(block)
+        pool.add_unmapped(rest)
+        block.size = mapped
+    merge(block, block.prev)
+    merge(block, block.next)
+    pool.add(block)
+    allocator.note(Change.MAP, address, mapped, block.stream)
+    return True
+
+
+def _room(block: Block) -> int:
+    following = block.next
+    return block.size + (following.size if following is not None and not following.mapped else 0)

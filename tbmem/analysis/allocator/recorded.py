@@ -1,0 +1,127 @@
+"""An AllocationTimeline goes in; its events and final segments, as the simulator takes them, come out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.layout import LiveBlock, Segment
+from tbmem.analysis.allocator.replay import Replay, replay
+from tbmem.analysis.allocator.rewind import rewind
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import AllocationRows, BlockState, MarkKind, ReservationKind, SegmentKind
+
+_CHANGES = {
+    ReservationKind.ALLOC: EventKind.SEGMENT_ALLOC,
+    ReservationKind.FREE: EventKind.SEGMENT_FREE,
+    ReservationKind.MAP: EventKind.SEGMENT_MAP,
+    ReservationKind.UNMAP: EventKind.SEGMENT_UNMAP,
+}
+
+
+def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
+    """What a device's log says, in its order; blocks are known by their address.
+
+    Args:
+        timeline: A recording with addresses.
+        device: Number of the device.
+    """
+    rows = timeline.rows.take(timeline.rows.device == device)
+    parts = [
+        _of_rows(rows, EventKind.ALLOC, rows.alloc_event),
+        _of_rows(rows, EventKind.FREE_REQUESTED, rows.free_requested_event),
+        _of_rows(rows, EventKind.FREE_COMPLETED, rows.free_event),
+        _of_reservations(timeline, device),
+        _of_failures(timeline, device),
+    ]
+    table = np.concatenate(parts)
+    # events of one number keep this order: an alloc comes before its free
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    return MemoryEvents(
+        kind=table[:, 1].astype(np.uint8), key=table[:, 2], size=table[:, 3], stream=table[:, 4], pool=table[:, 5]
+    )
+
+
+def final_segments(timeline: AllocationTimeline, device: int = 0) -> list[Segment]:
+    """A device's segments with the blocks in use when the recording ended."""
+    segments, blocks = timeline.segments, timeline.blocks
+    live: dict[int, list[LiveBlock]] = {}
+    for number in np.flatnonzero(blocks.state != BlockState.INACTIVE).tolist():
+        block = LiveBlock(
+            int(blocks.address[number]),
+            int(blocks.bytes[number]),
+            int(blocks.requested_bytes[number]) or int(blocks.bytes[number]),
+            bool(blocks.state[number] == BlockState.ALLOCATED),
+        )
+        live.setdefault(int(blocks.segment[number]), []).append(block)
+    return [
+        Segment(
+            address=int(segments.address[number]),
+            size=int(segments.bytes[number]),
+            stream=int(segments.stream[number]),
+            small=bool(segments.kind[number] == SegmentKind.SMALL),
+            pool=max(int(segments.pool[number]), 0),
+            expandable=bool(segments.expandable[number]),
+            blocks=tuple(live.get(number, ())),
+        )
+        for number in np.flatnonzero(segments.device == device).tolist()
+    ]
+
+
+def what_if(
+    timeline: AllocationTimeline, settings: AllocatorSettings, recorded: AllocatorSettings, device: int = 0
+) -> Replay:
+    """The recording as it would have been under other settings.
+
+    What was alive at its begin is allocated first, from the lowest address on: where it would have lain is not known.
+
+    Args:
+        timeline: A recording with addresses.
+        settings: The other settings.
+        recorded: Those during the recording.
+        device: Number of the device.
+    """
+    events = recorded_events(timeline, device)
+    start = rewind(final_segments(timeline, device), events, recorded)
+    before = MemoryEvents.of(
+        (EventKind.ALLOC, block.address, block.requested, segment.stream, segment.pool)
+        for segment in start.segments
+        for block in segment.blocks
+    )
+    return replay(before.then(events), settings)
+
+
+def _of_rows(
+    rows: AllocationRows, kind: EventKind, event: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    which = event >= 0
+    size = rows.bytes[which]
+    pool = np.maximum(rows.pool[which].astype(np.int64), 0)
+    address = rows.address[which].astype(np.int64)
+    return np.stack((event[which], np.full(len(size), int(kind)), address, size, rows.stream[which], pool), axis=1)
+
+
+def _of_reservations(timeline: AllocationTimeline, device: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    table = timeline.reservations.take(timeline.reservations.device == device)
+    kinds = [int(_CHANGES[ReservationKind(kind)]) for kind in table.kind.tolist() if kind != ReservationKind.REPORTED]
+    table = table.take(table.kind != ReservationKind.REPORTED)
+    nothing = np.zeros(len(kinds), dtype=np.int64)
+    return np.stack(
+        (
+            table.event,
+            np.array(kinds, dtype=np.int64),
+            table.address.astype(np.int64),
+            np.abs(table.bytes),
+            table.stream,
+            nothing,
+        ),
+        axis=1,
+    )
+
+
+def _of_failures(timeline: AllocationTimeline, device: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    marks = timeline.marks.take((timeline.marks.device == device) & (timeline.marks.kind == MarkKind.OOM))
+    nothing = np.zeros(len(marks), dtype=np.int64)
+    kind = np.full(len(marks), int(EventKind.OOM))
+    return np.stack((marks.event, kind, nothing, marks.bytes, nothing, nothing), axis=1)

@@ -1,0 +1,187 @@
+"""Events go in; what the allocator would hold, reserve and waste at each of them comes out.
+
+The same replay answers "what if": the events of one run under other settings, or on a smaller device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tbmem.analysis.allocator.blocks import Block
+from tbmem.analysis.allocator.changes import Change, SegmentChange
+from tbmem.analysis.allocator.device import Device
+from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.failure import Failure, SimulatedOutOfMemory
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.allocator.simulator import CachingAllocator
+
+# plain integers: an enum's comparison costs as much as a look-up
+_ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
+_IGNORED = frozenset({int(EventKind.SEGMENT_ALLOC), int(EventKind.SEGMENT_MAP), int(EventKind.OOM)})
+_RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What came out; bytes, one entry per event that was replayed."""
+
+    allocated: IntArray
+    """Bytes of blocks in use after each event, rounding and slack included."""
+    reserved: IntArray
+    """Bytes of segments after each event."""
+    peak_allocated: int
+    peak_reserved: int
+    """The highest value, also between two events."""
+    changes: Sequence[SegmentChange]
+    change_event: IntArray
+    """The event at which each change of a segment happened."""
+    retries: int
+    """How often cached memory had to be given back."""
+    failure: Failure | None
+    """Why the replay ended early, if it did; it ends at the first request that fails."""
+    allocator: CachingAllocator
+    """The allocator as it is afterwards."""
+
+
+def replay(
+    events: MemoryEvents,
+    settings: AllocatorSettings | None = None,
+    device: Device | None = None,
+    allocator: CachingAllocator | None = None,
+    live: dict[int, Block] | None = None,
+) -> Replay:
+    """Replay events until the end or until memory runs out.
+
+    Segments' recorded changes are not repeated, with one exception: where segments were given back, everything
+    cached is given back, since a user's empty_cache() cannot be told from the allocator's own.
+
+    Args:
+        events: What happened.
+        settings: What PYTORCH_ALLOC_CONF says.
+        device: Where segments come from; one without end by default.
+        allocator: One that holds something already; settings and device are then its own.
+        live: Its blocks in use, by the events' keys.
+    """
+    allocator = allocator or CachingAllocator(settings, device)
+    loop = _Loop(allocator, dict(live or {}))
+    failure = None
+    try:
+        loop.run(events)
+    except SimulatedOutOfMemory as stopped:
+        failure = stopped.failure
+    return Replay(
+        allocated=np.array(loop.allocated, dtype=np.int64),
+        reserved=np.array(loop.reserved, dtype=np.int64),
+        peak_allocated=allocator.peak_allocated,
+        peak_reserved=allocator.peak_reserved,
+        changes=allocator.changes,
+        change_event=np.array(loop.change_event, dtype=np.int64),
+        retries=allocator.retries,
+        failure=failure,
+        allocator=allocator,
+    )
+
+
+class _Loop:
+    """The loop over events, with what it gathers."""
+
+    def __init__(self, allocator: CachingAllocator, live: dict[int, Block]) -> None:
+        self.allocator = allocator
+        self.live = live
+        self.allocated: list[int] = []
+        self.reserved: list[int] = []
+        self.change_event: list[int] = []
+        self._last_release = -2
+
+    def run(self, events: MemoryEvents) -> None:
+        allocator, live = self.allocator, self.live
+        allocated, reserved = self.allocated.append, self.reserved.append
+        for index, (kind, key, size, stream, pool) in enumerate(events.rows()):
+            if kind == _ALLOC:
+                if size:
+                    live[key] = allocator.malloc(size, stream, pool)
+                    if len(allocator.changes) != len(self.change_event):
+                        self._note_changes(index)
+            elif kind == _REQUESTED:
+                if key in live:
+                    allocator.request_free(live[key])
+            elif kind == _COMPLETED:
+                if key in live:
+                    block = live.pop(key)
+                    allocator.request_free(block)
+                    allocator.complete_free(block)
+            elif kind not in _IGNORED:
+                self._other(index, kind, key)
+                self._note_changes(index)
+            allocated(allocator.allocated)
+            reserved(allocator.reserved)
+
+    def _note_changes(self, index: int) -> None:
+        self.change_event += [index] * (len(self.allocator.changes) - len(self.change_event))
+
+    def _other(self, index: int, kind: int, key: int) -> None:
+        if kind == EventKind.FREE:
+            block = self.live.pop(key, None)
+            if block is not None:
+                self.allocator.free(block)
+        elif kind == EventKind.EMPTY_CACHE:
+            self.allocator.empty_cache()
+        elif kind in _RELEASES:
+            # segments that were given back one after the other were given back at once
+            if index != self._last_release + 1:
+                self.allocator.empty_cache()
+            self._last_release = index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What the allocator holds at one moment, in bytes."""
+
+    reserved: int
+    active: int
+    free_segments: int
+    """In whole free segments: the cache, which goes back to the device when it is needed."""
+    free_pieces: int
+    """Between blocks in use: fragmentation; it serves requests that fit and cannot go back."""
+    largest_piece: int
+
+
+def holding(allocator: CachingAllocator) -> Holding:
+    """Tell what is cached from what is fragmented."""
+    whole = pieces = largest = 0
+    for pool in (pool for pair in allocator.pools.values() for pool in pair):
+        for block in pool.blocks():
+            if not block.is_split:
+                whole += block.size
+            else:
+                pieces += block.size
+                largest = max(largest, block.size)
+    return Holding(
+        reserved=allocator.reserved,
+        active=allocator.active,
+        free_segments=whole,
+        free_pieces=pieces,
+        largest_piece=largest,
+    )
+
+
+def segments_over_time(outcome: Replay) -> list[tuple[int, int, int, int]]:
+    """Segments as they came and went: event of birth, event of death (-1: alive at the end), address, bytes.
+
+    Pages that an expandable segment maps count as segments of their own.
+    """
+    born: dict[int, tuple[int, int]] = {}
+    lives: list[tuple[int, int, int, int]] = []
+    for event, change in zip(outcome.change_event.tolist(), outcome.changes, strict=True):
+        if change.change in (Change.ALLOC, Change.MAP):
+            born[change.address] = (event, change.size)
+            continue
+        gone = [address for address in born if change.address <= address < change.address + change.size]
+        for address in gone:
+            birth, size = born.pop(address)
+            lives.append((birth, event, address, size))
+    lives += [(birth, -1, address, size) for address, (birth, size) in born.items()]
+    return sorted(lives)

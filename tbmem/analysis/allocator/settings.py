@@ -1,0 +1,238 @@
+"""The text of PYTORCH_ALLOC_CONF or a snapshot's own settings go in, the allocator's settings come out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tbmem.errors import ConfigError
+from tbmem.units import MIB
+
+UNLIMITED = sys.maxsize
+INTERVALS = 16
+"""roundup_power2_divisions has a value for each power of two from 1 MiB to 64 GiB."""
+SMALLEST_LARGE_SEGMENT = 10
+"""large_segment_size_mb must be above this many MiB."""
+
+IGNORED = frozenset(
+    {
+        "release_lock_on_cudamalloc",
+        "release_lock_on_hipmalloc",
+        "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "pinned_num_register_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_use_background_threads",
+        "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb",
+        "pinned_free_catch_all",
+        "graph_capture_record_stream_reuse",
+        "expandable_segments_handle_type",
+    }
+)
+"""Keys of torch that change speed or host memory, not where device memory comes from."""
+KNOWN = frozenset(
+    {
+        "backend",
+        "max_split_size_mb",
+        "max_non_split_rounding_mb",
+        "large_segment_size_mb",
+        "garbage_collection_threshold",
+        "roundup_power2_divisions",
+        "expandable_segments",
+        "per_process_memory_fraction",
+        "throw_on_cudamalloc_oom",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatorSettings:
+    """What PYTORCH_ALLOC_CONF says; sizes in bytes."""
+
+    max_split_size: int = UNLIMITED
+    """Blocks of this size and above are not split."""
+    max_non_split_rounding: int = 20 * MIB
+    """A request above max_split_size takes a cached block that is larger by less than this."""
+    large_segment_size: int = 20 * MIB
+    """Requests of 1 to 10 MiB share segments of this size; pages of large expandable segments have it, too."""
+    garbage_collection_threshold: float = 0.0
+    """Above this share of the allowed memory cached segments are given back; needs per_process_memory_fraction."""
+    roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
+    """Steps between two powers of two that sizes are rounded to, from 1 MiB on; 0 or 1: not rounded so."""
+    expandable_segments: bool = False
+    """Segments grow page by page."""
+    per_process_memory_fraction: float = 1.0
+    """Share of the device's memory that this process may reserve."""
+    throw_on_cudamalloc_oom: bool = False
+    """Fail before the device is asked for more than the fraction above, without giving cached memory back."""
+
+
+def parse_settings(text: str) -> AllocatorSettings:
+    """Settings as torch would read them.
+
+    Args:
+        text: The value of the environment variable, ``'max_split_size_mb:128,expandable_segments:True'``.
+
+    Raises:
+        ConfigError: A key is unknown or its value is not one that torch takes.
+    """
+    given = dict(_pairs(text))
+    for key in given:
+        _check_key(key)
+    settings = AllocatorSettings()
+    # torch reads this key first: it is the default, and the least value, of two others
+    if "large_segment_size_mb" in given:
+        size = _mebibytes("large_segment_size_mb", given["large_segment_size_mb"], SMALLEST_LARGE_SEGMENT + 1)
+        settings = replace(settings, large_segment_size=size, max_non_split_rounding=size)
+    least = settings.large_segment_size // MIB
+    for key, value in given.items():
+        settings = replace(settings, **_field(key, value, least))
+    return settings
+
+
+def settings_of_snapshot(recorded: Mapping[str, Any] | None) -> AllocatorSettings:
+    """Settings that a CUDA memory snapshot carries under ``allocator_settings``; torch's defaults where it has none.
+
+    The text of the environment variable is read for what the snapshot does not list by itself.
+    """
+    if not recorded:
+        return AllocatorSettings()
+    text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    settings = parse_settings(str(text))
+    changes: dict[str, Any] = {}
+    if int(recorded.get("max_split_size", -1)) > 0:
+        changes["max_split_size"] = int(recorded["max_split_size"])
+    if "expandable_segments" in recorded:
+        changes["expandable_segments"] = bool(recorded["expandable_segments"])
+    if "garbage_collection_threshold" in recorded:
+        changes["garbage_collection_threshold"] = float(recorded["garbage_collection_threshold"])
+    if isinstance(recorded.get("roundup_power2_divisions"), Mapping):
+        divisions = {int(key): int(value) for key, value in recorded["roundup_power2_divisions"].items()}
+        changes["roundup_power2_divisions"] = tuple(divisions.get(1 << index, 0) for index in range(INTERVALS))
+    return replace(settings, **changes)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    rest = re.sub(r"\s", "", text)
+    while rest:
+        match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
+        if match is None:
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: cannot read {rest!r}; write key:value,key:value")
+        yield match[1], match[2]
+        rest = rest[match.end() :]
+
+
+def _check_key(key: str) -> None:
+    if key in KNOWN or key in IGNORED:
+        return
+    close = difflib.get_close_matches(key, KNOWN | IGNORED, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(KNOWN))}"
+    raise ConfigError(f"PYTORCH_ALLOC_CONF: {key} is not a setting of the allocator{hint}")
+
+
+def _field(key: str, value: str, least: int) -> dict[str, Any]:
+    if key in IGNORED or key == "large_segment_size_mb":
+        return {}
+    if key == "max_split_size_mb":
+        return {"max_split_size": _mebibytes(key, value, least)}
+    if key == "max_non_split_rounding_mb":
+        return {"max_non_split_rounding": _mebibytes(key, value, least)}
+    if key == "roundup_power2_divisions":
+        return {key: _divisions(value)}
+    if key in ("expandable_segments", "throw_on_cudamalloc_oom"):
+        return {key: _boolean(key, value)}
+    if key == "backend":
+        if value != "native":
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} has rules of its own; only native is simulated")
+        return {}
+    return {key: _share(key, value)}
+
+
+def _number(key: str, value: str) -> int:
+    if not value.isdigit():
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} is not a whole number")
+    return int(value)
+
+
+def _mebibytes(key: str, value: str, least: int) -> int:
+    number = _number(key, value)
+    if number < least:
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be {least} or more")
+    return number * MIB
+
+
+def _boolean(key: str, value: str) -> bool:
+    if value not in ("True", "False"):
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be True or False")
+    return value == "True"
+
+
+def _share(key: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    inside = 0 < share < 1 if key == "garbage_collection_threshold" else 0 <= share <= 1
+    if not inside:
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be a number between 0 and 1")
+    return share
+
+
+def _divisions(value: str) -> tuple[int, ...]:
+    key = "roundup_power2_divisions"
+    if not value.startswith("["):
+        return (_power_of_two(key, value),) * INTERVALS
+    divisions, last, first = [0] * INTERVALS, 0, True
+    for entry in filter(None, value[1:-1].split(",")):
+        boundary, _, text = entry.partition(":")
+        steps = 0 if text == "0" else _power_of_two(key, text)
+        if boundary == ">":
+            divisions[last + 1 :] = [steps] * (INTERVALS - last - 1)
+            continue
+        last = min(_power_of_two(key, boundary).bit_length() - 1, INTERVALS - 1)
+        if first:
+            divisions[:last] = [steps] * last
+            first = False
+        divisions[last] = steps
+    return tuple(divisions)
+
+
+def _power_of_two(key: str, value: str) -> int:
+    number = _number(key, value)
+    if number < 1 or number & (number - 1):
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}: {value} is not a power of two")
+    return number
+
+
+def describe(settings: AllocatorSettings) -> str:
+    """Settings that differ from torch's defaults, as PYTORCH_ALLOC_CONF would say them; '' where none does."""
+    default = AllocatorSettings(max_non_split_rounding=settings.large_segment_size)
+    parts = []
+    for name, key in _SIZES.items():
+        if getattr(settings, name) != getattr(default, name):
+            parts.append(f"{key}:{getattr(settings, name) // MIB}")
+    parts += [
+        f"{name}:{getattr(settings, name)}" for name in _PLAIN if getattr(settings, name) != getattr(default, name)
+    ]
+    if any(settings.roundup_power2_divisions):
+        steps = ",".join(f"{1 << index}:{value}" for index, value in enumerate(settings.roundup_power2_divisions))
+        parts.append(f"roundup_power2_divisions:[{steps}]")
+    return ",".join(parts)
+
+
+_SIZES = {
+    "large_segment_size": "large_segment_size_mb",
+    "max_split_size": "max_split_size_mb",
+    "max_non_split_rounding": "max_non_split_rounding_mb",
+}
+_PLAIN = (
+    "garbage_collection_threshold",
+    "expandable_segments",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+)

@@ -1,0 +1,225 @@
+"""Mallocs and frees go in, blocks come out: torch's caching allocator for one device, decision by decision.
+
+A request is rounded, looked up among the free blocks of its pool and stream (best fit), else served by a new segment;
+where the device has none left cached memory is given back and the device asked again; then it is out of memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from tbmem.analysis.allocator.blocks import Block, Pool, merge
+from tbmem.analysis.allocator.changes import Change, SegmentChange
+from tbmem.analysis.allocator.device import Device, SimpleDevice
+from tbmem.analysis.allocator.expandable import choose_expandable, grow
+from tbmem.analysis.allocator.failure import Failure, Reason, SimulatedOutOfMemory
+from tbmem.analysis.allocator.release import collect_garbage, release_cached, release_oversize
+from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
+from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
+
+
+class CachingAllocator:
+    """The state of the allocator; sizes and addresses in bytes."""
+
+    def __init__(
+        self, settings: AllocatorSettings | None = None, device: Device | None = None, ties_by_age: bool = False
+    ) -> None:
+        """An allocator that holds nothing.
+
+        Args:
+            settings: What PYTORCH_ALLOC_CONF says.
+            device: Where segments come from; one without end by default.
+            ties_by_age: Of two free blocks of one size take that of the older segment (torch from mid-2026 on), not
+                that with the lower address.
+        """
+        self.settings = settings or AllocatorSettings()
+        self.device = device or SimpleDevice()
+        self.pools: dict[int, tuple[Pool, Pool]] = {0: (Pool(small=True), Pool(small=False))}
+        self.changes: list[SegmentChange] = []
+        self.allocated = self.active = self.reserved = self.requested = 0
+        self.peak_allocated = self.peak_reserved = 0
+        self.retries = 0
+        self._ties_by_age = ties_by_age
+        self._segments_made = 0
+        share = self.settings.per_process_memory_fraction
+        self.allowed = int(share * self.device.total) if share < 1 else None
+        self._collects = self.allowed is not None and self.settings.garbage_collection_threshold > 0
+        self._rounds = any(self.settings.roundup_power2_divisions)
+
+    def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
+        """Serve a request.
+
+        Args:
+            requested: Bytes, more than 0.
+            stream: The stream that asks.
+            pool_id: The memory pool; 0 is the default one.
+
+        Returns:
+            The block; it may be larger than what was asked for.
+
+        Raises:
+            SimulatedOutOfMemory: The device has not enough, even after cached memory was given back.
+        """
+        size = self.round(requested)
+        pool = self.pool(size <= SMALL, pool_id)
+        block = self._take_free(pool, stream, size) or self._obtain(pool, stream, size, requested)
+        rest = block.size - size
+        if rest and self._splits(pool, size, rest):
+            block = self._split(block, size)
+        block.allocated = block.busy = True
+        block.requested = requested
+        self.requested += requested
+        self.active += block.size
+        self.allocated += block.size
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
+        return block
+
+    def free(self, block: Block) -> None:
+        """Free a block that no other stream uses."""
+        self.request_free(block)
+        self.complete_free(block)
+
+    def request_free(self, block: Block) -> None:
+        """The last reference is gone; the memory may still be in use on another stream (record_stream)."""
+        if block.allocated:
+            block.allocated = False
+            self.allocated -= block.size
+
+    def complete_free(self, block: Block) -> None:
+        """All streams are done with the block: it can be used again."""
+        block.busy = False
+        self.active -= block.size
+        self.requested -= block.requested
+        merge(block, block.prev)
+        merge(block, block.next)
+        block.pool.add(block)
+
+    def empty_cache(self) -> None:
+        """Give all cached segments, and pages of expandable ones, back to the device."""
+        release_cached(self)
+
+    def round(self, requested: int) -> int:
+        """Bytes of the block for a request."""
+        if self._rounds:
+            return round_size(requested, self.settings)
+        return (requested + 511) & -512 if requested > SMALLEST_BLOCK else SMALLEST_BLOCK
+
+    def pool(self, small: bool, pool_id: int) -> Pool:
+        """The pool of small or large blocks of a memory pool."""
+        pools = self.pools.get(pool_id)
+        if pools is None:
+            pools = self.pools[pool_id] = (Pool(small=True, id=pool_id), Pool(small=False, id=pool_id))
+        return pools[0] if small else pools[1]
+
+    def next_age(self) -> int:
+        """Number of a new segment, for ties between blocks of one size; always 0 where addresses break them."""
+        self._segments_made += 1
+        return self._segments_made if self._ties_by_age else 0
+
+    def note(self, change: Change, address: int, size: int, stream: int) -> None:
+        """Note a change of a segment and what it does to the reserved bytes."""
+        self.reserved += size if change in (Change.ALLOC, Change.MAP) else -size
+        if self.reserved > self.peak_reserved:
+            self.peak_reserved = self.reserved
+        self.changes.append(SegmentChange(change, address, size, stream))
+
+    def would_hit(self, requested: int, stream: int, pool_id: int = 0) -> bool:
+        """Whether a cached block would serve a request; nothing changes."""
+        size = self.round(requested)
+        return self._find(self.pool(size <= SMALL, pool_id), stream, size) is not None
+
+    def _take_free(self, pool: Pool, stream: int, size: int) -> Block | None:
+        if self._collects:
+            pool.lookups += 1
+        index = self._find(pool, stream, size)
+        return None if index is None else pool.free[stream].pop(index)[3]
+
+    def _find(self, pool: Pool, stream: int, size: int) -> int | None:
+        free = pool.free[stream]
+        index: int | None = bisect_left(free, (size,))
+        if index == len(free):
+            return None
+        assert index is not None
+        if free[index][3].range is not None:
+            index = choose_expandable(free, index, self.settings.expandable_segments)
+            if index is None:
+                return None
+        limit = self.settings.max_split_size
+        if limit != UNLIMITED:
+            found = free[index][0]
+            if size < limit and found >= limit:
+                return None
+            if size >= limit and found >= size + self.settings.max_non_split_rounding:
+                return None
+        return index
+
+    def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
+        if self._collects:
+            collect_garbage(self)
+        block = self._new_segment(pool, stream, size)
+        if block is None and not self._rejected(size):
+            if release_oversize(self, pool, stream, size):
+                block = self._new_segment(pool, stream, size)
+            if block is None:
+                release_cached(self)
+                self.retries += 1
+                block = self._new_segment(pool, stream, size)
+        if block is None:
+            raise SimulatedOutOfMemory(self._failure(pool, stream, size, requested))
+        return block
+
+    def _new_segment(self, pool: Pool, stream: int, size: int) -> Block | None:
+        asked = segment_size(size, self.settings)
+        if self.allowed is not None and self.reserved + asked > self.allowed:
+            return None
+        if self._rejected(size):
+            return None
+        if self.settings.expandable_segments:
+            return grow(self, pool, stream, size)
+        address = self.device.allocate(asked)
+        if address is None:
+            return None
+        self.note(Change.ALLOC, address, asked, stream)
+        return Block(pool, stream, address, asked, self.next_age())
+
+    def _rejected(self, size: int) -> bool:
+        if not self.settings.throw_on_cudamalloc_oom:
+            return False
+        limit = int(self.settings.per_process_memory_fraction * self.device.total)
+        return self.reserved + segment_size(size, self.settings) > limit
+
+    def _splits(self, pool: Pool, size: int, rest: int) -> bool:
+        if pool.small or self.settings.expandable_segments:
+            return rest >= SMALLEST_BLOCK
+        return rest > SMALL and size < self.settings.max_split_size
+
+    def _split(self, rest: Block, size: int) -> Block:
+        block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
+        block.insert_before(rest)
+        rest.address += size
+        rest.size -= size
+        rest.pool.add(rest)
+        return block
+
+    def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> Failure:
+        needed = segment_size(size, self.settings)
+        allowed = self.device.total if self.allowed is None else self.allowed
+        free = pool.free[stream]
+        if needed > allowed:
+            reason = Reason.TOO_LARGE
+        elif self.reserved - self.active >= size:
+            reason = Reason.FRAGMENTATION
+        elif self.allowed is not None and self.reserved + needed > self.allowed:
+            reason = Reason.LIMIT
+        else:
+            reason = Reason.FULL
+        return Failure(
+            reason=reason,
+            requested=requested,
+            needed=needed,
+            allocated=self.allocated,
+            reserved=self.reserved,
+            allowed=allowed,
+            largest_free=free[-1][0] if free else 0,
+        )

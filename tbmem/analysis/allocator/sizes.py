@@ -1,0 +1,54 @@
+"""A requested number of bytes goes in; the block's size and the size of a new segment for it come out."""
+
+from __future__ import annotations
+
+from tbmem.analysis.allocator.settings import INTERVALS, AllocatorSettings
+from tbmem.units import KIB, MIB
+
+SMALLEST_BLOCK = 512
+"""Every block is a multiple of this."""
+SMALL = 1 * MIB
+"""Largest request of the small pool; what is left of a large block is split off only above this."""
+SMALL_SEGMENT = 2 * MIB
+"""Requests of the small pool share segments of this size."""
+OWN_SEGMENT = 10 * MIB
+"""Requests from here on get a segment of their own size."""
+SEGMENT_STEP = 2 * MIB
+"""... rounded up to this."""
+_FIRST_INTERVAL = (1 * MIB).bit_length() - 1
+
+assert SMALLEST_BLOCK * 2 == KIB
+
+
+def round_size(requested: int, settings: AllocatorSettings) -> int:
+    """Bytes of the block that a request of so many bytes needs."""
+    if requested < SMALLEST_BLOCK:
+        return SMALLEST_BLOCK
+    steps = _divisions(requested, settings)
+    if steps > 1 and requested > SMALLEST_BLOCK * steps:
+        return round_to_step(requested, steps)
+    return (requested + SMALLEST_BLOCK - 1) // SMALLEST_BLOCK * SMALLEST_BLOCK
+
+
+def segment_size(size: int, settings: AllocatorSettings) -> int:
+    """Bytes that the device is asked for when no cached block serves a block of so many bytes."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    if size < OWN_SEGMENT:
+        return settings.large_segment_size
+    return (size + SEGMENT_STEP - 1) // SEGMENT_STEP * SEGMENT_STEP
+
+
+def round_to_step(size: int, steps: int) -> int:
+    """The next of so many equal steps between the powers of two around a size."""
+    if size <= 4 or size & (size - 1) == 0:
+        return size
+    step = (1 << (size.bit_length() - 1)) // steps
+    if step == 0:
+        return 1 << size.bit_length()
+    return (size + step - 1) // step * step
+
+
+def _divisions(size: int, settings: AllocatorSettings) -> int:
+    index = size.bit_length() - 1 - _FIRST_INTERVAL
+    return settings.roundup_power2_divisions[min(max(index, 0), INTERVALS - 1)]

@@ -1,0 +1,197 @@
+"""Allocations of a training that never ran go in; peaks, what they are made of and whether it fits come out."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.failure import Failure
+from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.model.category import Category, Phase
+from tbmem.model.estimate import Estimate, Fit, Formula
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.gpus import Gpu
+from tbmem.model.job import Job
+from tbmem.units import format_bytes
+
+LOW, HIGH = 0.99, 1.03
+"""Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
+_STATES = (Category.PARAMETER, Category.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """The run as the allocator saw it."""
+
+    run: FakeRun
+    replayed: Replay
+    row: IntArray
+    """Of each event: whose it is."""
+    begins: IntArray
+    """Of each row: event of its alloc; the number of events if there is none."""
+    ends: IntArray
+
+    @property
+    def allocated(self) -> IntArray:
+        return self.replayed.allocated
+
+    def alive_at(self, event: int) -> IntArray:
+        return np.flatnonzero((self.begins <= event) & (self.ends > event))
+
+
+def events_of(run: FakeRun) -> MemoryEvents:
+    """A run as a stream for the allocator; a row's number is its key."""
+    return _timeline_parts(run)[0]
+
+
+def estimate_of(
+    job: Job, run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
+) -> Estimate:
+    """Judge a run.
+
+    Args:
+        job: What was executed.
+        run: Its allocations.
+        settings: What PYTORCH_ALLOC_CONF will say.
+        gpu: Where it shall fit.
+        outside: Bytes there that are not the allocator's, by what they are for.
+    """
+    outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
+    line = _timeline(run, settings)
+    peak = int(np.argmax(line.allocated))
+    alive = line.alive_at(peak)
+    steps = _step_of_event(run, line)
+    reserved = line.replayed.peak_reserved
+    fit, sentence = _verdict(run, settings, gpu, reserved, sum(outside.values()))
+    return Estimate(
+        job=job,
+        gpu=gpu.name,
+        settings=describe(settings),
+        peak_allocated=line.replayed.peak_allocated,
+        peak_reserved=reserved,
+        reserved_range=(int(reserved * LOW), int(reserved * HIGH)),
+        peak_step=int(steps[peak]),
+        peak_phase=Phase(int(run.phase[line.row[peak]])).name.lower(),
+        first_step=_highest(line, steps == 0),
+        steady_step=_highest(line, steps == steps.max()),
+        by_phase=_by_phase(line, steps == steps.max()),
+        by_category=_by_category(run, alive),
+        by_module=_by_module(run, alive),
+        formula=_formula(line),
+        outside=outside,
+        capacity=gpu.total,
+        fit=fit,
+        sentence=sentence,
+        fragmented=holding(line.replayed.allocator).free_pieces,
+        notes=run.notes,
+        parameters=int(run.about.get("parameters", 0)),
+        seconds=float(run.about.get("seconds", 0.0)),
+    )
+
+
+def _timeline_parts(run: FakeRun) -> tuple[MemoryEvents, IntArray, IntArray, IntArray]:
+    rows = np.arange(len(run))
+    ended = np.flatnonzero(run.free_event >= 0)
+    times = np.concatenate((run.alloc_event, run.free_event[ended]))
+    order = np.argsort(times, kind="stable")
+    row = np.concatenate((rows, ended))[order]
+    is_alloc = order < len(run)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    ends = np.full(len(run), np.iinfo(np.int64).max)
+    ends[ended] = place[len(run) :]
+    nothing = np.zeros(len(order), dtype=np.int64)
+    kind = np.where(is_alloc, int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
+    events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
+    return events, row, place[: len(run)], ends
+
+
+def _timeline(run: FakeRun, settings: AllocatorSettings) -> _Timeline:
+    events, row, begins, ends = _timeline_parts(run)
+    return _Timeline(run, replay(events, settings), row, begins, ends)
+
+
+def _step_of_event(run: FakeRun, line: _Timeline) -> IntArray:
+    """The step that an event falls into; -1 before the first."""
+    starts = np.array(run.about["step_starts"], dtype=np.int64)
+    times = np.where(
+        line.begins[line.row] == np.arange(len(line.row)), run.alloc_event[line.row], run.free_event[line.row]
+    )
+    return np.searchsorted(starts, times, side="right").astype(np.int64) - 1
+
+
+def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    return int(line.allocated[which].max()) if which.any() else 0
+
+
+def _by_phase(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> dict[str, int]:
+    """Highest value while rows of a phase are made."""
+    begun = line.begins[line.row] == np.arange(len(line.row))
+    phases = line.run.phase[line.row]
+    result = {}
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        during = which & begun & (phases == phase)
+        if during.any():
+            result[phase.name.lower()] = int(line.allocated[during].max())
+    return result
+
+
+def _by_category(run: FakeRun, alive: IntArray) -> dict[str, int]:
+    sums = {category.name.lower(): int(run.size[alive][run.category[alive] == category].sum()) for category in Category}
+    return dict(sorted(((name, size) for name, size in sums.items() if size), key=lambda item: -item[1]))
+
+
+def _by_module(run: FakeRun, alive: IntArray) -> dict[str, int]:
+    sums: defaultdict[str, int] = defaultdict(int)
+    for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
+        sums[merged(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def merged(module: str) -> str:
+    """A module's path with numbers of layers left out: ``layers.3.attention`` becomes ``layers.*.attention``."""
+    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
+
+
+def _formula(line: _Timeline) -> Formula:
+    run = line.run
+    last = int(run.step.max())
+    final = run.step == last
+
+    def most(which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+        change = np.zeros(len(line.row) + 1, dtype=np.int64)
+        np.add.at(change, line.begins[which], run.size[which])
+        ended = which & (line.ends < len(line.row))
+        np.add.at(change, line.ends[ended], -run.size[ended])
+        return int(change.cumsum().max())
+
+    kept = (run.category == Category.ACTIVATION) | (run.category == Category.INPUT)
+    return Formula(
+        parameters=most((run.category == Category.PARAMETER) | (run.category == Category.BUFFER)),
+        optimizer=most(run.category == Category.OPTIMIZER_STATE),
+        gradients=most((run.category == Category.GRADIENT) & final),
+        intermediates=most((run.category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
+        activations=most(kept & final),
+    )
+
+
+def _verdict(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, reserved: int, outside: int) -> tuple[Fit, str]:
+    need, room = reserved + outside, gpu.total
+    has = f"{gpu.name} has {format_bytes(room)}"
+    if int(reserved * HIGH) + outside <= room:
+        return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
+    failure = _on_device(run, settings, gpu, outside)
+    if failure is None:
+        return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
+    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure.sentence}."
+
+
+def _on_device(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: int) -> Failure | None:
+    """The same requests on a device of that size."""
+    return replay(events_of(run), settings, SimpleDevice(gpu.total, outside)).failure

@@ -1,0 +1,91 @@
+"""`tbmem estimate`: a training's description goes in, its memory on one rank's GPU comes out; no GPU is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from tbmem.cli.arguments import AsJson
+from tbmem.model.estimate import Fit
+from tbmem.model.gpus import gpu_named
+from tbmem.model.job import Job
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json.",
+    ),
+]
+
+
+def command(
+    model: Model,
+    batch: Annotated[int, typer.Option(help="Samples of a step on one rank.")] = 1,
+    seq: Annotated[int | None, typer.Option(help="Tokens of a sample; by default the model's own length.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the parameters: float32, bfloat16, float16.")] = "float32",
+    amp: Annotated[str | None, typer.Option(help="autocast to bfloat16 or float16.")] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="adamw, adam, sgd, momentum, adafactor, adamw8bit, none, ...")
+    ] = "adamw",
+    implementation: Annotated[str, typer.Option(help="default, foreach, fused, for-loop, capturable.")] = "default",
+    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Checkpoint each layer's activations.")] = False,
+    accumulate: Annotated[int, typer.Option(help="Parts that a step's batch is cut into.")] = 1,
+    clip: Annotated[float | None, typer.Option(help="Norm that gradients are clipped to.")] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="Only the forward pass.")] = False,
+    offload: Annotated[bool, typer.Option("--offload", help="Optimizer state in host memory.")] = False,
+    world_size: Annotated[int | None, typer.Option(help="Ranks in all; by default the product of the next.")] = None,
+    fsdp: Annotated[int, typer.Option(help="Ranks that share the model's states.")] = 1,
+    ddp: Annotated[int, typer.Option(help="Copies; with --fsdp copies of its groups.")] = 1,
+    tp: Annotated[int, typer.Option(help="Ranks that share each layer.")] = 1,
+    pp: Annotated[int, typer.Option(help="Stages of a pipeline.")] = 1,
+    ep: Annotated[int, typer.Option(help="Ranks that share the experts.")] = 1,
+    rank: Annotated[int, typer.Option(help="Whose memory.")] = 0,
+    schedule: Annotated[str, typer.Option(help="Of the pipeline: 1f1b or gpipe.")] = "1f1b",
+    gpu: Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")] = "h100-80gb",
+    alloc_conf: Annotated[str, typer.Option(help="As in PYTORCH_ALLOC_CONF.")] = "",
+    alternatives: Annotated[bool, typer.Option("--alternatives", help="Also estimate what would make it fit.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether a training will fit, and what its memory goes to, before there is a GPU."""
+    from tbmem.present.estimate import estimate_lines, estimate_view
+    from tbmem.runtime.estimate import estimate
+
+    device = gpu_named(gpu)
+    result = estimate(
+        Job(
+            model=model,
+            batch=batch,
+            sequence=seq,
+            dtype=dtype,
+            amp=amp,
+            optimizer=optimizer,
+            implementation=implementation,
+            checkpoint=checkpoint,
+            accumulate=accumulate,
+            clip=clip,
+            inference=inference,
+            offload=offload,
+            world_size=world_size or fsdp * ddp * tp * pp * ep,
+            fsdp=fsdp,
+            replicate=ddp,
+            tensor=tp,
+            pipeline=pp,
+            expert=ep,
+            rank=rank,
+            schedule=schedule,
+            search_path=os.getcwd(),
+        ),
+        device.name,
+        alloc_conf,
+        alternatives,
+    )
+    if as_json:
+        typer.echo(json.dumps(estimate_view(result), indent=2))
+    else:
+        typer.echo("\n".join(estimate_lines(result)))
+    raise typer.Exit(1 if result.fit is Fit.NO else 0)

@@ -1,0 +1,64 @@
+"""The name of a GPU goes in; its memory and its generation come out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tbmem.errors import UsageError
+from tbmem.units import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """What an estimate must know of a GPU."""
+
+    name: str
+    capability: tuple[int, int]
+    total: int
+    """Bytes, as torch reports them: less than the name says, since the driver keeps some."""
+    context: int
+    """Bytes that a process takes there before its first tensor: the context and torch's kernels."""
+
+
+def _gpu(name: str, capability: tuple[int, int], gib: float, context_mib: int) -> Gpu:
+    return Gpu(name=name, capability=capability, total=int(gib * GIB), context=context_mib * MIB)
+
+
+GPUS: dict[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("b200-180gb", (10, 0), 178.3, 600),
+        _gpu("h200-141gb", (9, 0), 139.8, 550),
+        _gpu("h100-80gb", (9, 0), 79.1, 550),
+        _gpu("a100-80gb", (8, 0), 79.1, 450),
+        _gpu("a100-40gb", (8, 0), 39.4, 450),
+        _gpu("l40s-48gb", (8, 9), 44.4, 400),
+        _gpu("a6000-48gb", (8, 6), 47.4, 400),
+        _gpu("rtx5090-32gb", (12, 0), 31.3, 500),
+        _gpu("rtx4090-24gb", (8, 9), 23.6, 400),
+        _gpu("rtx3090-24gb", (8, 6), 23.7, 350),
+        _gpu("a10g-24gb", (8, 6), 22.0, 350),
+        _gpu("l4-24gb", (8, 9), 22.0, 350),
+        _gpu("v100-32gb", (7, 0), 31.7, 350),
+        _gpu("v100-16gb", (7, 0), 15.8, 350),
+        _gpu("t4-16gb", (7, 5), 14.6, 250),
+    )
+}
+"""Typical values: drivers and clouds differ by some ten MiB."""
+
+
+def gpu_named(name: str) -> Gpu:
+    """A GPU by its name, ``'h100-80gb'`` or ``'H100'`` where that is enough.
+
+    Raises:
+        UsageError: There is none of that name, or several.
+    """
+    wanted = re.sub(r"[\s_]", "-", name.lower())
+    found = [gpu for key, gpu in GPUS.items() if key == wanted] or [
+        gpu for key, gpu in GPUS.items() if key.startswith(wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    options = ", ".join(gpu.name for gpu in found) or ", ".join(GPUS)
+    raise UsageError(f"--gpu {name}: {'say which of' if found else 'there are'} {options}")

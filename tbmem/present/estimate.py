@@ -1,0 +1,100 @@
+"""An Estimate goes in; lines for a person, or plain values for JSON, come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tbmem.model.estimate import Estimate, Fit
+from tbmem.units import format_bytes
+
+_MODULES = 12
+_WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
+
+
+def estimate_view(estimate: Estimate) -> dict[str, Any]:
+    """Plain values."""
+    view = asdict(estimate)
+    view["formula"]["total"] = estimate.formula.total
+    return view
+
+
+def estimate_lines(estimate: Estimate) -> Iterator[str]:
+    """What a terminal shows."""
+    low, high = estimate.reserved_range
+    yield f"{estimate.job.model}: {estimate.parameters:,} parameters{_ranks(estimate)}, on {estimate.gpu}"
+    yield ""
+    yield f"  peak allocated  {format_bytes(estimate.peak_allocated):>12}   {_moment(estimate)}"
+    yield (
+        f"  peak reserved   {format_bytes(estimate.peak_reserved):>12}   "
+        f"expected between {format_bytes(low)} and {format_bytes(high)}"
+    )
+    for name, size in estimate.outside.items():
+        yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
+    yield ""
+    yield estimate.sentence
+    yield from _table("Peak by category", estimate.by_category)
+    yield from _table("Peak by module", estimate.by_module, _MODULES)
+    yield from _table("Highest in each phase of a steady step", estimate.by_phase)
+    yield from _steps(estimate)
+    yield from _formula(estimate)
+    yield from _alternatives(estimate)
+    for note in estimate.notes:
+        yield f"Note: {note}."
+
+
+def _ranks(estimate: Estimate) -> str:
+    job = estimate.job
+    return f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
+
+
+def _moment(estimate: Estimate) -> str:
+    phase = {"optimizer": "optimizer step", "forward": "forward pass", "backward": "backward pass"}
+    return f"in the {phase.get(estimate.peak_phase, estimate.peak_phase)} of step {estimate.peak_step}"
+
+
+def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:
+    if not rows:
+        return
+    yield ""
+    yield f"{title}:"
+    names = list(rows)[:limit]
+    for name in names:
+        yield f"  {name.replace('_', ' ') if limit is None else name:<40} {format_bytes(rows[name]):>12}"
+    if rest := sum(size for name, size in rows.items() if name not in names):
+        yield f"  {f'{len(rows) - len(names)} more':<40} {format_bytes(rest):>12}"
+
+
+def _steps(estimate: Estimate) -> Iterator[str]:
+    if not estimate.job.inference:
+        yield ""
+        yield (
+            f"The first step needs {format_bytes(estimate.first_step)} and makes the optimizer's state, "
+            f"later ones {format_bytes(estimate.steady_step)}."
+        )
+
+
+def _formula(estimate: Estimate) -> Iterator[str]:
+    formula = estimate.formula
+    more = estimate.peak_allocated - formula.total
+    yield ""
+    yield "parameters + optimizer state + max(gradients + optimizer intermediates, activations)"
+    yield (
+        f"= {format_bytes(formula.parameters)} + {format_bytes(formula.optimizer)} + max("
+        f"{format_bytes(formula.gradients)} + {format_bytes(formula.intermediates)}, "
+        f"{format_bytes(formula.activations)}) = {format_bytes(formula.total)}"
+    )
+    if more > 0:
+        yield f"and {format_bytes(more)} that the formula leaves out: the backward pass's own, workspaces, rounding."
+
+
+def _alternatives(estimate: Estimate) -> Iterator[str]:
+    if estimate.alternatives:
+        yield ""
+        yield "With one thing changed:"
+        yield f"  {'':<40} {'allocated':>12} {'reserved':>12}"
+        for one in estimate.alternatives:
+            sizes = f"{format_bytes(one.allocated):>12} {format_bytes(one.reserved):>12}"
+            yield f"  {one.change:<40} {sizes}   {_WORDS[one.fit]}"
+        yield ""

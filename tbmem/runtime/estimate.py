@@ -1,0 +1,136 @@
+"""A job goes in; its estimate, and those of what would make it fit, come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.estimate import estimate_of
+from tbmem.errors import UsageError
+from tbmem.model.estimate import Alternative, Estimate, Fit
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.job import Job
+from tbmem.sources.fake.parent import fake_runs
+from tbmem.units import MIB
+
+NCCL = 400 * MIB
+"""Typical bytes of NCCL's buffers for a group of ranks in one node."""
+
+Outcome = FakeRun | UsageError
+Executor = Callable[[Sequence[Job]], Sequence[Outcome]]
+
+
+def estimate(
+    job: Job,
+    gpu: str = "h100-80gb",
+    alloc_conf: str = "",
+    alternatives: bool = False,
+    execute: Executor = fake_runs,
+) -> Estimate:
+    """Predict a training's memory without a GPU.
+
+    Args:
+        job: The training.
+        gpu: Name of the GPU.
+        alloc_conf: What PYTORCH_ALLOC_CONF will say.
+        alternatives: Also estimate what would make it fit.
+        execute: Runs jobs on fake tensors.
+
+    Raises:
+        UsageError: The job cannot be executed.
+        ConfigError: ``alloc_conf`` is not what torch takes.
+    """
+    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf), execute)
+    result = judge.one(replace(job, capability=judge.gpu.capability, total=judge.gpu.total))
+    if not alternatives or job.inference:
+        return result
+    return replace(result, alternatives=tuple(_alternatives(result, judge)))
+
+
+class _Judge:
+    """Executes jobs and judges them for one GPU."""
+
+    def __init__(self, gpu: Gpu, settings: AllocatorSettings, execute: Executor) -> None:
+        self.gpu, self._settings, self._execute = gpu, settings, execute
+
+    def one(self, job: Job) -> Estimate:
+        (outcome,) = self.all([job])
+        if isinstance(outcome, UsageError):
+            raise outcome
+        return outcome
+
+    def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+        return [
+            outcome if isinstance(outcome, UsageError) else self._judged(job, outcome)
+            for job, outcome in zip(jobs, self._execute(jobs), strict=True)
+        ]
+
+    def _judged(self, job: Job, run: FakeRun) -> Estimate:
+        outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
+        return estimate_of(job, run, self._settings, self.gpu, outside)
+
+
+def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
+    changes = dict(_changes(first.job))
+    for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
+        if isinstance(changed, Estimate):
+            yield _alternative(words, changed)
+    largest = largest_batch(first, judge.one) if first.job.pipeline == 1 else None
+    if largest is not None:
+        yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
+
+
+def _alternative(words: str, changed: Estimate) -> Alternative:
+    return Alternative(
+        change=words,
+        allocated=changed.peak_allocated,
+        reserved=changed.peak_reserved,
+        fit=changed.fit,
+        batch=changed.job.batch,
+    )
+
+
+def _changes(job: Job) -> Iterator[tuple[str, Job]]:
+    if not job.checkpoint:
+        yield "activation checkpointing", replace(job, checkpoint=True)
+    if job.dtype == "float32" and job.amp is None:
+        yield "bf16 autocast", replace(job, amp="bfloat16")
+        yield "bf16 throughout", replace(job, dtype="bfloat16")
+    if job.optimizer in ("adam", "adamw"):
+        yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")
+    if not job.offload and job.world_size == 1:
+        yield "optimizer state in host memory", replace(job, offload=True)
+    if job.batch % (2 * job.accumulate) == 0:
+        yield f"batch in {2 * job.accumulate} parts", replace(job, accumulate=2 * job.accumulate)
+    if job.world_size == 1:
+        yield "FSDP over 8", replace(job, world_size=8, fsdp=8)
+
+
+def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
+    """The largest batch that fits; found on the straight line through two, then tried.
+
+    Args:
+        first: The estimate of the batch that was asked for.
+        judge: Estimates another job.
+
+    Returns:
+        Its estimate; ``None`` where not even one sample fits.
+    """
+    job = first.job
+    other = judge(replace(job, batch=job.batch * 2 if first.fit is Fit.FITS else 1, accumulate=1))
+    low, high = sorted((first, other), key=lambda one: one.job.batch)
+    if low.job.batch == high.job.batch:
+        return first if first.fit is Fit.FITS else None
+    slope = (high.peak_reserved - low.peak_reserved) / (high.job.batch - low.job.batch)
+    room = first.capacity - sum(first.outside.values())
+    guess = low.job.batch + int((room / 1.03 - low.peak_reserved) // max(slope, 1))
+    guess = min(guess, 4096)
+    for batch in (guess, guess - 1, guess - 2):
+        if batch < 1:
+            break
+        found = first if batch == job.batch else judge(replace(job, batch=batch, accumulate=1))
+        if found.fit is Fit.FITS:
+            return found
+    return low if low.fit is Fit.FITS else None

@@ -1,0 +1,123 @@
+"""Which kernel scaled_dot_product_attention would take on a GPU: fake tensors are sent to that one.
+
+Without a GPU torch takes the plain formula, which keeps the whole matrix of scores. On CUDA it takes, of those that can
+do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel,
+the formula; cuDNN's is off by default but on Hopper and later in some versions, and keeps the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tbmem.sources.fake.pretend import patched
+
+_WIDEST_HEAD = 256
+_ATEN = torch.ops.aten
+
+
+def kernel_for(
+    capability: tuple[int, int], dtype: torch.dtype, head: int, masked: bool, mask_needs_grad: bool = False
+) -> str:
+    """``'flash'``, ``'efficient'`` or ``'math'``.
+
+    Args:
+        capability: Of the GPU.
+        dtype: Of query, key and value.
+        head: Width of a head.
+        masked: Whether there is a mask as a tensor.
+        mask_needs_grad: Whether the mask is learnt.
+    """
+    half = dtype in (torch.float16, torch.bfloat16)
+    if capability >= (8, 0) and half and not masked and head <= _WIDEST_HEAD:
+        return "flash"
+    if dtype is torch.bfloat16 and capability < (8, 0):
+        return "math"
+    efficient = capability >= (5, 0) and (half or dtype is torch.float32) and not mask_needs_grad
+    return "efficient" if efficient else "math"
+
+
+@contextlib.contextmanager
+def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[None]:
+    """scaled_dot_product_attention of CUDA tensors takes the GPU's kernel.
+
+    Args:
+        capability: Of the GPU.
+        chosen: Gets the names of the kernels that were taken.
+    """
+    original = F.scaled_dot_product_attention
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if query.device.type != "cuda":
+            return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if torch.is_autocast_enabled("cuda"):
+            low = torch.get_autocast_dtype("cuda")
+            query, key, value = query.to(low), key.to(low), value.to(low)
+            attn_mask = attn_mask.to(low) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
+        needs_grad = attn_mask is not None and attn_mask.requires_grad
+        name = kernel_for(capability, query.dtype, query.shape[-1], attn_mask is not None, needs_grad)
+        chosen.add(name)
+        if name == "flash":
+            return _flash(query, key, value, dropout_p, is_causal, scale)
+        if enable_gqa:
+            groups = query.shape[1] // key.shape[1]
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        if name == "efficient":
+            return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return _ATEN._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+        )[0]
+
+    with patched(F, "scaled_dot_product_attention", attention):
+        yield
+
+
+def _flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, causal: bool, scale: float | None
+) -> torch.Tensor:
+    head = query.shape[-1]
+    scale = head**-0.5 if scale is None else scale
+    padding = -head % 8
+    if padding:
+        query, key, value = (F.pad(tensor, (0, padding)) for tensor in (query, key, value))
+    output: torch.Tensor = _ATEN._scaled_dot_product_flash_attention(
+        query, key, value, dropout, causal, False, scale=scale
+    )[0]
+    return output[..., :head] if padding else output
+
+
+def _efficient(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    if mask is not None:
+        if mask.dtype is torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+        padding = -mask.shape[-1] % 16
+        if padding:
+            # the kernel reads whole groups of 16
+            mask = F.pad(mask, (0, padding))[..., : mask.shape[-1]]
+        mask = mask.expand(*query.shape[:-1], key.shape[-2])
+    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    output: torch.Tensor = _ATEN._scaled_dot_product_efficient_attention(
+        query, key, value, mask, keeps, dropout, causal, scale=scale
+    )[0]
+    return output

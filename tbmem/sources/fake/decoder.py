@@ -1,0 +1,239 @@
+"""A size goes in, the usual decoder comes out: GPT-2's layout or Llama's, without weights and without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tbmem.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Numbers that make a decoder."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    """Width of the feed-forward part."""
+    vocabulary: int
+    context: int
+    """Longest sequence."""
+    groups: int | None = None
+    """Heads of keys and values, if fewer."""
+    llama: bool = True
+    """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions and GELU."""
+    tied: bool = False
+    """Whether the first and the last matrix are one."""
+    experts: int = 0
+    """Feed-forward parts that tokens are sent to; 0: one for all."""
+    chosen: int = 2
+    """Experts of a token."""
+
+
+def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
+    return DecoderShape(
+        layers=layers,
+        width=width,
+        heads=heads,
+        inner=4 * width,
+        vocabulary=50257,
+        context=1024,
+        llama=False,
+        tied=True,
+    )
+
+
+def _course(layers: int, width: int, heads: int) -> DecoderShape:
+    return DecoderShape(layers=layers, width=width, heads=heads, inner=4 * width, vocabulary=10_000, context=512)
+
+
+SHAPES: dict[str, DecoderShape] = {
+    "gpt2": _gpt2(12, 768, 12),
+    "gpt2-medium": _gpt2(24, 1024, 16),
+    "gpt2-large": _gpt2(36, 1280, 20),
+    "gpt2-xl": _gpt2(48, 1600, 25),
+    "small": _course(12, 768, 12),
+    "medium": _course(24, 1024, 16),
+    "large": _course(36, 1280, 20),
+    "xl": _course(48, 1600, 25),
+    "2.7b": _course(32, 2560, 32),
+    "llama-7b": DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096),
+    "llama-13b": DecoderShape(layers=40, width=5120, heads=40, inner=13824, vocabulary=32000, context=4096),
+    "llama3-8b": DecoderShape(layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=128256, context=8192),
+    "mixtral-8x7b": DecoderShape(
+        layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    ),
+    "llama-70b": DecoderShape(layers=80, width=8192, heads=64, groups=8, inner=28672, vocabulary=128256, context=8192),
+}
+"""Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
+
+
+class Decoder(nn.Module):
+    """Token numbers in, logits out."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.first = self.last = True
+        norm = nn.RMSNorm if shape.llama else nn.LayerNorm
+        self.tokens: nn.Module = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions = None if shape.llama else nn.Embedding(shape.context, shape.width)
+        self.layers = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.layers)])
+        self.norm: nn.Module = norm(shape.width)
+        self.output: nn.Module = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tied:
+            self.output.weight = self.tokens.weight
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Logits of each next token; a stage of a pipeline takes and gives hidden states."""
+        hidden = self.tokens(numbers)
+        if self.positions is not None:
+            hidden = hidden + self.positions(torch.arange(numbers.shape[1], device=numbers.device))
+        for layer in self.layers:
+            hidden = layer(hidden)
+        logits: torch.Tensor = self.output(self.norm(hidden))
+        return logits
+
+
+class DecoderLayer(nn.Module):
+    """Attention and a feed-forward part, each with a norm before and a sum behind."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        norm = nn.RMSNorm if shape.llama else nn.LayerNorm
+        self.attention_norm = norm(shape.width)
+        self.attention = Attention(shape)
+        self.feed_forward_norm = norm(shape.width)
+        kind = MoEFeedForward if shape.experts else GatedFeedForward if shape.llama else FeedForward
+        self.feed_forward: nn.Module = kind(shape)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        hidden = hidden + self.attention(self.attention_norm(hidden))
+        result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return result
+
+
+class Attention(nn.Module):
+    """Causal attention with torch's own kernel."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.head = shape.width // shape.heads
+        groups = shape.groups or shape.heads
+        bias = not shape.llama
+        self.rotary = shape.llama
+        self.query = nn.Linear(shape.width, shape.width, bias=bias)
+        self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
+        self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
+        self.out = nn.Linear(shape.width, shape.width, bias=bias)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        batch, length, _ = hidden.shape
+        query, key, value = (
+            part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        if self.rotary:
+            query, key = rotated(query), rotated(key)
+        grouped = query.shape[1] != key.shape[1]
+        result = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+        output: torch.Tensor = self.out(result.transpose(1, 2).reshape(batch, length, -1))
+        return output
+
+
+def rotated(states: torch.Tensor) -> torch.Tensor:
+    """Rotary positions."""
+    length, head = states.shape[-2:]
+    steps = torch.arange(0, head, 2, device=states.device, dtype=torch.float32) / head
+    angles = torch.outer(torch.arange(length, device=states.device, dtype=torch.float32), 10_000.0**-steps)
+    angles = torch.cat((angles, angles), dim=-1)
+    first, second = states.chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return states * angles.cos().to(states.dtype) + turned * angles.sin().to(states.dtype)
+
+
+class FeedForward(nn.Module):
+    """Two matrices with GELU between them."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.up = nn.Linear(shape.width, shape.inner)
+        self.down = nn.Linear(shape.inner, shape.width)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        result: torch.Tensor = self.down(F.gelu(self.up(hidden)))
+        return result
+
+
+class GatedFeedForward(nn.Module):
+    """Two matrices side by side, one of them a gate, and one behind."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.width, shape.inner, bias=False)
+        self.up = nn.Linear(shape.width, shape.inner, bias=False)
+        self.down = nn.Linear(shape.inner, shape.width, bias=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        result: torch.Tensor = self.down(F.silu(self.gate(hidden)) * self.up(hidden))
+        return result
+
+
+class MoEFeedForward(nn.Module):
+    """Experts, each of which gets the same number of tokens; with several ranks each holds some of them."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.chosen = shape.chosen
+        self.route = nn.Linear(shape.width, shape.experts, bias=False)
+        self.gate = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
+        self.up = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
+        self.down = nn.Parameter(torch.empty(shape.experts, shape.inner, shape.width))
+        self._group: Any = None
+        self._ranks = 1
+
+    def divide(self, group: Any, ranks: int) -> None:
+        """Keep this rank's share of the experts.
+
+        Args:
+            group: The ranks that share them.
+            ranks: How many these are.
+        """
+        if len(self.gate) % ranks:
+            raise UsageError(f"--ep {ranks}: {len(self.gate)} experts cannot be divided evenly")
+        self._group, self._ranks = group, ranks
+        for name in ("gate", "up", "down"):
+            experts = getattr(self, name)
+            setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        tokens = hidden.flatten(0, -2)
+        weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
+        sent = self._exchange(tokens.repeat_interleave(self.chosen, 0))
+        sent = sent.view(len(self.gate), -1, sent.shape[-1])
+        inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
+        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1))
+        mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
+        result: torch.Tensor = mixed.view_as(hidden)
+        return result
+
+    def _exchange(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Each rank sends every other the same number of tokens."""
+        if self._ranks == 1:
+            return tokens
+        from torch.distributed import _functional_collectives
+
+        shares = [len(tokens) // self._ranks] * self._ranks
+        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, shares, shares, self._group)
+        return received

@@ -1,0 +1,118 @@
+"""A job goes in, the allocations of its training come out; runs in a process of its own, since much is pretended."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from itertools import chain
+from typing import Any
+
+import torch
+import torch._dynamo  # before torch.cuda is patched: it looks at it
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _foreach_utils
+
+from tbmem.model.category import Category, Phase
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.sources.fake.attention import gpu_attention
+from tbmem.sources.fake.classify import classify
+from tbmem.sources.fake.cuda_guard import install_guard
+from tbmem.sources.fake.log import AllocationLog
+from tbmem.sources.fake.modules import ModuleStack
+from tbmem.sources.fake.pretend import FakeMode, modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.subject import Subject, make_subject
+from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.training import Training
+
+
+class _Watcher:
+    def __init__(self, log: AllocationLog, tracker: AllocationTracker) -> None:
+        self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
+
+
+def execute(job: Job) -> FakeRun:
+    """Run a job's steps on fake tensors."""
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        kernels: set[str] = set()
+        if job.device == "cuda":
+            install_guard()
+            stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
+            stack.enter_context(gpu_attention(job.capability, kernels))
+        stack.enter_context(modules_that_move())
+        # torch's choices for plain tensors are those for fake ones
+        like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
+        stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+        if job.world_size > 1:
+            from tbmem.sources.fake.ranks import one_of_many
+
+            stack.enter_context(one_of_many(job))
+        mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
+        log, modules = AllocationLog(), ModuleStack()
+        tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
+        training = _train(job, stack, log, tracker, modules)
+        about = _about(job, training, kernels, time.perf_counter() - began)
+        return classify(log.run(_notes(tracker), about))
+
+
+def _train(
+    job: Job, stack: ExitStack, log: AllocationLog, tracker: AllocationTracker, modules: ModuleStack
+) -> Training:
+    stack.enter_context(tracker)
+    subject = _built(job, tracker)
+    stack.enter_context(modules)
+    if job.device == "cpu":
+        _adopt(subject.model, tracker)
+    training = _training(job, subject, _Watcher(log, tracker), tracker, stack)
+    modules.name(training.model)
+    training.run()
+    log.phase = Phase.OTHER
+    return training
+
+
+def _training(job: Job, subject: Subject, watcher: _Watcher, tracker: AllocationTracker, stack: ExitStack) -> Training:
+    if job.world_size == 1:
+        return Training(job, subject, watcher)
+    from tbmem.sources.fake.many import RankTraining
+    from tbmem.sources.fake.ranks import distributed_tensors
+
+    stack.enter_context(distributed_tensors(tracker))
+    return RankTraining(job, subject, watcher, tracker)
+
+
+def _built(job: Job, tracker: AllocationTracker) -> Subject:
+    """The model on the host: nothing counts yet, and what its initialization reads of values decides nothing."""
+    tracker.paused += 1
+    subject = make_subject(job)
+    tracker.paused -= 1
+    tracker.reads.clear()
+    return subject
+
+
+def _adopt(model: nn.Module, tracker: AllocationTracker) -> None:
+    """Count what is on the device already."""
+    for tensor in chain(model.parameters(), model.buffers()):
+        tracker.adopt(tensor)
+
+
+def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
+    parameters = list(training.model.parameters())
+    return {
+        "torch": torch.__version__,
+        "device": job.device,
+        "seconds": seconds,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "parameter_bytes": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        "attention": sorted(kernels),
+        "categories": [category.name for category in Category],
+    }
+
+
+def _notes(tracker: AllocationTracker) -> tuple[str, ...]:
+    if not tracker.reads:
+        return ()
+    count = sum(tracker.reads.values())
+    where = ", ".join(sorted(name or "outside of modules" for name in tracker.reads))
+    return (f"{count} values of tensors were read ({where}); fake tensors have none: 0, 1 or False was assumed",)

@@ -1,0 +1,70 @@
+"""The training of one rank among many: its part of the model, its buffers for the others, its stage of a pipeline."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tbmem.model.category import Category
+from tbmem.model.job import Job
+from tbmem.sources.fake.decoder import Decoder
+from tbmem.sources.fake.pipeline import PipelineStage, order_of
+from tbmem.sources.fake.ranks import local, stage_of
+from tbmem.sources.fake.sharding import buckets, sharded
+from tbmem.sources.fake.subject import Subject, dtype_of
+from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.training import Training, Watcher, moved
+
+
+class RankTraining(Training):
+    """A step as one rank runs it."""
+
+    def __init__(self, job: Job, subject: Subject, watcher: Watcher, tracker: AllocationTracker) -> None:
+        """Setup, as on the meta device: what a rank does not hold is never on its GPU.
+
+        Args:
+            job: How to train.
+            subject: What to train.
+            watcher: Who is told.
+            tracker: Counts what the rank holds.
+        """
+
+        def prepare(model: nn.Module) -> nn.Module:
+            tracker.paused += 1
+            try:
+                model = sharded(moved(model, job), job)
+            finally:
+                tracker.paused -= 1
+            for tensor in (*model.parameters(), *model.buffers()):
+                tracker.adopt(local(tensor))
+            return model
+
+        super().__init__(job, subject, watcher, prepare)
+        self._buckets = self._ddp_buckets() if job.replicate > 1 and job.fsdp == 1 else []
+        self._stage = self._pipeline_stage() if job.pipeline > 1 else None
+
+    def _ddp_buckets(self) -> list[torch.Tensor]:
+        made = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(self.model)]
+        for bucket in made:
+            self.watcher.mark(bucket, Category.COMMUNICATION)
+        return made
+
+    def _pipeline_stage(self) -> PipelineStage:
+        job, stage = self.job, stage_of(self.job)
+        order = list(order_of(job.schedule, stage, job.pipeline, job.parts))
+        return PipelineStage(self.model, order, stage == 0, stage == job.pipeline - 1, self.watcher)
+
+    def _forward_and_backward(self) -> None:
+        if self._stage is None:
+            super()._forward_and_backward()
+            return
+        with self._autocast():
+            self._stage.run(self._batch, self._hidden, self.subject.loss)
+        self._mark_gradients()
+
+    def _hidden(self) -> torch.Tensor:
+        """What comes from the stage before."""
+        numbers = self.subject.batch[0]
+        assert isinstance(self.model, Decoder)
+        dtype = dtype_of(self.job.amp or self.job.dtype)
+        return torch.empty(*numbers.shape, self.model.shape.width, dtype=dtype, device=self.job.device)

@@ -1,0 +1,69 @@
+"""An optimizer's name goes in, the optimizer comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tbmem.model.job import Job
+from tbmem.sources.fake.eight_bit import EightBitAdamW
+
+_CLASSES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "adamw": (torch.optim.AdamW, {}),
+    "adam": (torch.optim.Adam, {}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "adagrad": (torch.optim.Adagrad, {}),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "adafactor": (torch.optim.Adafactor, {}),
+}
+_NO_FUSED = ("rmsprop", "adafactor")
+
+
+def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
+    """The job's optimizer over parameters; ``None`` for none."""
+    if job.optimizer == "none" or job.inference:
+        return None
+    if job.optimizer == "adamw8bit":
+        return EightBitAdamW(list(parameters))
+    kind, arguments = _CLASSES[job.optimizer]
+    return kind(list(parameters), **arguments, **_implementation(job))
+
+
+def _implementation(job: Job) -> dict[str, Any]:
+    # with tensor parallelism alone some parameters are distributed and some are not: foreach takes no mixture
+    on_gpu = job.device == "cuda" and not job.offload and (job.tensor == 1 or job.fsdp > 1)
+    if job.implementation == "default":
+        # torch takes foreach on CUDA for plain parameters; what it sees here are not plain ones
+        return {"foreach": on_gpu}
+    if job.implementation == "fused" and job.optimizer not in _NO_FUSED:
+        return {"fused": True}
+    if job.implementation == "capturable":
+        return {"capturable": True, "foreach": on_gpu}
+    return {"foreach": job.implementation == "foreach"}
+
+
+class HostOptimizer:
+    """Steps on copies of the parameters in host memory: the GPU holds no optimizer state."""
+
+    def __init__(self, job: Job, parameters: Iterable[nn.Parameter]) -> None:
+        self._pairs = [(parameter, nn.Parameter(parameter.detach().to("cpu"))) for parameter in parameters]
+        self._inner = make_optimizer(job, [copy for _, copy in self._pairs])
+
+    def step(self) -> None:
+        """Gradients go to the host, new parameters come back."""
+        for parameter, copy in self._pairs:
+            copy.grad = None if parameter.grad is None else parameter.grad.to("cpu")
+        if self._inner is not None:
+            self._inner.step()
+        with torch.no_grad():
+            for parameter, copy in self._pairs:
+                parameter.copy_(copy)
+
+    def zero_grad(self) -> None:
+        """Forget gradients."""
+        for parameter, copy in self._pairs:
+            parameter.grad = copy.grad = None

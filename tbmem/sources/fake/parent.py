@@ -1,0 +1,106 @@
+"""Jobs go in, the allocations of their trainings come out; a child process does the work, and may die of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tbmem.errors import UsageError
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+
+FALLBACK = (
+    "torch on this machine does not take fake CUDA tensors through a backward pass: the estimate was made with fake"
+    " CPU tensors, which is less exact (attention kernels, workspaces and the optimizer's default are the CPU's)"
+)
+Outcome = FakeRun | UsageError
+
+
+def fake_run(job: Job, timeout: float = 600.0) -> FakeRun:
+    """Execute a job on fake tensors in a child process.
+
+    Args:
+        job: What to execute.
+        timeout: Seconds.
+
+    Raises:
+        UsageError: The job cannot be executed; the message says what to do.
+    """
+    (outcome,) = fake_runs([job], timeout)
+    if isinstance(outcome, UsageError):
+        raise outcome
+    return outcome
+
+
+def fake_runs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
+    """Execute several jobs one after the other in one child process, which saves loading torch for each.
+
+    Args:
+        jobs: What to execute.
+        timeout: Seconds for all of them.
+
+    Returns:
+        For each job its run, or what is wrong with it.
+    """
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(jobs):
+        outcomes += _attempt(jobs[len(outcomes) :], timeout)
+        if len(outcomes) < len(jobs):
+            # the process ended at this job
+            outcomes.append(_fallback(jobs[len(outcomes)], timeout))
+    return outcomes
+
+
+def _fallback(job: Job, timeout: float) -> Outcome:
+    if job.device == "cuda" and job.world_size == 1:
+        for outcome in _attempt([replace(job, device="cpu")], timeout):
+            if isinstance(outcome, FakeRun):
+                return replace(outcome, notes=(FALLBACK, *outcome.notes))
+            return outcome
+    return UsageError(f"--model {job.model}: torch's process ended without an answer")
+
+
+def _attempt(jobs: Sequence[Job], timeout: float) -> list[Outcome]:
+    """Outcomes of as many jobs as the process lived for."""
+    with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        command = [sys.executable, "-m", "tbmem.sources.fake.child", folder]
+        try:
+            subprocess.run(
+                command,
+                input=json.dumps([job.to_json() for job in jobs]),
+                text=True,
+                timeout=timeout,
+                check=False,
+                env=_environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"--model {jobs[0].model}: not done after {timeout:.0f} s") from error
+        return _answers(Path(folder), len(jobs))
+
+
+def _answers(folder: Path, count: int) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for number in range(count):
+        run, wrong = folder / f"{number}.npz", folder / f"{number}.txt"
+        if run.exists():
+            outcomes.append(FakeRun.from_bytes(run.read_bytes()))
+        elif wrong.exists():
+            outcomes.append(UsageError(wrong.read_text()))
+        else:
+            break
+    return outcomes
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with a path on which the child finds the same tbmem; no GPU is touched."""
+    package = str(Path(__file__).parents[3])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}

@@ -1,0 +1,114 @@
+"""A job for many ranks goes in; within a block this process is one of them, and all others only seem to be there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tbmem.model.job import Job
+from tbmem.sources.fake.pretend import patched
+from tbmem.sources.fake.tracker import AllocationTracker
+
+_MESH_METHODS = (
+    "__init__",
+    "__getitem__",
+    "get_coordinate",
+    "get_local_rank",
+    "_get_root_mesh",
+    "_flatten",
+    "get_group",
+    "size",
+    "_unflatten",
+    "_concatenate",
+)
+_PROPAGATION = ("_propagate_tensor_meta_non_cached", "propagate_op_sharding_non_cached")
+_FSDP = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
+_DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
+
+
+@contextlib.contextmanager
+def one_of_many(job: Job) -> Iterator[None]:
+    """This process is rank ``job.rank`` of ``job.world_size``; collectives return at once and move nothing."""
+    place = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
+    before = dict(os.environ)
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_PORT="0")
+    with contextlib.ExitStack() as stack:
+        for name in _MESH_METHODS:
+            if hasattr(DeviceMesh, name):
+                stack.enter_context(patched(DeviceMesh, name, _without_modes(getattr(DeviceMesh, name))))
+        dist.init_process_group("fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextlib.contextmanager
+def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
+    """The tracker sees the local parts of distributed tensors, and not the whole ones that only shapes are asked of."""
+    tracker.watch_distributed(DTensor)
+    with contextlib.ExitStack() as stack:
+        for name in _PROPAGATION:
+            original = getattr(ShardingPropagator, name, None)
+            if original is not None:
+                stack.enter_context(patched(ShardingPropagator, name, _counting(original, tracker, "paused")))
+        for name in _FSDP:
+            original = getattr(_fsdp_param_group, name, None)
+            if original is not None:
+                stack.enter_context(patched(_fsdp_param_group, name, _counting(original, tracker, "communicates")))
+        yield
+
+
+def mesh_of(job: Job) -> DeviceMesh:
+    """All ranks, by the dimensions along which the job divides its work."""
+    sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
+    make = _without_modes(device_mesh.init_device_mesh)
+    mesh: DeviceMesh = make("cuda", sizes, mesh_dim_names=_DIMENSIONS)
+    return mesh
+
+
+def stage_of(job: Job) -> int:
+    """The stage of the pipeline that a rank has."""
+    return job.rank // (job.world_size // job.pipeline)
+
+
+def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Numbers of ranks are real tensors, which must not become fake ones."""
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return plain
+
+
+def _counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
+    """The tracker knows, by one of its counters, that a function is running."""
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        setattr(tracker, counter, getattr(tracker, counter) + 1)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            setattr(tracker, counter, getattr(tracker, counter) - 1)
+
+    return counting
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What a rank holds of a tensor."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

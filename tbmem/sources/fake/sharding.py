@@ -1,0 +1,104 @@
+"""A model and a job for many ranks go in; the part of the model that one rank holds comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from tbmem.errors import UsageError
+from tbmem.model.job import Job
+from tbmem.sources.fake.decoder import Decoder, MoEFeedForward
+from tbmem.sources.fake.ranks import mesh_of, stage_of
+from tbmem.sources.fake.subject import dtype_of
+from tbmem.sources.fake.training import layers_of
+from tbmem.units import MIB
+
+_FIRST_BUCKET, _BUCKET = 1 * MIB, 25 * MIB
+_COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
+_ROWS = ("attention.out", "feed_forward.down")
+
+
+def sharded(model: nn.Module, job: Job) -> nn.Module:
+    """What a rank keeps of a model, and how it works together with the others."""
+    mesh = mesh_of(job)
+    if job.pipeline > 1:
+        _keep_stage(model, job)
+    if job.expert > 1:
+        _keep_experts(model, job, mesh)
+    if job.tensor > 1:
+        _divide_layers(model, job, mesh)
+    if job.fsdp > 1:
+        _shard_states(model, job, mesh)
+    return model
+
+
+def buckets(model: nn.Module) -> list[int]:
+    """Bytes of the buffers in which DDP sends gradients: as large as all of them together.
+
+    Source: ``torch/nn/parallel/distributed.py``, ``bucket_cap_mb`` and the first bucket of 1 MiB.
+    """
+    sizes, filled, limit = [], 0, _FIRST_BUCKET
+    for parameter in reversed([one for one in model.parameters() if one.requires_grad]):
+        filled += parameter.numel() * parameter.element_size()
+        if filled >= limit:
+            sizes.append(filled)
+            filled, limit = 0, _BUCKET
+    return [*sizes, filled] if filled else sizes
+
+
+def _decoder(model: nn.Module, what: str) -> Decoder:
+    if isinstance(model, Decoder):
+        return model
+    raise UsageError(f"{what} is known for the built-in decoders only; let the factory return what one rank holds")
+
+
+def _keep_stage(model: nn.Module, job: Job) -> None:
+    decoder, stage = _decoder(model, "--pp"), stage_of(job)
+    layers = list(decoder.layers)
+    if len(layers) % job.pipeline:
+        raise UsageError(f"--pp {job.pipeline}: {len(layers)} layers cannot be divided evenly")
+    each = len(layers) // job.pipeline
+    decoder.layers = nn.ModuleList(layers[stage * each : (stage + 1) * each])
+    decoder.first, decoder.last = stage == 0, stage == job.pipeline - 1
+    if not decoder.first:
+        del decoder.positions
+        decoder.positions = None
+        decoder.tokens = nn.Identity()
+    if not decoder.last:
+        decoder.norm, decoder.output = nn.Identity(), nn.Identity()
+
+
+def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
+    parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
+    if not parts:
+        raise UsageError(f"--ep {job.expert}: {job.model} has no experts")
+    for part in parts:
+        part.divide(mesh["expert"].get_group(), job.expert)
+
+
+def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
+    decoder = _decoder(model, "--tp")
+    groups = decoder.shape.groups or decoder.shape.heads
+    if groups % job.tensor:
+        raise UsageError(f"--tp {job.tensor}: {groups} heads cannot be divided evenly")
+    for layer in decoder.layers:
+        names = {name for name, _ in layer.named_modules()}
+        plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}
+        plan |= {name: RowwiseParallel() for name in _ROWS if name in names}
+        parallelize_module(layer, mesh["tensor"], plan)
+
+
+def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
+    """FSDP2: each layer is a unit, and what is left is one; with copies of the group it is HSDP."""
+    group = mesh["replicate", "fsdp"] if job.replicate > 1 else mesh["fsdp"]
+    policy = MixedPrecisionPolicy()
+    if job.amp is not None:
+        policy = MixedPrecisionPolicy(param_dtype=dtype_of(job.amp), reduce_dtype=torch.float32)
+    for layer in layers_of(model):
+        fully_shard(layer, mesh=group, mp_policy=policy)
+    fully_shard(model, mesh=group, mp_policy=policy)

@@ -1,0 +1,169 @@
+"""A job goes in; the model, its batches and its loss come out: built in, from a user's factory or a config file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tbmem.errors import UsageError
+from tbmem.model.job import Job
+from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_KEYS = ("model", "batch", "loss", "optimizer")
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """What is trained."""
+
+    model: nn.Module
+    batch: Any
+    """Tensors of one part of a step, on the host."""
+    loss: Callable[[nn.Module, Any], torch.Tensor]
+    """Runs the model on a batch and judges what comes out."""
+    forward: Callable[[nn.Module, Any], Any]
+    """Only runs the model."""
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    """Makes the user's own optimizer of parameters."""
+
+
+def make_subject(job: Job) -> Subject:
+    """Build what a job names.
+
+    Raises:
+        UsageError: There is no such model, or it is not complete.
+    """
+    if ":" in job.model and not Path(job.model).exists():
+        return _from_factory(job)
+    shape = _from_config(Path(job.model)) if job.model.endswith(".json") else SHAPES.get(job.model.lower())
+    if shape is None:
+        raise UsageError(
+            f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
+            " or a Hugging Face config.json"
+        )
+    return _decoder(job, shape)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Torch's type of this name."""
+    return _DTYPES[name]
+
+
+def _decoder(job: Job, shape: DecoderShape) -> Subject:
+    samples, length = job.batch // job.parts, job.sequence or shape.context
+    if not shape.llama and length > shape.context:
+        raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
+    numbers = torch.zeros(samples, length, dtype=torch.int64)
+    return Subject(
+        model=Decoder(shape), batch=(numbers, torch.zeros_like(numbers)), loss=_next_token_loss, forward=_logits
+    )
+
+
+def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    numbers, targets = batch
+    return F.cross_entropy(model(numbers).flatten(0, 1), targets.flatten())
+
+
+def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
+    return model(batch[0])
+
+
+def _from_config(path: Path) -> DecoderShape:
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--model {path}: cannot be read: {error}") from error
+    kind = config.get("model_type", "")
+    if kind not in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3"):
+        raise UsageError(
+            f"--model {path}: a {kind or 'nameless'} model is not the usual decoder; write a factory that builds it"
+        )
+
+    def first(*names: str) -> Any:
+        return next((config[name] for name in names if config.get(name) is not None), None)
+
+    width = first("hidden_size", "n_embd")
+    return DecoderShape(
+        layers=first("num_hidden_layers", "n_layer"),
+        width=width,
+        heads=first("num_attention_heads", "n_head"),
+        groups=first("num_key_value_heads"),
+        inner=first("intermediate_size", "n_inner") or 4 * width,
+        vocabulary=config["vocab_size"],
+        context=first("max_position_embeddings", "n_positions"),
+        llama=kind != "gpt2",
+        tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
+    )
+
+
+def _from_factory(job: Job) -> Subject:
+    where, _, name = job.model.rpartition(":")
+    factory = _load(where, name, job)
+    accepted = inspect.signature(factory).parameters
+    offered = {"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence}
+    given = {key: value for key, value in offered.items() if key in accepted and value is not None}
+    made = factory(**given)
+    if isinstance(made, nn.Module):
+        raise UsageError(f"--model {job.model}: the factory returns a model only; return (model, batch) or more")
+    if isinstance(made, tuple):
+        made = dict(zip(_KEYS, made, strict=False))
+    if not isinstance(made, dict) or not isinstance(made.get("model"), nn.Module) or "batch" not in made:
+        raise UsageError(f"--model {job.model}: return (model, batch[, loss[, optimizer]]) or a dict with these keys")
+    if unknown := set(made) - set(_KEYS):
+        raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
+    return Subject(
+        model=made["model"],
+        batch=made["batch"],
+        loss=_loss_of(job.model, made.get("loss")),
+        forward=_call,
+        optimizer=made.get("optimizer"),
+    )
+
+
+def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
+    folder, module = job.search_path or "", where
+    if where.endswith(".py"):
+        path = Path(folder, where)
+        if not path.is_file():
+            raise UsageError(f"--model {job.model}: there is no file {where}")
+        folder, module = str(path.parent), path.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--model {job.model}: {error}") from error
+    factory = getattr(loaded, name, None)
+    if not callable(factory):
+        raise UsageError(f"--model {job.model}: {module} has no function {name}")
+    return factory  # type: ignore[no-any-return]
+
+
+def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[nn.Module, Any], torch.Tensor]:
+    def run(model: nn.Module, batch: Any) -> torch.Tensor:
+        output = _call(model, batch)
+        if loss is not None:
+            return loss(output, batch)
+        value = output if isinstance(output, torch.Tensor) else getattr(output, "loss", None)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
+        return value
+
+    return run
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

@@ -1,0 +1,269 @@
+"""Operators run and tensors die; every allocation that they mean is written into a log.
+
+The unit is the storage, as for the allocator: a view has none of its own, and memory ends when the last tensor on a
+storage does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tbmem.model.category import Category, Phase
+from tbmem.sources.fake.corrections import corrected
+from tbmem.sources.fake.log import AllocationLog
+from tbmem.sources.fake.modules import ModuleStack
+from tbmem.sources.fake.scratch import scratch_bytes, workspace_bytes
+
+_ATEN = torch.ops.aten
+_SUMS = frozenset(
+    {
+        _ATEN.scatter_add.default,
+        _ATEN.index_add.default,
+        _ATEN.index_put.default,
+        _ATEN.select_scatter.default,
+        _ATEN.slice_scatter.default,
+    }
+)
+"""Backward formulas that work in place on plain tensors, and out of place on subclasses."""
+_MATRIX = frozenset(
+    {
+        _ATEN.mm.default,
+        _ATEN.bmm.default,
+        _ATEN.addmm.default,
+        _ATEN.baddbmm.default,
+        _ATEN.addmv.default,
+        _ATEN.mv.default,
+        _ATEN._scaled_mm.default,
+    }
+)
+_COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
+_READ = _ATEN._local_scalar_dense.default
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """A storage, its row (-1 for one that takes no memory at the moment) and its last row."""
+
+    __slots__ = ("key", "last", "row")
+    key: int
+    row: int
+    last: int
+
+
+class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes what happens to the storages of one kind of device into a log."""
+
+    def __init__(
+        self,
+        log: AllocationLog,
+        device: str,
+        mode: FakeTensorMode | None,
+        modules: ModuleStack | None = None,
+        capability: tuple[int, int] | None = None,
+    ) -> None:
+        """A tracker that is not switched on yet.
+
+        Args:
+            log: Where to.
+            device: Kind of device whose storages count.
+            mode: Only this mode's tensors count; ``None``: real ones.
+            modules: Whose forward is running.
+            capability: Of the GPU whose libraries' workspaces count; ``None`` for none.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.log = log
+        self.paused = 0
+        self.communicates = 0
+        self.reads: dict[str, int] = {}
+        self._device = device
+        self._mode = mode
+        self._modules = modules or ModuleStack()
+        self._capability = capability
+        self._storages: dict[int, _Ref] = {}
+        self._workspaces: set[bool] = set()
+        self._entered = 0
+        self._resize: Callable[..., Any] | None = None
+        self._distributed: type | None = None
+
+    def watch_distributed(self, tensor_type: type) -> None:
+        """Let operators on distributed tensors be taken apart first."""
+        self._distributed = tensor_type
+
+    def row_of(self, tensor: torch.Tensor) -> int:
+        """Row of a tensor's storage; -1 if it has none."""
+        reference = self._storages.get(tensor.untyped_storage()._cdata)
+        return reference.row if reference is not None else -1
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came."""
+        if self._distributed is not None and isinstance(tensor, self._distributed):
+            tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
+        if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
+            return
+        if self.log.categories.get(row) is Category.COMMUNICATION:
+            self.log.categories[row] = category
+        if self.log.categories.setdefault(row, category) is category and module is not None:
+            self.log.belongs_to(row, module)
+
+    def adopt(self, tensor: torch.Tensor, operator: str = "before") -> None:
+        """Count a tensor that was made before the tracker was switched on."""
+        self._track(tensor, operator, accumulates=False)
+
+    def __enter__(self) -> AllocationTracker:
+        self._entered += 1
+        if self._entered == 1:
+            original = self._resize = torch.UntypedStorage.resize_
+
+            def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+                result = original(storage, size)
+                self._resized(storage)
+                return result
+
+            torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._entered -= 1
+        if self._entered == 0 and self._resize is not None:
+            torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*details)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._distributed is not None and any(kind is self._distributed for kind in types):
+            return NotImplemented
+        if func is _READ and self._mode is not None:
+            return self._read(args[0])
+        result = func(*args, **(kwargs or {}))
+        if self.paused:
+            return result
+        if self._mode is not None:
+            result = corrected(func, args, result)
+        self._note_forward()
+        operator = func.name()
+        accumulates = self._in_backward() and (
+            (func is _ATEN.add.Tensor and len(args) == 2 and not kwargs) or func in _SUMS
+        )
+        if self._capability is not None:
+            self._workspace(func, result)
+        for tensor in _tensors(result):
+            self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
+        if self._capability is not None and (size := scratch_bytes(func, args, result)):
+            self._passing(size, operator)
+        return result
+
+    @staticmethod
+    def _in_backward() -> bool:
+        return bool(torch._C._current_graph_task_id() != -1)
+
+    def _note_forward(self) -> None:
+        if self._modules.current and torch.is_grad_enabled():
+            self._modules.note(torch.autograd._get_sequence_nr() - 1)  # type: ignore[attr-defined]
+
+    def _where(self) -> tuple[str, Phase]:
+        """Whose forward or backward is running, and when."""
+        if not self._in_backward():
+            return self._modules.current, self.log.phase
+        if self._modules.current:
+            return self._modules.current, Phase.BACKWARD
+        node = torch._C._current_autograd_node()
+        return (self._modules.of(node._sequence_nr()) if node is not None else ""), Phase.BACKWARD
+
+    def _read(self, tensor: torch.Tensor) -> bool | int | float:
+        """A value that decides what happens next; fake tensors have none, so a harmless one is given and counted."""
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            value: bool | int | float = constant.item()
+            return value
+        self.reads[self._modules.current] = self.reads.get(self._modules.current, 0) + 1
+        if tensor.dtype is torch.bool:
+            return False
+        if tensor.dtype.is_floating_point:
+            # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
+            return 1.0 if tensor.device.type == "cpu" else 0.0
+        return 1 if tensor.dtype is torch.int32 else 0
+
+    def _counts(self, tensor: torch.Tensor) -> bool:
+        if tensor.device.type != self._device:
+            return False
+        if self._mode is None:
+            return not isinstance(tensor, FakeTensor)
+        # libraries work shapes out in fake modes of their own: those tensors are nobody's memory
+        return getattr(tensor, "fake_mode", None) is self._mode
+
+    def _track(self, tensor: torch.Tensor, operator: str, accumulates: bool, communicates: bool = False) -> None:
+        if not self._counts(tensor):
+            return
+        storage = tensor.untyped_storage()
+        reference = self._storages.get(storage._cdata)
+        if reference is None:
+            reference = _Ref(storage, self._ended)
+            reference.key, reference.row, reference.last = storage._cdata, -1, -1
+            self._storages[storage._cdata] = reference
+        elif reference.row >= 0:
+            return
+        if size := storage.nbytes():
+            self._born(reference, size, operator, accumulates, communicates)
+
+    def _born(self, reference: _Ref, size: int, operator: str, accumulates: bool, communicates: bool) -> None:
+        module, phase = self._where()
+        reference.row = reference.last = self.log.alloc(size, operator, module, phase, accumulates)
+        if communicates or self.communicates:
+            self.log.categories[reference.row] = Category.COMMUNICATION
+        elif phase is Phase.BACKWARD and self._modules.current:
+            # a forward within a backward: checkpointing makes activations again
+            self.log.categories[reference.row] = Category.ACTIVATION
+
+    def _ended(self, reference: _Ref) -> None:
+        self._storages.pop(reference.key, None)
+        if reference.row >= 0:
+            self.log.free(reference.row)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        reference = self._storages.get(storage._cdata)
+        if reference is None or self.paused:
+            return
+        size = storage.size()
+        if reference.row >= 0 and self.log.sizes[reference.row] == size:
+            return
+        category = self.log.categories.get(reference.last)
+        if reference.row >= 0:
+            self.log.free(reference.row)
+            reference.row = -1
+        if size:
+            self._born(reference, size, "resize_", accumulates=False, communicates=False)
+            if category is not None:
+                self.log.categories[reference.row] = category
+
+    def _workspace(self, func: Any, result: Any) -> None:
+        """The matrix library takes its workspace at the first product of each thread and keeps it."""
+        if func not in _MATRIX or not isinstance(result, torch.Tensor) or not self._counts(result):
+            return
+        thread = self._in_backward()
+        if thread not in self._workspaces and self._capability is not None:
+            self._workspaces.add(thread)
+            _, phase = self._where()
+            row = self.log.alloc(workspace_bytes(self._capability), "cuBLAS workspace", "", phase)
+            self.log.categories[row] = Category.TEMPORARY
+
+    def _passing(self, size: int, operator: str) -> None:
+        """Memory that an operator takes and gives back before it returns."""
+        module, phase = self._where()
+        row = self.log.alloc(size, f"{operator} (scratch)", module, phase)
+        self.log.categories[row] = Category.TEMPORARY
+        self.log.free(row)
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for part in result:
+            yield from _tensors(part)

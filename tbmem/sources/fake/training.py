@@ -1,0 +1,193 @@
+"""A subject and a job go in; its steps run, on fake or real tensors, and tell when they do what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
+
+from tbmem.model.category import Category, Phase
+from tbmem.model.job import Job
+from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
+from tbmem.sources.fake.subject import Subject, dtype_of
+
+
+class Watcher(Protocol):
+    """Who is told."""
+
+    def begin_step(self, step: int) -> None:
+        """A step begins."""
+
+    def begin(self, phase: Phase) -> None:
+        """A part of the step begins."""
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """What a tensor is for, and whose it is."""
+
+
+class Training:
+    """The model on its device, its optimizer, and the step."""
+
+    def __init__(
+        self,
+        job: Job,
+        subject: Subject,
+        watcher: Watcher,
+        prepare: Callable[[nn.Module], nn.Module] | None = None,
+    ) -> None:
+        """Setup: the model moves to the device.
+
+        Args:
+            job: How to train.
+            subject: What to train.
+            watcher: Who is told.
+            prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
+        """
+        prepare = prepare or (lambda model: moved(model, job))
+        self.job = job
+        self.watcher = watcher
+        self.subject = subject
+        subject.model.train(not job.inference)
+        if job.checkpoint:
+            for layer in layers_of(subject.model):
+                _checkpointed(layer)
+        self.model = prepare(subject.model)
+        self._mark_model()
+        self.optimizer = self._optimizer()
+        half = job.amp == "float16" and not job.inference
+        self.scaler = torch.amp.GradScaler(job.device, enabled=half)
+
+    def run(self) -> None:
+        """All steps of the job."""
+        for step in range(self.job.steps):
+            self.watcher.begin_step(step)
+            if self.job.inference:
+                self._infer()
+            else:
+                self._train()
+
+    def _infer(self) -> None:
+        self.watcher.begin(Phase.FORWARD)
+        with torch.no_grad(), self._autocast():
+            self.subject.forward(self.model, self._batch())
+
+    def _train(self) -> None:
+        self._forward_and_backward()
+        self.watcher.begin(Phase.OPTIMIZER)
+        self._update()
+        self.watcher.begin(Phase.OTHER)
+
+    def _forward_and_backward(self) -> None:
+        for _ in range(self.job.accumulate):
+            self._part()
+
+    def _part(self) -> None:
+        """Forward and backward of a part of the batch."""
+        self.watcher.begin(Phase.FORWARD)
+        batch = self._batch()
+        with self._autocast():
+            loss = self.subject.loss(self.model, batch)
+        if self.job.accumulate > 1:
+            loss = loss / self.job.accumulate
+        loss = self.scaler.scale(loss)
+        self.watcher.begin(Phase.BACKWARD)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._mark_gradients()
+
+    def _update(self) -> None:
+        optimizer = self.optimizer
+        if self.job.clip is not None:
+            if isinstance(optimizer, torch.optim.Optimizer):
+                self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.clip)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            self._mark_state(optimizer)
+        elif optimizer is not None:
+            optimizer.step()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def _batch(self) -> Any:
+        """The batch on the device, made anew for each part."""
+        batch = tree_map(self._to_device, self.subject.batch)
+        tree_map(lambda one: self.watcher.mark(one, Category.INPUT), batch)
+        return batch
+
+    def _to_device(self, one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        dtype = dtype_of(self.job.dtype) if one.is_floating_point() else None
+        return one.to(self.job.device, dtype=dtype, copy=True)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.job.amp is None or self.job.fsdp > 1:
+            # FSDP has a policy of its own
+            return nullcontext()
+        return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
+
+    def _mark_model(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            self.watcher.mark(parameter, Category.PARAMETER, owner(name))
+        for name, buffer in self.model.named_buffers():
+            self.watcher.mark(buffer, Category.BUFFER, owner(name))
+
+    def _mark_gradients(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+
+    def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
+        for name, parameter in self.model.named_parameters():
+            for value in optimizer.state.get(parameter, {}).values():
+                self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
+
+    def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
+        if self.job.inference:
+            return None
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if self.job.offload:
+            return HostOptimizer(self.job, parameters)
+        if self.subject.optimizer is not None:
+            return self.subject.optimizer(parameters)
+        return make_optimizer(self.job, parameters)
+
+
+def moved(model: nn.Module, job: Job) -> nn.Module:
+    """A model on the job's device, in the job's type."""
+    return model.to(device=job.device, dtype=dtype_of(job.dtype))
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that a model is a stack of: the list of like modules with the most parameters; maybe none."""
+    best: list[nn.Module] = []
+    most = 0
+    for part in model.modules():
+        children = list(part.children())
+        alike = len(children) > 1 and len({type(child) for child in children}) == 1
+        if isinstance(part, (nn.ModuleList, nn.Sequential)) and alike:
+            weight = sum(parameter.numel() for parameter in part.parameters())
+            if weight > most:
+                best, most = children, weight
+    return best
+
+
+def _checkpointed(layer: nn.Module) -> None:
+    """Keep only what goes into a layer; its forward runs again in the backward pass."""
+    forward = layer.forward
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    layer.forward = again
+
+
+def owner(name: str) -> str:
+    """The module of a parameter, by the parameter's name."""
+    return name.rpartition(".")[0]

@@ -1,0 +1,72 @@
+"""Replays, and what would have been under other settings."""
+
+from __future__ import annotations
+
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
+from tbmem.analysis.allocator.failure import Reason
+from tbmem.analysis.allocator.replay import replay, segments_over_time
+from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.units import GIB, MIB
+
+from .recording import busy_recorder
+
+
+def growing_batches(steps: int) -> MemoryEvents:
+    """Activations that grow a little each step: what expandable segments were made for."""
+    rows: list[Row] = []
+    for step in range(steps):
+        keys = [step * 100 + block for block in range(8)]
+        rows += [(EventKind.ALLOC, key, (30 + step) * MIB, 0, 0) for key in keys]
+        rows += [(EventKind.FREE, key, (30 + step) * MIB, 0, 0) for key in keys]
+    return MemoryEvents.of(rows)
+
+
+def test_curves_have_a_point_for_each_event() -> None:
+    events = MemoryEvents.of(
+        [
+            (EventKind.ALLOC, 1, 100, 0, 0),
+            (EventKind.ALLOC, 2, 0, 0, 0),
+            (EventKind.FREE_REQUESTED, 1, 100, 0, 0),
+            (EventKind.FREE_COMPLETED, 1, 100, 0, 0),
+            (EventKind.EMPTY_CACHE, 0, 0, 0, 0),
+            (EventKind.FREE, 5, 0, 0, 0),
+        ]
+    )
+
+    outcome = replay(events)
+
+    assert outcome.allocated.tolist() == [512, 512, 0, 0, 0, 0]
+    assert outcome.reserved.tolist() == [2 * MIB] * 4 + [0, 0]
+    assert outcome.change_event.tolist() == [0, 4]
+    assert segments_over_time(outcome) == [(0, 4, outcome.changes[0].address, 2 * MIB)]
+    assert outcome.failure is None
+
+
+def test_expandable_segments_would_reserve_less_for_growing_batches() -> None:
+    events = growing_batches(12)
+
+    usual = replay(events)
+    expandable = replay(events, parse_settings("expandable_segments:True"))
+
+    assert expandable.peak_allocated <= usual.peak_allocated
+    assert expandable.peak_reserved < usual.peak_reserved * 0.6
+
+
+def test_a_replay_on_a_small_device_ends_with_a_reason() -> None:
+    outcome = replay(growing_batches(3), device=SimpleDevice(200 * MIB))
+
+    assert outcome.failure is not None
+    assert outcome.failure.reason is Reason.FULL
+    assert len(outcome.allocated) == 6
+
+
+def test_where_the_recording_gave_memory_back_the_replay_does() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=4)
+
+    outcome = replay(recorder.events())
+
+    assert outcome.peak_reserved == recorder.allocator.peak_reserved
+    assert outcome.reserved[-1] == recorder.allocator.reserved
+    assert outcome.peak_allocated == recorder.allocator.peak_allocated
+    assert len(segments_over_time(outcome)) >= 1

@@ -1,0 +1,93 @@
+"""What PYTORCH_ALLOC_CONF says is read as torch reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbmem.analysis.allocator.settings import (
+    UNLIMITED,
+    AllocatorSettings,
+    describe,
+    parse_settings,
+    settings_of_snapshot,
+)
+from tbmem.errors import ConfigError
+from tbmem.units import MIB
+
+
+def test_nothing_said_means_torchs_defaults() -> None:
+    settings = parse_settings("")
+
+    assert settings == AllocatorSettings()
+    assert settings.max_split_size == UNLIMITED
+    assert describe(settings) == ""
+
+
+def test_all_keys_of_the_device_are_read_and_keys_of_host_memory_passed_over() -> None:
+    text = (
+        "max_split_size_mb:128, max_non_split_rounding_mb:64,garbage_collection_threshold:0.8,"
+        "expandable_segments:True,per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:False,"
+        "pinned_use_background_threads:True,backend:native"
+    )
+
+    settings = parse_settings(text)
+
+    assert settings.max_split_size == 128 * MIB
+    assert settings.max_non_split_rounding == 64 * MIB
+    assert settings.garbage_collection_threshold == 0.8
+    assert settings.expandable_segments
+    assert settings.per_process_memory_fraction == 0.5
+
+
+def test_a_larger_large_segment_raises_what_may_be_rounded_up() -> None:
+    settings = parse_settings("max_split_size_mb:64,large_segment_size_mb:32")
+
+    assert settings.large_segment_size == settings.max_non_split_rounding == 32 * MIB
+    assert describe(settings) == "large_segment_size_mb:32,max_split_size_mb:64"
+
+
+def test_divisions_by_interval_reach_down_from_the_first_and_up_from_the_sign() -> None:
+    divisions = parse_settings("roundup_power2_divisions:[4:2,16:8,>:1]").roundup_power2_divisions
+
+    assert divisions[:6] == (2, 2, 2, 0, 8, 1)
+    assert set(divisions[6:]) == {1}
+    assert parse_settings("roundup_power2_divisions:4").roundup_power2_divisions == (4,) * 16
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("max_split_size:5", "did you mean max_split_size_mb"),
+        ("max_split_size_mb:5", "must be 20 or more"),
+        ("max_split_size_mb:x", "whole number"),
+        ("large_segment_size_mb:10", "must be 11 or more"),
+        ("expandable_segments:true", "True or False"),
+        ("garbage_collection_threshold:1.0", "between 0 and 1"),
+        ("per_process_memory_fraction:much", "between 0 and 1"),
+        ("roundup_power2_divisions:3", "power of two"),
+        ("roundup_power2_divisions:[5:2]", "power of two"),
+        ("backend:cudaMallocAsync", "only native is simulated"),
+        ("expandable_segments", "cannot read"),
+        ("zzz:1", "not a setting"),
+    ],
+)
+def test_what_torch_refuses_is_one_clear_line(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        parse_settings(text)
+
+
+def test_a_snapshots_own_settings() -> None:
+    recorded = {
+        "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64",
+        "max_split_size": 64 * MIB,
+        "expandable_segments": True,
+        "garbage_collection_threshold": 0.0,
+        "roundup_power2_divisions": {"1": 0, "2": 4},
+    }
+
+    settings = settings_of_snapshot(recorded)
+
+    assert settings.max_split_size == 64 * MIB
+    assert settings.expandable_segments
+    assert settings.roundup_power2_divisions[:3] == (0, 4, 0)
+    assert settings_of_snapshot(None) == AllocatorSettings()

@@ -1,0 +1,48 @@
+"""The command line: a table or JSON, one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.conftest import PROJECT
+
+
+def tbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tbmem", "estimate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=PROJECT)
+
+
+FACTORY = ("--model", "tests.sources.fake.factories:layers")
+
+
+def test_json() -> None:
+    done = tbmem(*FACTORY, "--batch", "64", "--gpu", "t4", "--json")
+
+    view = json.loads(done.stdout)
+
+    assert done.returncode == 0
+    assert view["fit"] == "fits"
+    assert view["peak_reserved"] >= view["peak_allocated"] > 0
+
+
+def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
+    for arguments in (
+        ("--model", "gpt9"),
+        (*FACTORY, "--gpu", "abacus"),
+        (*FACTORY, "--rank", "3"),
+        (*FACTORY, "--alloc-conf", "x:1"),
+    ):
+        done = tbmem(*arguments)
+
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert done.stderr.startswith("tbmem: ")
+
+
+def test_what_does_not_fit_ends_with_one() -> None:
+    done = tbmem("--model", "llama-7b", "--dtype", "bfloat16", "--seq", "128", "--gpu", "t4")
+
+    assert done.returncode == 1
+    assert "does not fit" in done.stdout

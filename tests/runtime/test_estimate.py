@@ -1,0 +1,73 @@
+"""What would make it fit is estimated as well; the runs are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tbmem.errors import UsageError
+from tbmem.model.category import Category, Phase
+from tbmem.model.estimate import Fit
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.runtime.estimate import estimate
+from tbmem.units import GIB
+
+JOB = Job(model="gpt2", batch=8)
+
+
+def run_of(job: Job) -> FakeRun:
+    """10 GiB of states and 1 GiB of activations a sample; half of these with checkpointing."""
+    activations = job.batch * GIB // (2 if job.checkpoint else 1)
+    table = np.array(
+        [
+            (10 * GIB, 0, -1, -1, Phase.SETUP, Category.PARAMETER),
+            (activations, 1, 2, 0, Phase.FORWARD, Category.ACTIVATION),
+        ],
+        dtype=np.int64,
+    )
+    return FakeRun(
+        size=table[:, 0],
+        alloc_event=table[:, 1],
+        free_event=table[:, 2],
+        step=table[:, 3],
+        phase=table[:, 4],
+        category=table[:, 5],
+        module=np.array([-1, -1]),
+        operator=np.array([0, 0]),
+        operators=("aten::empty",),
+        about={"step_starts": [1], "backward_starts": []},
+    )
+
+
+def execute(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+    return [UsageError("no") if job.world_size > 1 else run_of(job) for job in jobs]
+
+
+def test_without_alternatives_one_job_is_executed() -> None:
+    result = estimate(JOB, "a100-40gb", execute=execute)
+
+    assert result.fit is Fit.FITS
+    assert result.peak_reserved == 18 * GIB
+    assert result.alternatives == ()
+
+
+def test_what_would_make_it_fit() -> None:
+    result = estimate(replace(JOB, batch=40), "a100-40gb", alternatives=True, execute=execute)
+
+    assert result.fit is Fit.NO
+    fits = {one.change: one.fit for one in result.alternatives}
+    assert fits["activation checkpointing"] is Fit.FITS
+    assert fits["bf16 autocast"] is Fit.NO
+    assert not any("FSDP" in change for change in fits)
+    largest = result.alternatives[-1]
+    assert largest.fit is Fit.FITS
+    assert 26 <= largest.batch <= 28
+
+
+def test_a_job_that_cannot_be_executed_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no"):
+        estimate(replace(JOB, world_size=2, fsdp=2), execute=execute)

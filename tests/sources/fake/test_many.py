@@ -1,0 +1,92 @@
+"""One rank of many: the laws that sharding, pipelines and experts obey."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tbmem.model.category import Category
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.sources.fake.parent import fake_runs
+from tbmem.sources.fake.pipeline import order_of
+
+GPT = Job(model="gpt2", sequence=128, dtype="bfloat16", optimizer="adamw", steps=2)
+JOBS = {
+    "alone": GPT,
+    "ddp": replace(GPT, world_size=4, replicate=4),
+    "fsdp": replace(GPT, world_size=8, fsdp=8),
+    "fsdp, rank 5": replace(GPT, world_size=8, fsdp=8, rank=5),
+    "hsdp": replace(GPT, world_size=8, fsdp=4, replicate=2),
+    "tensor": replace(GPT, world_size=4, tensor=4),
+    "1f1b": replace(GPT, world_size=4, pipeline=4, batch=8),
+    "gpipe": replace(GPT, world_size=4, pipeline=4, batch=8, schedule="gpipe"),
+    "last stage": replace(GPT, world_size=4, pipeline=4, batch=8, rank=3),
+    "experts alone": Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd"),
+    "experts": Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd", world_size=8, expert=8),
+}
+
+
+@cache
+def runs() -> dict[str, FakeRun]:
+    outcomes = dict(zip(JOBS, fake_runs(list(JOBS.values())), strict=True))
+    assert all(isinstance(outcome, FakeRun) for outcome in outcomes.values()), outcomes
+    return outcomes  # type: ignore[return-value]
+
+
+def bytes_of(name: str, category: Category) -> int:
+    run = runs()[name]
+    return int(run.size[run.category == category].sum())
+
+
+def peak(name: str) -> int:
+    run = runs()[name]
+    change = np.zeros(2 * run.events + 2, dtype=np.int64)
+    ended = run.free_event >= 0
+    np.add.at(change, run.alloc_event, run.size)
+    np.add.at(change, run.free_event[ended], -run.size[ended])
+    return int(change.cumsum().max())
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("fsdp", 8), ("fsdp, rank 5", 8), ("hsdp", 4)])
+def test_fsdp_over_n_divides_the_states_by_n(name: str, ranks: int) -> None:
+    for category in (Category.PARAMETER, Category.OPTIMIZER_STATE):
+        assert bytes_of(name, category) == pytest.approx(bytes_of("alone", category) / ranks, rel=0.02)
+    assert bytes_of("fsdp", Category.COMMUNICATION) > 0
+
+
+def test_ddp_divides_nothing_and_holds_buckets_as_large_as_the_gradients() -> None:
+    for category in (Category.PARAMETER, Category.OPTIMIZER_STATE):
+        assert bytes_of("ddp", category) == bytes_of("alone", category)
+    assert bytes_of("ddp", Category.COMMUNICATION) == bytes_of("alone", Category.PARAMETER)
+
+
+def test_tensor_parallelism_divides_the_layers() -> None:
+    assert bytes_of("tensor", Category.PARAMETER) < 0.6 * bytes_of("alone", Category.PARAMETER)
+
+
+def test_a_stage_holds_its_layers_only_and_1f1b_needs_no_more_than_gpipe() -> None:
+    assert bytes_of("1f1b", Category.PARAMETER) < 0.6 * bytes_of("alone", Category.PARAMETER)
+    assert peak("1f1b") < peak("gpipe")
+    assert bytes_of("last stage", Category.COMMUNICATION) > 0
+
+
+def test_experts_are_divided_and_tokens_exchanged() -> None:
+    assert bytes_of("experts", Category.PARAMETER) < 0.2 * bytes_of("experts alone", Category.PARAMETER)
+    assert bytes_of("experts", Category.COMMUNICATION) > 0
+
+
+def test_every_microbatch_goes_forward_and_back_once() -> None:
+    for schedule in ("1f1b", "gpipe"):
+        for stage in range(4):
+            order = list(order_of(schedule, stage, 4, 8))
+            waiting = 0
+            for what, part in order:
+                waiting += 1 if what == "F" else -1
+                assert waiting >= 0
+                assert what == "B" or ("B", part) not in order[: order.index(("F", part))]
+            assert sorted(order) == sorted([(what, part) for part in range(8) for what in "FB"])
+    assert list(order_of("1f1b", 3, 4, 2)) == [("F", 0), ("B", 0), ("F", 1), ("B", 1)]

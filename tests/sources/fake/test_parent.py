@@ -1,0 +1,178 @@
+"""Jobs are executed on fake tensors in a child process; sizes are those that can be worked out, errors are one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tbmem.errors import UsageError
+from tbmem.model.category import Category, Phase
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+from tbmem.sources.fake.parent import FALLBACK, fake_run, fake_runs
+from tests.conftest import PROJECT
+
+KIB = 1024
+FACTORIES = "tests.sources.fake.factories"
+
+
+def job(factory: str, **changes: object) -> Job:
+    return replace(Job(model=f"{FACTORIES}:{factory}", search_path=str(PROJECT), steps=2), **changes)  # type: ignore[arg-type]
+
+
+JOBS = {
+    "linear": job("linear", batch=4),
+    "inference": job("linear", inference=True),
+    "cpu": job("linear", device="cpu"),
+    "layers": job("layers"),
+    "batch 4096": job("layers", batch=4096),
+    "batch 8192": job("layers", batch=8192),
+    "checkpointed": job("layers", batch=8192, checkpoint=True),
+    "sgd": job("layers", optimizer="sgd"),
+    "momentum": job("layers", optimizer="momentum"),
+    "adamw8bit": job("layers", optimizer="adamw8bit"),
+    "offload": job("layers", offload=True),
+    "copied": job("copied"),
+    **{name: job(name) for name in ("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION")},
+    "gpt5": Job(model="gpt5"),
+    "no package": Job(model="no_such_package:make"),
+}
+
+
+@cache
+def outcomes() -> dict[str, FakeRun | UsageError]:
+    """All jobs, in one child."""
+    return dict(zip(JOBS, fake_runs(list(JOBS.values())), strict=True))
+
+
+def executed(name: str) -> FakeRun:
+    outcome = outcomes()[name]
+    assert isinstance(outcome, FakeRun), outcome
+    return outcome
+
+
+def bytes_of(run: FakeRun, category: Category, step: int | None = None) -> int:
+    which = run.category == category
+    if step is not None:
+        which &= run.step == step
+    return int(run.size[which].sum())
+
+
+def peak(run: FakeRun) -> int:
+    change = np.zeros(2 * run.events + 2, dtype=np.int64)
+    ended = run.free_event >= 0
+    np.add.at(change, run.alloc_event, run.size)
+    np.add.at(change, run.free_event[ended], -run.size[ended])
+    return int(change.cumsum().max())
+
+
+def test_a_layers_bytes_by_category() -> None:
+    run = executed("linear")
+
+    assert bytes_of(run, Category.PARAMETER) == 256 * KIB
+    assert bytes_of(run, Category.GRADIENT, step=1) == 256 * KIB
+    assert bytes_of(run, Category.OPTIMIZER_STATE) == 2 * 256 * KIB
+    assert bytes_of(run, Category.INPUT, step=1) == 4 * KIB
+    assert set(run.phase[run.step >= 0].tolist()) == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
+    assert FALLBACK not in run.notes
+
+
+def test_a_pass_without_training_makes_nothing_that_stays() -> None:
+    run = executed("inference")
+
+    assert bytes_of(run, Category.GRADIENT) == bytes_of(run, Category.OPTIMIZER_STATE) == 0
+    assert bytes_of(run, Category.ACTIVATION) == 0
+
+
+def test_modules_are_named_also_for_gradients_and_state() -> None:
+    run = executed("layers")
+
+    kinds = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+    for kind in kinds:
+        named = {run.modules[number] for number in run.module[run.category == kind].tolist() if number >= 0}
+        assert {"0.0", "5.2"} <= named
+
+
+def test_doubling_the_batch_doubles_activations_and_nothing_else() -> None:
+    small, large = executed("batch 4096"), executed("batch 8192")
+
+    assert bytes_of(large, Category.ACTIVATION, 1) == pytest.approx(
+        2 * bytes_of(small, Category.ACTIVATION, 1), rel=1e-3
+    )
+    for kind in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE):
+        assert bytes_of(large, kind) == bytes_of(small, kind)
+
+
+def test_checkpointing_lowers_the_peak_and_not_the_states() -> None:
+    plain, checkpointed = executed("batch 8192"), executed("checkpointed")
+
+    assert peak(checkpointed) < 0.7 * peak(plain)
+    for kind in (Category.PARAMETER, Category.OPTIMIZER_STATE):
+        assert bytes_of(checkpointed, kind) == bytes_of(plain, kind)
+
+
+def test_optimizers_hold_what_they_are_known_to_hold() -> None:
+    parameters = bytes_of(executed("layers"), Category.PARAMETER)
+    state = {
+        name: bytes_of(executed(name), Category.OPTIMIZER_STATE) / parameters
+        for name in ("sgd", "momentum", "adamw8bit")
+    }
+
+    assert state["sgd"] == 0
+    assert state["momentum"] == pytest.approx(1, rel=0.01)
+    assert state["adamw8bit"] == pytest.approx(0.5, rel=0.05)
+    assert bytes_of(executed("offload"), Category.OPTIMIZER_STATE) == 0
+
+
+def test_deep_copies_of_a_layer_have_memory_of_their_own() -> None:
+    run = executed("copied")
+
+    one = 64 * 192 + 192 + 64 * 64 + 64 + 2 * 64 * 128 + 128 + 64 + 4 * 64
+    assert bytes_of(run, Category.PARAMETER) == 3 * one * 4
+    assert not any("(scratch)" in name and "aten::t" in name for name in run.operators)
+
+
+def test_the_same_job_on_cpu_tensors() -> None:
+    run = executed("cpu")
+
+    assert run.about["device"] == "cpu"
+    assert bytes_of(run, Category.PARAMETER) == 256 * KIB
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        ("data_dependent", "factories.py:.*shapes depend on values"),
+        ("raises", "factories.py:.*the data set is not here"),
+        ("only_model", "returns a model only"),
+        ("no_loss", "output is no loss"),
+        ("nothing", "has no function nothing"),
+        ("NOT_A_FUNCTION", "has no function"),
+        ("gpt5", "there are gpt2"),
+        ("no package", "No module named"),
+    ],
+)
+def test_what_is_wrong_is_one_line(factory: str, reason: str) -> None:
+    outcome = outcomes()[factory]
+
+    assert isinstance(outcome, UsageError)
+    assert re.search(reason, str(outcome))
+    assert "\n" not in str(outcome)
+
+
+def test_one_job_is_a_run_or_an_error() -> None:
+    with pytest.raises(UsageError, match="there are gpt2"):
+        fake_run(JOBS["gpt5"])
+
+
+def test_a_run_comes_back_from_bytes_as_it_was() -> None:
+    run = executed("linear")
+
+    again = FakeRun.from_bytes(run.to_bytes())
+
+    assert again.modules == run.modules
+    assert again.size.tolist() == run.size.tolist()
