@@ -1,6 +1,6 @@
 """What one memory.step() costs, beside Lightning's DeviceStatsMonitor on the same steps of the same process.
 
-    python benchmarks/monitor_overhead.py [--steps 2000] [--rounds 7]
+    python benchmarks/monitor_overhead.py [--steps 5000] [--rounds 5]
 
 All variants are callbacks of Lightning's own Trainer, which fits the same small model with a TensorBoard logger;
 tbmem's is four lines that call memory.step(). Fits of all variants take turns, there and back. What a variant adds to a
@@ -183,8 +183,8 @@ def share(ours: list[float], theirs: list[float]) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--steps", type=int, default=2000)
-    arguments.add_argument("--rounds", type=int, default=7)
+    arguments.add_argument("--steps", type=int, default=5000)
+    arguments.add_argument("--rounds", type=int, default=5)
     given = arguments.parse_args()
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
@@ -199,7 +199,7 @@ def main() -> None:
         stack.callback(logging.getLogger("tbmem").removeHandler, handler)
         rows = []
         for every in INTERVALS:
-            spent = [seconds * 1e6 for seconds in plain_loop(2 * given.steps, folder, every)]
+            spent = [seconds * 1e6 for seconds in plain_loop(given.steps, folder, every)]
             rows.append([f"every {every}", summed_up(spent)])
         print(table(["plain loop, logging", "µs inside step()"], rows))
         print()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable
 
 from tbmem.sources.reading import NOTHING, DeviceReading
 
-_FREE_OF_CHARGE = 10e-6
-"""Seconds that a reading may take without being rationed."""
 _SHARE_OF_TIME = 0.005
-"""Share of the run's time that slower readings may take: malloc walks all its free chunks to count them,
-0.5 µs in a young heap, milliseconds in one with a hundred thousand holes."""
+"""Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
+young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
+thousand holes. Steps of a few milliseconds are all read."""
 _SHARE_OF_A_STEP = 10e-6
-"""Seconds per step that slower readings may take where steps are short: a loop of a thousand steps a second would
-else be read so seldom that nothing can be said about it."""
+"""Seconds per step that readings may take instead where steps are short: a loop of a thousand steps a second would else
+be read so seldom that nothing can be said about it ..."""
+_CREDIT = 0.01
+"""... until they have taken so many seconds in all: a thousand steps, after which a leak has shown."""
+_UNLIMITED = sys.maxsize
 _PROBE = 1 << 20
 
 _NO_MORE = NOTHING[2:]
@@ -61,6 +64,7 @@ class MallocHeap:
         self._not_before = 0.0
         self._skips_left = 0
         self._last_costs = (0.0, 0.0)
+        self._spent = 0.0
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
@@ -92,13 +96,13 @@ class MallocHeap:
             return NOTHING
         info = self._mallinfo2()
         cost = clock() - began
-        if cost > _FREE_OF_CHARGE:
-            # one or two slow readings may be the machine's doing, three in a row are the heap's
-            lower = min(cost, *self._last_costs)
-            if lower > _FREE_OF_CHARGE:
-                self._not_before = began + lower / _SHARE_OF_TIME
-                self._skips_left = int(lower / _SHARE_OF_A_STEP)
-        self._last_costs = (cost, self._last_costs[0])
+        # one or two slow readings may be the machine's doing, three in a row are the heap's
+        before, earlier = self._last_costs
+        lower = min(cost, before, earlier)
+        self._last_costs = cost, before
+        self._spent += lower
+        self._not_before = began + lower / _SHARE_OF_TIME
+        self._skips_left = int(lower / _SHARE_OF_A_STEP) if self._spent < _CREDIT else _UNLIMITED
         mapped = info.hblkhd
         return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
 

@@ -80,6 +80,23 @@ def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
     background.stop()
 
 
+def test_many_samples_do_not_wait_for_the_next_round(make_sample: MakeSample) -> None:
+    # given
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    # when
+    for step in range(0, 300, 10):
+        background.put([make_sample(step + number, 45.0) for number in range(10)])
+    # then
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert sink.records
+    background.stop()
+    assert len(sink.records) == 300
+
+
 def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
     # given
     sink = ListSink()

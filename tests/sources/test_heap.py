@@ -107,7 +107,7 @@ class _SlowMalloc:
 def test_a_cheap_reading_is_never_rationed() -> None:
     # given
     clock = _Clock()
-    malloc = _SlowMalloc(clock, 10e-6)
+    malloc = _SlowMalloc(clock, 9e-6)
     cheap = MallocHeap(malloc, clock)
     # when
     readings = [cheap.read() for _ in range(5)]
@@ -165,6 +165,33 @@ def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it(
         heap.read()
     # when / then: 10 µs a step
     assert [heap.read() == READING for _ in range(22)].count(True) == 2
+
+
+def test_a_long_loop_of_short_steps_is_read_less_often_after_a_thousand_steps() -> None:
+    # given steps of a third of a millisecond, and readings that take 9 µs: three per cent of the time
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    # when
+    readings = []
+    for _ in range(5_000):
+        clock.now += 330e-6
+        readings.append(heap.read() == READING)
+    # then half a per cent is left
+    assert all(readings[:1000])
+    assert sum(readings[-3000:]) == pytest.approx(3000 / 6, rel=0.05)
+
+
+def test_steps_of_a_few_milliseconds_are_all_read() -> None:
+    # given
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    # when
+    readings = []
+    for _ in range(5_000):
+        clock.now += 2e-3
+        readings.append(heap.read() == READING)
+    # then
+    assert all(readings)
 
 
 def test_without_the_function_there_are_no_figures() -> None:
