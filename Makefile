@@ -26,6 +26,8 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/monitor_overhead.py
 	$(BIN)/python benchmarks/profiler_overhead.py
 	$(BIN)/python benchmarks/detector.py --quick
+	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/dev
+	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/held_out --totals
 
 screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium and chromium-driver
 	$(BIN)/pip install --quiet -c constraints.txt --group docs
