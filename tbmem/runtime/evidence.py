@@ -22,6 +22,7 @@ from tbmem.runtime.files import complete_or_nothing
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.births import Births, births_of
+from tbmem.sources.device_births import DeviceBirths
 from tbmem.sources.holders import HolderHunt
 
 PART = "evidence"
@@ -52,6 +53,7 @@ class Session:
         config: How much may be spent.
         hunt: Looks for what grows.
         births: Follows allocations; ``None`` where that cannot be done.
+        capture: Called with the births before they end, to write what the device keeps of them.
         clock: Seconds; this thread's own, so that other work on the machine does not count.
     """
 
@@ -61,9 +63,11 @@ class Session:
         config: EvidenceConfig,
         hunt: HolderHunt,
         births: Births | None,
+        capture: Callable[[Births], object] = lambda births: None,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._config = config
+        self._capture = capture
         self._clock = clock
         self._hunt = hunt
         self._births = births if suspicion.gap <= _BIRTHS_GAP else None
@@ -132,6 +136,7 @@ class Session:
         births, self._births = self._births, None
         if births is None:
             return
+        self._capture(births)
         began = self._clock()
         report = births.finish()
         self._seconds += self._clock() - began
@@ -205,6 +210,7 @@ class Investigator:
         self._births_of = births
         self._make_hunt = hunt
         self._session: Session | None = None
+        self._snapshot: Path | None = None
         self._windows = 0
         self._drawn: dict[Suspect, Conclusion] = {}
         self._left_open: Counter[Suspect] = Counter()
@@ -265,7 +271,8 @@ class Investigator:
         self._suspected[suspicion.device, suspicion.channel] = step
         length = self._config.steps + suspicion.gap + 1
         births = self._births_of(suspicion.device) if self._config.births and self._is_free(length) else None
-        self._session = Session(suspicion, self._config, self._make_hunt(), births)
+        self._snapshot = None
+        self._session = Session(suspicion, self._config, self._make_hunt(), births, self._capture)
         self._session.begin(step, frame)
 
     def _conclude(
@@ -282,8 +289,9 @@ class Investigator:
             )
             self._left_open[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)
-            if path is not None:
-                conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": [path.name]})
+            files = [each.name for each in (path, self._snapshot) if each is not None]
+            if files:
+                conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": files})
             self._drawn[suspect] = conclusion
 
     def _hand_over(
@@ -307,6 +315,13 @@ class Investigator:
         """Whether the growth is old enough; what grew when the judging began has probably grown from the start."""
         began = 0 if suspicion.from_the_start else suspicion.first_step
         return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
+
+    def _capture(self, births: Births) -> None:
+        """Write the device's own snapshot of the watched steps, where it keeps one (CUDA, XPU)."""
+        if isinstance(births, DeviceBirths) and self._folder is not None:
+            path = self._folder.snapshot(f"evidence-{self._windows}")
+            self._guard.run(WRITING, births.snapshot, path)
+            self._snapshot = path if path.exists() else None
 
     def _write(self, suspicion: Suspicion, evidence: Evidence, conclusion: Conclusion) -> Path | None:
         if self._folder is None:

@@ -26,6 +26,7 @@ from tbmem.runtime.evidence import PART, Investigator, loop_frame
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.births import BirthReport
+from tbmem.sources.device_births import DeviceBirths
 from tbmem.units import KIB
 
 LIST = Holder(
@@ -103,9 +104,6 @@ class FakeBirths:
 
     def abandon(self) -> None:
         self.is_abandoned = True
-
-    def snapshot(self, path: Path) -> bool:
-        return False
 
 
 def suspicion(*, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False) -> Suspicion:
@@ -272,6 +270,28 @@ def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
     assert seen["evidence"]["holders"][0]["name"] == "list 'losses' in train()"
     assert seen["evidence"]["notes"] == ["a note"]
     assert seen["conclusion"]["outcome"] == "confirmed"
+
+
+class FakeDeviceBirths(FakeBirths, DeviceBirths):
+    """Births of a device that keeps a memory history."""
+
+    def snapshot(self, path: Path) -> None:
+        assert not self.is_finished
+        path.write_bytes(b"a pickle")
+
+
+def test_a_devices_snapshot_lies_beside_the_run_too(tmp_path: Path) -> None:
+    # given
+    folder = RunFolder(tmp_path)
+    setting = Setting(FakeDetector(suspicion()), births=FakeDeviceBirths(), folder=folder)
+    # when
+    setting.run(48, 80)
+    # then
+    assert setting.detector.concluded[0].evidence["files"] == [
+        "evidence-1.json",
+        f"{folder.worker}.evidence-1.snapshot.pickle",
+    ]
+    assert (tmp_path / f"{folder.worker}.evidence-1.snapshot.pickle").read_bytes() == b"a pickle"
 
 
 @pytest.mark.parametrize("method", ["look", "trace", "result"])
