@@ -218,7 +218,7 @@ class Window:
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
         if self._profile is None or state not in (_State.PREPARED, _State.RECORDING):
             return
-        if state is _State.PREPARED:
+        if state is _State.PREPARED and not torch._C._autograd._profiler_enabled():
             # what is only warmed up can be stopped in no other way
             self._profile.start_trace()
         self._profile.stop_trace()
