@@ -105,22 +105,25 @@ class GrowthChannel:
         self,
         updated: Sequence[bool | None],
         steps: Sequence[int],
-        values: Sequence[int],
+        values: Sequence[int | None],
         peaks: Sequence[int] | None = None,
         blocks: Sequence[int] | None = None,
     ) -> list[GrowthEvent]:
-        """The same for steps of which only those of the optimizer count, unless there are none for long."""
-        if False not in updated:
+        """The same for steps of which some were not read (``None``).
+
+        Of the others only those of the optimizer count, unless there are none for long.
+        """
+        if False not in updated and None not in values:
             self._unstepped = 0
-            return self.extend(steps, values, peaks, blocks)
+            return self.extend(steps, values, peaks, blocks)  # type: ignore[arg-type] # none is None
         events: list[GrowthEvent] = []
-        for at, step in enumerate(steps):
+        for at, (step, value) in enumerate(zip(steps, values, strict=True)):
             self._unstepped = self._unstepped + 1 if updated[at] is False else 0
-            if 0 < self._unstepped < LONG_UNSTEPPED:
+            if value is None or 0 < self._unstepped < LONG_UNSTEPPED:
                 events += self.skip(step)
             else:
                 one = slice(at, at + 1)
-                events += self.extend((step,), values[one], peaks and peaks[one], blocks and blocks[one])
+                events += self.extend((step,), (value,), peaks and peaks[one], blocks and blocks[one])
         return events
 
     def skip(self, step: int) -> list[GrowthEvent]:

@@ -68,12 +68,15 @@ class Detector:
         if self._first is None:
             self._first = samples[0]
         self._sample = samples[-1]
-        events = self._watch.take(samples)
-        if not events:
-            return []
-        by_step = {sample.step: sample for sample in samples}
-        # what was still open when a window began is told with the window's first sample
-        return [finding for event in events for finding in self._tell(by_step.get(event.step, samples[0]), event)]
+        findings: list[Finding] = []
+        for columns in self._watch.columns(samples):
+            events = self._watch.take(columns)
+            if events:
+                by_step = {sample.step: sample for sample in samples}
+                # what was still open when a window began is told with the window's first sample
+                first = by_step[columns.step[0]]
+                findings += [each for event in events for each in self._tell(by_step.get(event.step, first), event)]
+        return findings
 
     @property
     def suspicions(self) -> Sequence[Suspicion]:

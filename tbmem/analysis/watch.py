@@ -94,45 +94,26 @@ class Watch:
         """Steps of the beat in which memory comes and goes, 0 if there is none."""
         return max(test.beat.period for test in self._spikes.values())
 
-    def take(self, samples: Sequence[MemorySample]) -> list[Event]:
-        """Take in samples, steps ascending.
+    def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
+        """The samples as columns to take in one after the other: all together where they are alike, else one by one.
+
+        Args:
+            samples: Samples of the device, steps ascending.
+        """
+        together: Any = MemorySample(*zip(*samples))  # type: ignore[arg-type] # noqa: B905 (rows of one type)
+        if len(samples) == 1 or self._are_alike(together, len(samples)):
+            return (together,)
+        return [MemorySample(*zip(sample)) for sample in samples]  # type: ignore[arg-type]
+
+    def take(self, columns: Any) -> list[Event]:
+        """Take in samples that are alike.
+
+        Args:
+            columns: One of those that ``columns`` returned.
 
         Returns:
             What was seen, in the order of the steps; the same however the samples are handed in.
         """
-        columns: Any = MemorySample(*zip(*samples))  # type: ignore[arg-type] # noqa: B905 (rows of one type)
-        if len(samples) == 1 or self._are_alike(columns, len(samples)):
-            return self._take(columns)
-        return [event for sample in samples for event in self._take(MemorySample(*zip(sample)))]  # type: ignore[arg-type]
-
-    def close(self) -> list[Event]:
-        """Nothing follows, or nothing that is judged: what was open is seen now."""
-        return [
-            self._jumped(jump.last_step, channel, jump)
-            for channel, test in self._spikes.items()
-            for jump in test.close()
-        ]
-
-    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
-        known = dict(self._updated) if self._updated else {}
-        return Jumped(step, channel, jump, known.get(jump.first_step))
-
-    def _are_alike(self, columns: Any, count: int) -> bool:
-        """Whether flags, capacities and what is missing are the same in all rows."""
-        available, total = columns.host_available, columns.device_total
-        return not (
-            True in columns.profiled
-            or None in columns.allocated
-            or columns.peak_allocated.count(None) % count
-            or columns.live_blocks.count(None) % count
-            or columns.reserved.count(None) % count
-            or available.count(available[0]) != count
-            or total.count(total[0]) != count
-            or columns.step[0] <= self._warmup
-        )
-
-    def _take(self, columns: Any) -> list[Event]:
-        """Take in columns of samples that are alike."""
         events: list[Event] = []
         self._judge_capacity(columns, events)
         if columns.profiled[0] and columns.device[0] == CPU:
@@ -150,6 +131,33 @@ class Watch:
             events.sort(key=lambda event: event.step)
         return events
 
+    def close(self) -> list[Event]:
+        """Nothing follows, or nothing that is judged: what was open is seen now."""
+        return [
+            self._jumped(jump.last_step, channel, jump)
+            for channel, test in self._spikes.items()
+            for jump in test.close()
+        ]
+
+    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
+        known = dict(self._updated) if self._updated else {}
+        return Jumped(step, channel, jump, known.get(jump.first_step))
+
+    def _are_alike(self, columns: Any, count: int) -> bool:
+        """Whether flags, capacities and what is missing are the same in all rows."""
+        available, total = columns.host_available, columns.device_total
+        levels = [columns.peak_allocated, columns.live_blocks]
+        if columns.peak_allocated[0] is not None:
+            # a heap without exact peaks may be read now and then only: its levels are judged one by one anyway
+            levels += [columns.allocated, columns.reserved]
+        return not (
+            True in columns.profiled
+            or any(column.count(None) % count for column in levels)
+            or available.count(available[0]) != count
+            or total.count(total[0]) != count
+            or columns.step[0] <= self._warmup
+        )
+
     def _resume(self) -> None:
         self._interrupted = False
         for channel in self.channels.values():
@@ -160,25 +168,24 @@ class Watch:
     def _judge(self, columns: Any, events: list[Event]) -> None:
         if columns.updated[-1] is not None:
             self._updated.extend(zip(columns.step, columns.updated, strict=True))
-        if columns.allocated[0] is None:
-            for step in columns.step:
-                events += self.channels[Channel.ALLOCATED].skip(step)
-        else:
-            self._judge_device(columns, events)
+        self._judge_device(columns, events)
         self._judge_host(columns, events)
 
     def _judge_device(self, columns: Any, events: list[Event]) -> None:
         steps, levels = columns.step, columns.allocated
-        channel = self.channels[Channel.ALLOCATED]
-        low, high = min(levels), max(levels)
-        known = self.range
-        self.range = (low, high) if known is None else (min(known[0], low), max(known[1], high))
         peaks = None if columns.peak_allocated[0] is None else columns.peak_allocated
         blocks = None if columns.live_blocks[0] is None else columns.live_blocks
-        events += channel.extend_updated(columns.updated, steps, levels, peaks, blocks)
-        self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
+        events += self.channels[Channel.ALLOCATED].extend_updated(columns.updated, steps, levels, peaks, blocks)
+        if None in levels:
+            steps = [step for step, level in zip(steps, levels, strict=True) if level is not None]
+            levels = [level for level in levels if level is not None]
+        if levels:
+            low, high = min(levels), max(levels)
+            known = self.range
+            self.range = (low, high) if known is None else (min(known[0], low), max(known[1], high))
+            self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
         if peaks is not None:
-            self._judge_spikes(Channel.PEAK, steps, peaks, events)
+            self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
             self._judge_fragments(columns, max(peaks), events)
         elif columns.device[0] == CPU:
             self._judge_resident_peaks(columns, events)

@@ -61,7 +61,8 @@ def test_the_highest_threshold_ever_is_kept() -> None:
 
 def used_percent(sample: MemorySample) -> float | None:
     """How full the watch finds the device."""
-    full = Watch(Limits(capacity_percent=(1e-9, 1e-8, 1e-7))).take([sample])
+    watch = Watch(Limits(capacity_percent=(1e-9, 1e-8, 1e-7)))
+    full = [event for columns in watch.columns([sample]) for event in watch.take(columns)]
     return full[0].percent if full and isinstance(full[0], Full) else None
 
 

@@ -383,14 +383,15 @@ def mixed(steps: int, seed: int) -> list[MemorySample]:
     samples = []
     for step in range(1, steps + 1):
         cuda = seed % 2 == 0
+        unread = 0.6 if seed in (1, 3) else 0.02  # readings of a heap are rationed
         level = GIB + 200 * KIB * max(step - 200, 0) + dice.randrange(64 * KIB) + (300 * MIB if step % 97 == 0 else 0)
         samples.append(
             MemorySample(
                 step=step,
                 time=1000 + step / 50,
                 device="cuda:0" if cuda else "cpu",
-                allocated=None if dice.random() < 0.02 else level,
-                reserved=3 * GIB,
+                allocated=None if dice.random() < unread else level,
+                reserved=3 * GIB if cuda or dice.random() < 0.5 else None,
                 peak_allocated=level + 100 * MIB + dice.randrange(MIB) if cuda else None,
                 live_blocks=500 + step if cuda else None,
                 inactive_split=2 * GIB if cuda else None,
