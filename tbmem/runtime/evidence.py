@@ -35,6 +35,9 @@ _LONGEST_GAP = 30
 """Steps between two censuses at most, where memory grows only every few steps."""
 _BIRTHS_GAP = 2
 """Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
+_WORTH_A_LOOK = 0.5
+"""Share of ``evidence.min_leak`` from which on growth is looked into: a rate is an estimate, and what is well below the
+smallest leak (Python's own caches, a logger's) would cost seconds of looking to be dismissed."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
 """Channels whose growth this process can explain; child processes are not ours to look into."""
 
@@ -261,7 +264,11 @@ class Investigator:
             self._session = None
             self._conclude(evidence, standing, detectors)
         findings = self._hand_over(step, standing, detectors)
-        new = [each for suspect, each in _standing(detectors).items() if suspect not in self._drawn]
+        new = [
+            each
+            for suspect, each in _standing(detectors).items()
+            if suspect not in self._drawn and each.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
+        ]
         if new and self._windows < self._config.max_windows:
             self._begin(step, new[0], frame)
         return findings

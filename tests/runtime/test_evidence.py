@@ -106,14 +106,16 @@ class FakeBirths:
         self.is_abandoned = True
 
 
-def suspicion(*, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False) -> Suspicion:
+def suspicion(
+    *, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False, per_step: int = 64 * KIB
+) -> Suspicion:
     return Suspicion(
         device="cpu",
         channel=channel,
         first_step=20,
         last_step=48,
         base=0,
-        level=28 * 64 * KIB,
+        level=28 * per_step,
         gap=gap,
         from_the_start=from_the_start,
     )
@@ -205,6 +207,17 @@ def test_growth_that_falls_back_meanwhile_is_forgotten() -> None:
     # then
     assert not setting.detector.concluded
     assert not setting.investigator.is_waiting
+
+
+@pytest.mark.parametrize(("per_step", "looks"), [(400, 0), (700, 4)])
+def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, looks: int) -> None:
+    # given: leaks count from 1 KiB per step on
+    setting = Setting(FakeDetector(suspicion(per_step=per_step)))
+    # when
+    setting.run(48, 70)
+    # then
+    assert len(setting.hunt.looks) == looks
+    assert setting.investigator.is_waiting is False
 
 
 def test_growth_every_few_steps_is_watched_for_longer_without_births() -> None:
