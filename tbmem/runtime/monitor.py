@@ -40,9 +40,9 @@ from tbmem.sources.host import HostMemory
 
 PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
-_BATCH_SECONDS = 0.02
+_BATCH_SECONDS = 0.04
 """Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
-_BATCH_STEPS = (10, 32)
+_BATCH_STEPS = (10, 48)
 _BATCH_SHARE = 1 / 32
 """So many steps at most: the first number early in a run, when a loop of very short steps shall learn of its leak soon,
 later this share of the steps so far, at last the second number. Lists of so few samples come from Python's own small
@@ -187,7 +187,7 @@ class MemoryMonitor:
 
         Returns:
             What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
-            those of a fiftieth of a second together.
+            those of a twenty-fifth of a second together.
         """
         return () if self._pid != Process.number else self.advance(profiled)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tbmem.sources.reading import NOTHING, DeviceReading
 
-_SHARE_OF_TIME = 0.005
+_SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
 young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
