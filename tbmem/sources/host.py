@@ -27,7 +27,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in which the system counts its peak, getrusage(2)."""
 _RSS_SECONDS = 0.01
 _PEAK_SECONDS = 0.005
-"""Time between two readings of the peak, which take 6 µs on warm caches and 17 in a training, where steps are shorter."""
+"""Time between two readings of the peak where steps are shorter; one takes 6 µs on warm caches, 17 in a training."""
 _PEAKS_ON_CREDIT = 300
 """Readings that may come at once: the first few hundred steps have their own peaks, however short they are."""
 _FLOOR_MARGIN = 4 << 20
