@@ -19,6 +19,7 @@ from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_en
 from torch.autograd import profiler as torch_profiler
 
 from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
@@ -171,7 +172,7 @@ class CpuBirths:
         results = self._switch_off()
         if results is None:
             return None
-        with _collector_at_rest():
+        with collector_paused():
             return StepEvents.read(results.experimental_event_tree(), self._code)
 
     def _switch_off(self) -> Any:
@@ -228,18 +229,6 @@ def _end_in_children() -> None:
 def _end() -> None:
     if CpuBirths.current is not None:
         CpuBirths.current.abandon()
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Reading makes and drops many objects: it neither hastens nor pays for a collection of the program's garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _CallCount:
