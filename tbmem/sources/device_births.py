@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tbmem.model.files import complete_or_nothing
 from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
 from tbmem.sources.user_code import UserCode
@@ -142,13 +142,8 @@ class DeviceBirths:
         Raises:
             OSError: The file cannot be written.
         """
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with self._timed(), open(partial, "wb") as file:
-                pickle.dump(self._memory._snapshot(), file, protocol=PICKLE_PROTOCOL)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with self._timed(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
+            pickle.dump(self._memory._snapshot(), file, protocol=PICKLE_PROTOCOL)
 
     def _record(self) -> None:
         self._is_owner = True
