@@ -71,7 +71,7 @@ USE_TORCH = {
         "instances",
         "models",
     ),
-    *("naming", "places", "quiet", "slots", "spots", "tensors", "user_code", "values", "weights"),
+    *("naming", "places", "quiet", "slots", "spots", "tensors", "values", "weights"),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 

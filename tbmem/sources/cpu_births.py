@@ -23,7 +23,7 @@ from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
@@ -50,7 +50,7 @@ class CpuBirths:
         self._budget = budget
         self._clock = clock
         self._quiet = QuietTorch()
-        self._code = UserCode()
+        self._code = UserLines()
         self._generations = Generations()
         self._sizes = Sizes()
         self._calls: _CallCount | None = None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tbmem.model.files import complete_or_nothing
 from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 PICKLE_PROTOCOL = 4
 """The newest that the viewer at pytorch.org/memory_viz reads."""
@@ -61,7 +61,7 @@ class DeviceBirths:
         self._budget = budget
         self._clock = clock
         self._is_light = "include_traces" in inspect.signature(memory.memory_snapshot).parameters
-        self._code = UserCode()
+        self._code = UserLines()
         self._generations = Generations()
         self._blocks: dict[int, _Block] = {}
         self._requested: list[int] = []
