@@ -106,3 +106,8 @@ def test_durations_are_written_as_a_person_reads_them(seconds: float, text: str)
 
 def test_a_second_short_of_a_minute_does_not_read_60_seconds() -> None:
     assert format_duration(59.97) != "60.0 s"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0"), (999, "999"), (12_345, "12 345"), (1_234_567.4, "1 234 567")])
+def test_counts_stand_in_groups_of_three_digits(count: float, text: str) -> None:
+    assert format_count(count) == text
