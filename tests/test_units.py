@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, format_duration, format_signed, parse_bytes
+from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, format_count, format_duration, format_signed, parse_bytes
 
 
 @pytest.mark.parametrize(
