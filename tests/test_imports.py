@@ -67,6 +67,7 @@ USE_TORCH = {
         "devices",
         "event_tree",
         "graphs",
+        "history_state",
         "holders",
         "instances",
         "models",

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbmem.model.files import complete_or_nothing
+from tbmem.model.layout import SNAPSHOT_PROTOCOL
 from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
 from tbmem.sources.user_lines import UserLines
-
-PICKLE_PROTOCOL = 4
-"""The newest that the viewer at pytorch.org/memory_viz reads."""
 
 _MOST_ENTRIES = 50_000
 """Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
@@ -143,7 +141,7 @@ class DeviceBirths:
             OSError: The file cannot be written.
         """
         with self._timed(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
-            pickle.dump(self._memory._snapshot(), file, protocol=PICKLE_PROTOCOL)
+            pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
 
     def _record(self) -> None:
         self._is_owner = True
