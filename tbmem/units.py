@@ -1,4 +1,4 @@
-"""Bytes, seconds and counts go in, text such as '1.50 GiB' comes out, and sizes back; binary units only."""
+"""Bytes, seconds and counts go in, text such as '1.50 GiB' or whole pages come out, and back; binary units only."""
 
 from __future__ import annotations
 
@@ -76,3 +76,8 @@ def format_duration(seconds: float) -> str:
 def format_count(count: int | float) -> str:
     """A number of things in groups of three digits: ``'12 345'``."""
     return f"{count:,.0f}".replace(",", " ")
+
+
+def round_up(count: int, step: int) -> int:
+    """The next multiple of a step: a size in whole pages."""
+    return (count + step - 1) // step * step

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
-from tbmem.present.canvas import byte_axis, picture, say, shortened
+from tbmem.present.canvas import byte_axis, picture, say
 from tbmem.present.colours import (
     ALLOCATED,
     IN_GAPS,
@@ -19,6 +19,7 @@ from tbmem.present.colours import (
     category_word,
 )
 from tbmem.present.console import device_label
+from tbmem.present.labels import shortened
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
