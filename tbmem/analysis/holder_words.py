@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind, LineSource, Site
+from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource, Site
 from tbmem.units import format_bytes, format_count
 
 KNOWN_BY = {
@@ -133,7 +134,7 @@ def as_dict(holder: Holder) -> dict[str, Any]:
         "bytes_per_step": round(holder.bytes_per_step),
         "bound": holder.bound,
         "hits": holder.hits,
-        "line": line_as_dict(holder.lines[0]) if holder.lines else None,
+        "line": asdict(holder.lines[0]) if holder.lines else None,
         "line_known_by": holder.known_by.value if holder.lines else None,
     }
 
@@ -146,13 +147,8 @@ def site_as_dict(site: Site) -> dict[str, Any]:
         "generations": site.generations,
         "watched_steps": site.steps,
         "bytes_per_step": round(site.bytes_per_step),
-        "stack": [line_as_dict(line) for line in site.stack],
+        "stack": [asdict(line) for line in site.stack],
     }
-
-
-def line_as_dict(line: CodeLine) -> dict[str, Any]:
-    """Plain JSON values."""
-    return {"file": line.file, "line": line.line, "function": line.function, "text": line.text}
 
 
 def _place(holder: Holder) -> str:

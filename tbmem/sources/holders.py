@@ -41,12 +41,8 @@ _TENSORS = 20_000
 class HolderHunt:
     """Finds what holds more and more; to be called from the training's thread, between its steps."""
 
-    def __init__(self, *, frame: FrameType | None = None) -> None:
-        """Nothing is looked at yet.
-
-        Args:
-            frame: The user's loop; only remembered by its file.
-        """
+    def __init__(self) -> None:
+        """Nothing is looked at yet."""
         self._census = Census()
         self._slots = Slots()
         self._sources = SourceCode()
