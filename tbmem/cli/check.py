@@ -14,6 +14,7 @@ from tbmem.analysis.gate import Limits, check_run, peaks_of
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.files import complete_or_nothing
 from tbmem.present.gate_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import parse_bytes
 
@@ -106,6 +107,7 @@ def _read_baseline(path: Path) -> Mapping[str, int]:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        path.write_bytes(data)
+        with complete_or_nothing(path) as partial:
+            partial.write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_written_to_and_stays_one() -> None:
+    device = Path(os.devnull)
+
+    with complete_or_nothing(device) as partial:
+        partial.write_text("gone")
+
+    assert not device.is_file()
 
 
 def test_compress(tmp_path: Path) -> None:
