@@ -1,4 +1,4 @@
-"""Expandable segments: how free blocks in them are chosen, how they grow page by page and shrink again."""
+"""A size and a pool go in; a block of an expandable segment comes out, which grows by pages and shrinks again."""
 
 from __future__ import annotations
 
