@@ -28,6 +28,7 @@ from rivals import RULES, Rival, libraries
 from tbmem.analysis.patterns import Detector
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
+from tbmem.units import format_count
 
 HELD_OUT = 1000
 """Seeds from which on nothing was tuned."""
@@ -319,9 +320,7 @@ def report(result: dict[str, Any]) -> str:
     """The result as Markdown."""
     header = ["", "precision", "recall", "false alarms / million steps", "delay, steps (90 %)", "µs / update"]
     rows = [_row("**tbmem**, no evidence", result["tbmem"])]
-    rows += [
-        _row(f"· runs of {int(steps):,} steps".replace(",", " "), view) for steps, view in result["by_length"].items()
-    ]
+    rows += [_row(f"· runs of {format_count(int(steps))} steps", view) for steps, view in result["by_length"].items()]
     rows += [_row(name, view) for name, view in result["rivals"].items()]
     spikes, seen, ahead = result["spikes"], result["suspicions"], result["forecast_error_at_half_life"]
     ours = result["tbmem"]

@@ -1,4 +1,4 @@
-"""Bytes go in, text such as '1.50 GiB' comes out, and back; binary units only."""
+"""Bytes, seconds and counts go in, text such as '1.50 GiB' or whole pages come out, and back; binary units only."""
 
 from __future__ import annotations
 
@@ -71,3 +71,13 @@ def format_duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def format_count(count: int | float) -> str:
+    """A number of things in groups of three digits: ``'12 345'``."""
+    return f"{count:,.0f}".replace(",", " ")
+
+
+def round_up(count: int, step: int) -> int:
+    """The next multiple of a step: a size in whole pages."""
+    return (count + step - 1) // step * step

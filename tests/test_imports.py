@@ -67,11 +67,12 @@ USE_TORCH = {
         "devices",
         "event_tree",
         "graphs",
+        "history_state",
         "holders",
         "instances",
         "models",
     ),
-    *("naming", "places", "quiet", "slots", "spots", "tensors", "user_code", "values", "weights"),
+    *("naming", "places", "quiet", "slots", "spots", "tensors", "values", "weights"),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 

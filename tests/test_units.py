@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, format_duration, format_signed, parse_bytes
+from tbmem.units import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_signed,
+    parse_bytes,
+    round_up,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +117,13 @@ def test_durations_are_written_as_a_person_reads_them(seconds: float, text: str)
 
 def test_a_second_short_of_a_minute_does_not_read_60_seconds() -> None:
     assert format_duration(59.97) != "60.0 s"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0"), (999, "999"), (12_345, "12 345"), (1_234_567.4, "1 234 567")])
+def test_counts_stand_in_groups_of_three_digits(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+@pytest.mark.parametrize(("count", "whole"), [(0, 0), (1, 512), (512, 512), (513, 1024)])
+def test_the_next_multiple(count: int, whole: int) -> None:
+    assert round_up(count, 512) == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis import holder_words as words
@@ -255,8 +256,8 @@ def _numbers(
     return {
         "holder": holders[0].name if holders and not site_first else None,
         "holders": [words.as_dict(holder) for holder in holders],
-        "line": words.line_as_dict(lines[0]) if lines else None,
-        "lines": [words.line_as_dict(line) for line in dict.fromkeys(lines)],
+        "line": asdict(lines[0]) if lines else None,
+        "lines": [asdict(line) for line in dict.fromkeys(lines)],
         "site": words.site_as_dict(site) if site is not None else None,
         "known_by": "; ".join(known_by),
         "watched_steps": [evidence.first_step, evidence.last_step],

@@ -72,9 +72,3 @@ class Cycles:
     def ceiling(self) -> float:
         """How high a cycle like those remembered may rise, in bytes."""
         return max(self._ceilings, default=-math.inf)
-
-    @property
-    def is_regular(self) -> bool:
-        """Whether the last cycles took much the same time."""
-        last = list(self._lengths)[-3:]
-        return len(last) == 3 and max(last) <= 1.25 * min(last) + 8

@@ -84,11 +84,6 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min(one, other)
 
 
-def block_steps(scale: int) -> int:
-    """Judged steps of one block at a scale."""
-    return BLOCK << scale
-
-
 def levels(floors: Sequence[Floor]) -> list[float]:
     """The levels alone."""
     return [floor.level for floor in floors]

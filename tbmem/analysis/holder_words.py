@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind, LineSource, Site
-from tbmem.units import format_bytes
+from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource, Site
+from tbmem.units import format_bytes, format_count
 
 KNOWN_BY = {
     LineSource.SEEN: "it grew while this line ran",
@@ -84,8 +85,8 @@ def fills_up(holder: Holder, step: int) -> str:
     bound, left = holder.bound or 0, holder.steps_left or 0
     size = format_bytes(bound * holder.bytes_per_element)
     return (
-        f"{holder.name}{_place(holder)} fills: {number(holder.length)} of {number(bound)},"
-        f" full in about {number(left)} steps (step {number(step + left)}) at {size}"
+        f"{holder.name}{_place(holder)} fills: {format_count(holder.length)} of {format_count(bound)},"
+        f" full in about {format_count(left)} steps (step {format_count(step + left)}) at {size}"
     )
 
 
@@ -120,11 +121,6 @@ def advice_for(holder: Holder) -> str:
     return _ADVICE.get(holder.kind) or _ADVICE_BY_CONTENTS[holder.contents]
 
 
-def number(value: float) -> str:
-    """``12 345``, with thin groups as the console writes them."""
-    return f"{value:,.0f}".replace(",", " ")
-
-
 def as_dict(holder: Holder) -> dict[str, Any]:
     """Plain JSON values."""
     return {
@@ -138,7 +134,7 @@ def as_dict(holder: Holder) -> dict[str, Any]:
         "bytes_per_step": round(holder.bytes_per_step),
         "bound": holder.bound,
         "hits": holder.hits,
-        "line": line_as_dict(holder.lines[0]) if holder.lines else None,
+        "line": asdict(holder.lines[0]) if holder.lines else None,
         "line_known_by": holder.known_by.value if holder.lines else None,
     }
 
@@ -151,13 +147,8 @@ def site_as_dict(site: Site) -> dict[str, Any]:
         "generations": site.generations,
         "watched_steps": site.steps,
         "bytes_per_step": round(site.bytes_per_step),
-        "stack": [line_as_dict(line) for line in site.stack],
+        "stack": [asdict(line) for line in site.stack],
     }
-
-
-def line_as_dict(line: CodeLine) -> dict[str, Any]:
-    """Plain JSON values."""
-    return {"file": line.file, "line": line.line, "function": line.function, "text": line.text}
 
 
 def _place(holder: Holder) -> str:
@@ -167,13 +158,17 @@ def _place(holder: Holder) -> str:
 def _contents(holder: Holder) -> str:
     size = format_bytes(holder.bytes_per_element)
     if holder.kind is HolderKind.GRAPH:
-        return f"its graph is {number(holder.length)} nodes long and gains {format_bytes(holder.bytes_per_step)} a step"
+        return f"its graph is {format_count(holder.length)} nodes long and {_gain(holder)}"
     if holder.kind is HolderKind.TENSOR:
-        return f"it gains {format_bytes(holder.bytes_per_step)} a step"
-    return f"{number(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
+        return f"it {_gain(holder)}"
+    return f"{format_count(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
+
+
+def _gain(holder: Holder) -> str:
+    return f"gains {format_bytes(holder.bytes_per_step)} a step"
 
 
 def _cache(holder: Holder) -> str:
-    hits = f"{number(holder.hits or 0)} hits" if holder.hits else "never hit"
-    bound = f"bounded at {number(holder.bound)}" if holder.bound is not None else "without a bound"
+    hits = f"{format_count(holder.hits or 0)} hits" if holder.hits else "never hit"
+    bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
     return f"{hits}, {bound}"

@@ -1,4 +1,4 @@
-"""An analysis goes in; memory over time by category comes out, thinned to what a picture can show.
+"""An analysis goes in; memory over time by category comes out, thinned to what a picture or a viewer can show.
 
 Of every stretch of the recording the highest and the lowest moment are kept, in order of events and in order of time,
 so that no peak is lost however many rows there are. At each kept moment the layers add up to the device's bytes.
@@ -49,14 +49,14 @@ class Layers(NamedTuple):
     """Its step; -1 if not known."""
 
 
-def layers_of(analysis: Analysis, device: int, stretches: int = 1000, most: int = 12) -> Layers:
+def layers_of(analysis: Analysis, device: int, stretches: int = 1000, most: int | None = 12) -> Layers:
     """Memory of a device over time.
 
     Args:
         analysis: With its rows.
         device: Its number.
         stretches: Into how many the recording is cut; of each at most four moments are kept.
-        most: Layers; the smallest are put together.
+        most: Layers; the smallest are put together. ``None`` keeps all apart.
     """
     timeline, number = analysis.timeline, device
     curve = timeline.curve(number)
@@ -117,8 +117,8 @@ def _by_code(
     return tuple(names[number] for number in filled.tolist()), layers[filled]
 
 
-def _ordered(names: tuple[str, ...], layers: I64, most: int) -> tuple[tuple[str, ...], I64]:
-    if len(names) > most:
+def _ordered(names: tuple[str, ...], layers: I64, most: int | None) -> tuple[tuple[str, ...], I64]:
+    if most is not None and len(names) > most:
         large = np.sort(np.argsort(-layers.max(axis=1), kind="stable")[: most - 1])
         rest = np.setdiff1d(np.arange(len(names)), large)
         names = (*(names[number] for number in large.tolist()), OTHER)

@@ -12,7 +12,7 @@ from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_duration, format_signed
+from tbmem.units import format_bytes, format_count, format_duration, format_signed
 
 _CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
@@ -242,9 +242,8 @@ def _share(conclusion: Conclusion | None) -> str:
 
 def _time_left(ahead: Forecast) -> str:
     """``'out of memory in ~5 300 steps (2 h 10 min)'``."""
-    steps = f"{ahead.steps:,}".replace(",", " ")
     time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
-    return f"out of memory in ~{steps} steps{time}"
+    return f"out of memory in ~{format_count(ahead.steps)} steps{time}"
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:

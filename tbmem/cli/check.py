@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tbmem.analysis.gate import Limits, check_run, peaks_of
+from tbmem.analysis.gate import Limits, Result, check_run, peaks_of
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.files import complete_or_nothing
 from tbmem.present.gate_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import parse_bytes
 
@@ -61,10 +62,14 @@ def command(
     if as_json:
         typer.echo(json.dumps(gate_view(run.files.name, results), indent=2))
     else:
-        annotations = gate_annotations(results) if _wants_annotations(github) else []
-        for line in (*gate_lines(results), *annotations):
-            typer.echo(line)
+        _print(results, github)
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
+
+
+def _print(results: Sequence[Result], github: bool | None) -> None:
+    annotations = gate_annotations(results) if _wants_annotations(github) else []
+    for line in (*gate_lines(results), *annotations):
+        typer.echo(line)
 
 
 def _wants_annotations(asked: bool | None) -> bool:
@@ -106,6 +111,7 @@ def _read_baseline(path: Path) -> Mapping[str, int]:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        path.write_bytes(data)
+        with complete_or_nothing(path) as partial:
+            partial.write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error

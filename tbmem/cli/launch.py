@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tbmem.errors import UsageError
+from tbmem.sources.collector import collector_paused
 
 USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
@@ -43,7 +42,7 @@ class Order:
         """
         if not self.words:
             raise UsageError(f"no script to run: {USAGE}")
-        with _collector_paused():
+        with collector_paused():  # looking for garbage in all that torch makes is half of our start-up
             return self._prepare()
 
     def _prepare(self) -> Runnable:
@@ -90,15 +89,3 @@ def plain_order(words: Sequence[str]) -> Order | None:
         else:
             setattr(order, _OPTIONS[word], value)
     return order
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Looking through all that torch has just made for garbage, again and again, is half of our start-up."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -7,21 +7,21 @@ state, buffer, tensor saved for backward). An allocation gets the category of th
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
+from tbmem.model.archive import check_header, read_archive
 from tbmem.model.category import Category
 
 SCHEMA_VERSION = 1
+KIND = "address_book"
 _COLUMNS: Mapping[str, type[np.generic]] = {
     "time_ns": np.int64,
     "device": np.int16,
@@ -117,7 +117,7 @@ class AddressBook:
         """
         header = {
             "schema": SCHEMA_VERSION,
-            "kind": "address_book",
+            "kind": KIND,
             "devices": self.devices,
             "names": self.names,
             "about": dict(self.about),
@@ -134,15 +134,7 @@ class AddressBook:
             FileFormatError: The file is damaged, is something else, or has a newer schema.
             OSError: The file cannot be read.
         """
-        place = Path(path)
-        data = place.read_bytes()
-        try:
-            return _parse(data)
-        except FileFormatError as error:
-            raise FileFormatError(f"{place}: {error}") from error
-        except Exception as error:
-            # numpy and zipfile raise a dozen kinds of errors on damaged files
-            raise FileFormatError(f"{place}: not an address book of tbmem: {error}") from error
+        return read_archive(path, _parse, "an address book")
 
     def check(self) -> None:
         """Refuse columns that do not belong together.
@@ -158,13 +150,10 @@ class AddressBook:
                 raise FileFormatError("a row points outside of its table")
 
 
-def _parse(data: bytes) -> AddressBook:
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-        header = json.loads(str(stored["header"]))
-        columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
-    kind, schema = header["kind"], int(header["schema"])
-    if kind != "address_book" or schema > SCHEMA_VERSION:
-        raise FileFormatError(f"holds {kind} of schema {schema}, this tbmem reads address_book up to {SCHEMA_VERSION}")
+def _parse(stored: Any) -> AddressBook:
+    header = json.loads(str(stored["header"]))
+    check_header(header, KIND, SCHEMA_VERSION)
+    columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
     book = AddressBook(
         **columns,
         devices=tuple(header["devices"]),

@@ -1,4 +1,4 @@
-"""Allocations of a training that never ran, as columns: a child process writes them, the estimator reads them."""
+"""Allocations of a training that never ran go in as columns; bytes for another process come out, and back."""
 
 from __future__ import annotations
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tbmem.errors import FileFormatError
+from tbmem.model.archive import check_header, read_archive
 from tbmem.model.columns import Columns
 from tbmem.model.stacks import Frame, StackTable
 from tbmem.model.timeline import AllocationTimeline
@@ -72,32 +71,21 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
         OSError: The file cannot be read.
     """
-    place = Path(path)
-    data = place.read_bytes()
-    try:
-        return _parse(data)
-    except FileFormatError as error:
-        raise FileFormatError(f"{place}: {error}") from error
-    except Exception as error:
-        # numpy and zipfile raise a dozen kinds of errors on damaged files
-        raise FileFormatError(f"{place}: not an allocation timeline of tbmem: {error}") from error
+    return read_archive(path, _parse, "an allocation timeline")
 
 
-def _parse(data: bytes) -> AllocationTimeline:
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-        header = json.loads(stored["header"].tobytes())
-        kind, schema = header["kind"], int(header["schema"])
-        if kind != KIND or schema > SCHEMA_VERSION:
-            raise FileFormatError(f"holds {kind} of schema {schema}, this tbmem reads {KIND} up to {SCHEMA_VERSION}")
-        parts: dict[str, Any] = {
-            table: columns(**{name: stored[f"{table}.{name}"].astype(dtype) for name, dtype in _types(columns)})
-            for table, columns in _TABLES.items()
-        }
-        stacks = StackTable(
-            frames=tuple(Frame(*frame) for frame in header["frames"]),
-            frame=stored["stacks.frame"].astype(np.int32),
-            offset=stored["stacks.offset"].astype(np.int64),
-        )
+def _parse(stored: Any) -> AllocationTimeline:
+    header = json.loads(stored["header"].tobytes())
+    check_header(header, KIND, SCHEMA_VERSION)
+    parts: dict[str, Any] = {
+        table: columns(**{name: stored[f"{table}.{name}"].astype(dtype) for name, dtype in _types(columns)})
+        for table, columns in _TABLES.items()
+    }
+    stacks = StackTable(
+        frames=tuple(Frame(*frame) for frame in header["frames"]),
+        frame=stored["stacks.frame"].astype(np.int32),
+        offset=stored["stacks.offset"].astype(np.int64),
+    )
     parts |= {name: tuple(header[name]) for name in _WORDS}
     timeline = AllocationTimeline(
         source=header["source"],

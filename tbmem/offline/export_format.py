@@ -1,4 +1,4 @@
-"""The formats of other tools that a recording can be written in."""
+"""A format's name goes in, as a command line has it; an ExportFormat comes out. Nothing heavy is loaded."""
 
 from __future__ import annotations
 

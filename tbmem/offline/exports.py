@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tbmem.analysis.report import Analysis
-from tbmem.model.layout import PARTIAL_SUFFIX
+from tbmem.model.files import complete_or_nothing
 from tbmem.offline.export_format import ExportFormat
 from tbmem.present.allocations_csv import allocations_csv
 from tbmem.present.memory_viz import memory_viz_pickle
@@ -49,11 +48,6 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     """
     target = Path(path)
     data = _MAKERS[ExportFormat(wanted)][0](analysis)
-    partial = target.with_name(f"{target.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    try:
+    with complete_or_nothing(target) as partial:
         partial.write_bytes(data)
-        os.replace(partial, target)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
     return target

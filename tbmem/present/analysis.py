@@ -14,6 +14,7 @@ from rich.text import Text
 from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, OddOne
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.present.console import SEPARATOR, device_label
+from tbmem.present.labels import shortened
 from tbmem.units import format_bytes, format_signed
 
 _TOP = 10
@@ -109,12 +110,8 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
     for one in top[:_TOP]:
         what = one.name or one.module or one.operator
         step = str(one.step) if one.step >= 0 else ""
-        table.add_row(format_bytes(one.bytes), one.category, _shortened(what), step, _shortened(one.line))
+        table.add_row(format_bytes(one.bytes), one.category, shortened(what), step, shortened(one.line))
     return _indented(table)
-
-
-def _shortened(text: str, most: int = 48) -> str:
-    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
@@ -167,7 +164,7 @@ def _changes(title: str, found: Iterable[Change]) -> RenderableType:
     for one in found:
         percent = "new" if one.percent is None else f"{one.percent:+.1f}"
         sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
-        table.add_row(_shortened(one.name, 60), *sizes, percent)
+        table.add_row(shortened(one.name, 60), *sizes, percent)
     return _indented(table)
 
 

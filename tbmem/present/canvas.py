@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tbmem.present.colours import INK, LIGHT, MUTED
 from tbmem.present.scale import unit_for
-from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,14 +91,3 @@ def byte_axis(axes: Axes, largest: float, which: Literal["x", "y"] = "y") -> flo
     axes.grid(axis="x" if which == "x" else "y")
     axes.tick_params(axis=which, length=0)
     return float(unit.bytes)
-
-
-def size_label(count: float) -> str:
-    """A round size, as an axis writes it: ``'64 KiB'``."""
-    number, _, unit = format_bytes(count).partition(" ")
-    return f"{float(number):g} {unit}"
-
-
-def shortened(text: str, most: int) -> str:
-    """The end of a text: of a path or a module that is what matters."""
-    return text if len(text) <= most else "…" + text[1 - most :]

@@ -12,7 +12,6 @@ from tbmem.analysis.layers import Layers
 from tbmem.analysis.report import DeviceAnalysis, ModuleShare
 from tbmem.analysis.sizes import Sizes
 from tbmem.model.category import Phase
-from tbmem.present.canvas import size_label
 from tbmem.present.colours import (
     ALLOCATED,
     IN_GAPS,
@@ -24,6 +23,7 @@ from tbmem.present.colours import (
     category_colour,
     category_word,
 )
+from tbmem.present.labels import size_label
 from tbmem.present.moments import axes_of
 from tbmem.present.scale import Unit, unit_for
 from tbmem.present.share_pictures import Part

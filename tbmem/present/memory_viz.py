@@ -14,11 +14,10 @@ import numpy as np
 
 from tbmem.analysis.report import Analysis
 from tbmem.model.columns import I64
+from tbmem.model.layout import SNAPSHOT_PROTOCOL
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, MarkKind, ReservationKind, SegmentKind
 
-_PROTOCOL = 4
-"""The page's own reader knows no later one."""
 _STATES = {
     BlockState.INACTIVE: "inactive",
     BlockState.ALLOCATED: "active_allocated",
@@ -37,7 +36,7 @@ Entry = dict[str, Any]
 
 def memory_viz_pickle(analysis: Analysis) -> bytes:
     """The snapshot as a pickle."""
-    return pickle.dumps(memory_viz_snapshot(analysis), protocol=_PROTOCOL)
+    return pickle.dumps(memory_viz_snapshot(analysis), protocol=SNAPSHOT_PROTOCOL)
 
 
 def memory_viz_snapshot(analysis: Analysis) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.category_curves import category_curves
+from tbmem.analysis.layers import layers_of
 from tbmem.analysis.report import Analysis
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import RangeKind
 
-_MOST_POINTS = 100_000
+_STRETCHES = 25_000
+"""Of each at most four moments: more than 100 000 points make the viewer slow."""
 _KINDS = {kind: kind.name.lower() for kind in RangeKind}
 
 
@@ -33,23 +34,26 @@ def _names(analysis: Analysis) -> list[dict[str, Any]]:
 def _counters(analysis: Analysis) -> list[dict[str, Any]]:
     found = []
     for device in analysis.devices:
-        curves = category_curves(analysis, device.number, most_points=_MOST_POINTS)
-        times = _microseconds(curves.ns, curves.event)
+        layers = layers_of(analysis, device.number, _STRETCHES, most=None)
+        begin = None if layers.ns is None else int(layers.ns[0])
+        times = _microseconds(layers.ns, layers.event, begin)
         reserved = analysis.timeline.reserved_curve(device.number)
-        rows = curves.bytes.T.tolist()
+        rows = layers.bytes.T.tolist()
         for time, values in zip(times, rows, strict=True):
-            shares = dict(zip(curves.names, values, strict=True))
+            shares = dict(zip(layers.names, values, strict=True))
             found.append({"ph": "C", "name": "memory", "pid": device.number, "tid": 0, "ts": time, "args": shares})
-        for time, value in zip(_microseconds(reserved.ns, reserved.event), reserved.bytes.tolist(), strict=True):
+        times = _microseconds(reserved.ns, reserved.event, begin)
+        for time, value in zip(times, reserved.bytes.tolist(), strict=True):
             shares = {"reserved": value}
             found.append({"ph": "C", "name": "reserved", "pid": device.number, "tid": 0, "ts": time, "args": shares})
     return found
 
 
-def _microseconds(ns: I64, event: I64) -> list[float]:
-    if not (ns >= 0).any():
+def _microseconds(ns: I64 | None, event: I64, begin: int | None) -> list[float]:
+    """Times of points; of those without one, ``begin``, which is ``None`` where the recording has no times."""
+    if ns is None or begin is None:
         return [float(number) for number in event.tolist()]
-    first = int(ns[ns >= 0].min())
+    first = min([begin, *ns[ns >= 0].tolist()])
     found: list[float] = (np.where(ns < 0, first, ns) / 1000).tolist()
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
-from tbmem.present.canvas import byte_axis, picture, say, shortened
+from tbmem.present.canvas import byte_axis, picture, say
 from tbmem.present.colours import (
     ALLOCATED,
     IN_GAPS,
@@ -19,6 +19,7 @@ from tbmem.present.colours import (
     category_word,
 )
 from tbmem.present.console import device_label
+from tbmem.present.labels import shortened
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -150,26 +151,7 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
         axes.barh(
             places, [one.bytes / unit for one in shares], 0.7, color=[category_colour(one.name) for one in shares]
         )
-        most = [(place, one.max_bytes) for place, one in zip(places, shares, strict=True) if one.max_bytes]
-        axes.scatter(
-            [size / unit for _, size in most],
-            [place for place, _ in most],
-            marker="|",
-            s=240,
-            linewidths=2.2,
-            color=INK,
-            label="most at any moment",
-        )
-        axes.scatter(
-            [one.end_bytes / unit for one in shares],
-            places,
-            marker="o",
-            s=26,
-            facecolor="white",
-            edgecolor=INK,
-            label="at the end",
-            zorder=3,
-        )
+        _marks(axes, shares, unit)
         for place, one in zip(places, shares, strict=True):
             right = max(one.bytes, one.max_bytes or 0, one.end_bytes) / unit
             text = f"{format_bytes(one.bytes)}  {one.percent:.1f} %"
@@ -180,3 +162,27 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
         axes.set_xlim(0, largest / unit * 1.22 or 1)
         axes.spines["left"].set_visible(False)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, labelcolor=MUTED)
+
+
+def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
+    """What a bar at the peak does not show: the most at any moment, and what is left at the end."""
+    most = [(place, one.max_bytes) for place, one in enumerate(shares) if one.max_bytes]
+    axes.scatter(
+        [size / unit for _, size in most],
+        [place for place, _ in most],
+        marker="|",
+        s=240,
+        linewidths=2.2,
+        color=INK,
+        label="most at any moment",
+    )
+    axes.scatter(
+        [one.end_bytes / unit for one in shares],
+        range(len(shares)),
+        marker="o",
+        s=26,
+        facecolor="white",
+        edgecolor=INK,
+        label="at the end",
+        zorder=3,
+    )

@@ -10,8 +10,9 @@ import numpy as np
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.analysis.sizes import Histogram, Sizes
 from tbmem.model.columns import I64
-from tbmem.present.canvas import byte_axis, picture, say, size_label
+from tbmem.present.canvas import byte_axis, picture, say
 from tbmem.present.colours import ALLOCATED, GRADES, IN_GAPS, IN_SEGMENTS, INK, LIGHT, MUTED
+from tbmem.present.labels import size_label
 from tbmem.present.share_pictures import heading, reserved_parts
 from tbmem.units import format_bytes
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from tbmem.runtime.files import complete_or_nothing
-
-PICKLE_PROTOCOL = 4
-"""The newest that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
+from tbmem.model.files import complete_or_nothing
+from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.sources.history_state import cuda_history_is_on
 
 
 class MemoryHistory:
@@ -53,7 +52,7 @@ class MemoryHistory:
         Returns:
             Whether this call switched recording on; false if it was on already.
         """
-        if MemoryHistory._owner is not None or _is_on_already():
+        if MemoryHistory._owner is not None or cuda_history_is_on():
             return False
         self._memory._record_memory_history(
             enabled="all", context="all", stacks="python", max_entries=self._max_entries
@@ -81,12 +80,6 @@ class MemoryHistory:
         """
         snapshot = self._memory._snapshot()
         with complete_or_nothing(path) as partial, open(partial, "wb") as file:
-            pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
+            pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
         capacity = self._owner._max_entries if self._owner is not None else self._max_entries
         return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))
-
-
-def _is_on_already() -> bool:
-    """Whether the program itself records memory history (torch tells for CUDA only)."""
-    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(asked()) if asked is not None else False

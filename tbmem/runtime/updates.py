@@ -23,9 +23,7 @@ class UpdateWatch:
 
     def close(self) -> None:
         """Take the hook away; may be repeated."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._hook.remove()
 
     def _after_optimizer_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._stepped = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +27,27 @@ class BirthReport:
     """What could not be seen, and why: one sentence each."""
     seconds: float = 0.0
     """What it cost outside the steps."""
+
+
+class Spending:
+    """Adds up what watching costs.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what runs inside, also when it fails."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.seconds += self._clock() - began
 
 
 class Births(Protocol):

@@ -7,6 +7,7 @@ import torch
 from tbmem.sources.birth_report import BirthReport, Births
 from tbmem.sources.cpu_births import CpuBirths
 from tbmem.sources.device_births import DeviceBirths
+from tbmem.sources.history_state import cuda_history_is_on
 
 __all__ = ["BirthReport", "Births", "births_of"]
 
@@ -29,10 +30,5 @@ def births_of(device: str, *, history_is_on: bool = False) -> Births | None:
         return None
     if not hasattr(module.memory, "_record_memory_history"):
         return None
-    is_on = history_is_on or (kind == "cuda" and _cuda_history_is_on())
+    is_on = history_is_on or (kind == "cuda" and cuda_history_is_on())
     return DeviceBirths(module.memory, int(index or 0), history_is_on=is_on)
-
-
-def _cuda_history_is_on() -> bool:
-    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(asked()) if asked is not None else False

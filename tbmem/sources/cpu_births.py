@@ -8,8 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -18,11 +17,12 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.quiet import QuietTorch, quiet_kineto
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
@@ -49,7 +49,7 @@ class CpuBirths:
         self._budget = budget
         self._clock = clock
         self._quiet = QuietTorch()
-        self._code = UserCode()
+        self._code = UserLines()
         self._generations = Generations()
         self._sizes = Sizes()
         self._calls: _CallCount | None = None
@@ -57,7 +57,7 @@ class CpuBirths:
         self._is_recording = False
         self._step_began = 0.0
         self._in_steps = 0.0
-        self._spent = 0.0
+        self._spent = Spending(clock)
         self._notes: list[str] = []
 
     @property
@@ -68,11 +68,11 @@ class CpuBirths:
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
         allowed = self._budget + 0.5 * self._in_steps
-        return self._spent > 3 * allowed or (self._spent > allowed and self._watched >= FEWEST_STEPS)
+        return self._spent.seconds > 3 * allowed or (self._spent.seconds > allowed and self._watched >= FEWEST_STEPS)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
-        with self._timed():
+        with self._spent.counted():
             reason = why_not()
             if reason:
                 self._notes.append(reason)
@@ -88,7 +88,7 @@ class CpuBirths:
         """The watched step ``step`` has ended and the next begins."""
         seconds = self._clock() - self._step_began
         try:
-            with self._timed():
+            with self._spent.counted():
                 if self._calls is not None:
                     self._choose_stacks(self._calls, seconds)
                     self._start_first()
@@ -103,7 +103,7 @@ class CpuBirths:
     def finish(self) -> BirthReport:
         """Watch no longer, whatever happens, and report the steps that were marked as ended."""
         try:
-            with self._timed():
+            with self._spent.counted():
                 events = self._stop()
                 if events is not None:
                     for address in events.freed:
@@ -111,11 +111,11 @@ class CpuBirths:
         finally:
             self.abandon()
         if not self._watched:
-            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent)
-        with self._timed():
+            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent.seconds)
+        with self._spent.counted():
             sites = self._generations.sites(self._code.line)
             grow = self._sizes.grow(self._generations.outliving())
-        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent)
+        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent.seconds)
 
     def abandon(self) -> None:
         """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
@@ -171,7 +171,7 @@ class CpuBirths:
         results = self._switch_off()
         if results is None:
             return None
-        with _collector_at_rest():
+        with collector_paused():
             return StepEvents.read(results.experimental_event_tree(), self._code)
 
     def _switch_off(self) -> Any:
@@ -187,14 +187,6 @@ class CpuBirths:
             self._notes.append("another profiler was started while births were watched")
             return None
         return _disable_profiler()
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self._spent += self._clock() - began
 
 
 def why_not() -> str:
@@ -228,18 +220,6 @@ def _end_in_children() -> None:
 def _end() -> None:
     if CpuBirths.current is not None:
         CpuBirths.current.abandon()
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Reading makes and drops many objects: it neither hastens nor pays for a collection of the program's garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _CallCount:

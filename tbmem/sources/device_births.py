@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport
+from tbmem.model.files import complete_or_nothing
+from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
-from tbmem.sources.user_code import UserCode
-
-PICKLE_PROTOCOL = 4
-"""The newest that the viewer at pytorch.org/memory_viz reads."""
+from tbmem.sources.user_lines import UserLines
 
 _MOST_ENTRIES = 50_000
 """Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
@@ -59,28 +57,27 @@ class DeviceBirths:
         self._index = index
         self._history_is_on = history_is_on
         self._budget = budget
-        self._clock = clock
         self._is_light = "include_traces" in inspect.signature(memory.memory_snapshot).parameters
-        self._code = UserCode()
+        self._code = UserLines()
         self._generations = Generations()
         self._blocks: dict[int, _Block] = {}
         self._requested: list[int] = []
         self._metadata: str | None = None
         self._is_watching = False
         self._is_owner = False
-        self._spent = 0.0
+        self._spent = Spending(clock)
         self._notes: list[str] = []
 
     @property
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
-        too_slow = self._spent > 3 * self._budget
-        enough = self._generations.steps >= FEWEST_STEPS and self._spent > self._budget
+        too_slow = self._spent.seconds > 3 * self._budget
+        enough = self._generations.steps >= FEWEST_STEPS and self._spent.seconds > self._budget
         return not self._is_watching or too_slow or enough
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
-        with self._timed(), self._off_if_it_fails():
+        with self._spent.counted(), self._off_if_it_fails():
             if self._history_is_on and not self._is_light:
                 self._notes.append("memory history is recorded already, and is too long to be read in each step")
                 return
@@ -95,7 +92,7 @@ class DeviceBirths:
         """The watched step ``step`` has ended and the next begins."""
         if not self._is_watching:
             return
-        with self._timed(), self._off_if_it_fails():
+        with self._spent.counted(), self._off_if_it_fails():
             before, self._blocks = self._blocks, self._read_blocks()
             self._forget(before)
             born = {address: block for address, block in self._blocks.items() if before.get(address) != block}
@@ -108,18 +105,18 @@ class DeviceBirths:
     def finish(self) -> BirthReport:
         """Watch no longer, whatever happens, and report the steps that were marked as ended."""
         try:
-            with self._timed():
+            with self._spent.counted():
                 if self._is_watching:
                     before, self._blocks = self._blocks, self._read_blocks()
                     self._forget(before)
         finally:
             self.abandon()
         if not self._generations.steps:
-            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent)
-        with self._timed():
+            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent.seconds)
+        with self._spent.counted():
             sites = self._generations.sites(self._code.line)
             grow = self._sizes_grow()
-        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent)
+        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent.seconds)
 
     def abandon(self) -> None:
         """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
@@ -142,13 +139,8 @@ class DeviceBirths:
         Raises:
             OSError: The file cannot be written.
         """
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with self._timed(), open(partial, "wb") as file:
-                pickle.dump(self._memory._snapshot(), file, protocol=PICKLE_PROTOCOL)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with self._spent.counted(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
+            pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
 
     def _record(self) -> None:
         self._is_owner = True
@@ -212,14 +204,6 @@ class DeviceBirths:
         except BaseException:
             self.abandon()
             raise
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self._spent += self._clock() - began
 
 
 def _blocks(segment: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch._C._profiler import RecordScope, _EventType
 
 from tbmem.sources.generations import Birth, Frame, OperatorCall, Place
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 _MEMORY = "[memory]"
 _NODE = "autograd::engine::evaluate_function: "
@@ -38,7 +38,7 @@ class StepEvents:
     """Bytes of every allocation that was made and freed in it."""
 
     @classmethod
-    def read(cls, roots: Sequence[Any], code: UserCode) -> StepEvents:
+    def read(cls, roots: Sequence[Any], code: UserLines) -> StepEvents:
         """Read a step.
 
         Args:
@@ -94,7 +94,7 @@ def _operator_after(memory: Any, branch: _Branch | None) -> _Branch | None:
 class _Places:
     """Finds the place of a branch, each branch once."""
 
-    def __init__(self, code: UserCode) -> None:
+    def __init__(self, code: UserLines) -> None:
         self._code = code
 
     def of(self, branch: _Branch | None) -> Place:

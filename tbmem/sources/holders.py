@@ -18,6 +18,7 @@ from tbmem.model.evidence import CodeLine, Holder, LineSource
 from tbmem.sources import graphs, plain, usercode
 from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.containers import add_container, add_filling, grown_containers, grown_inside, without_those_below
 from tbmem.sources.instances import Instances, add_contexts, add_leaves
 from tbmem.sources.lines import LineWatch
@@ -40,12 +41,8 @@ _TENSORS = 20_000
 class HolderHunt:
     """Finds what holds more and more; to be called from the training's thread, between its steps."""
 
-    def __init__(self, *, frame: FrameType | None = None) -> None:
-        """Nothing is looked at yet.
-
-        Args:
-            frame: The user's loop; only remembered by its file.
-        """
+    def __init__(self) -> None:
+        """Nothing is looked at yet."""
         self._census = Census()
         self._slots = Slots()
         self._sources = SourceCode()
@@ -64,7 +61,7 @@ class HolderHunt:
             step: Now.
             frame: The user's loop, the caller of ``step()``.
         """
-        with torch._C.DisableTorchFunction(), plain.collector_paused():
+        with torch._C.DisableTorchFunction(), collector_paused():
             objects = Objects()
             if not self._census.looks:
                 self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
@@ -180,7 +177,7 @@ class HolderHunt:
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
         collects = gc.isenabled()
-        with torch._C.DisableTorchFunction(), plain.collector_paused():
+        with torch._C.DisableTorchFunction(), collector_paused():
             bench = Bench(self._sources, self._born, frame)
             walk = Walk(60_000, 0.25)
             walk.from_frames(frame, Objects().generators())

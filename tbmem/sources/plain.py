@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import itertools
@@ -251,18 +250,6 @@ def cell_value(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-@contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Without automatic collections: what is gathered here would set one off and free the user's garbage early."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def forget() -> None:

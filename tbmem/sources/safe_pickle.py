@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.opened import opened
 
 
@@ -32,7 +30,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
-    with opened(place) as file, no_garbage_collection():
+    with opened(place) as file, collector_paused():
         try:
             return _PlainUnpickler(file).load()
         except UnsafeFileError as error:
@@ -44,15 +42,3 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         except Exception as error:
             # a damaged pickle raises whatever its bytes happen to ask for
             raise FileFormatError(f"{place}: not a pickle, or a damaged or cut off one ({error})") from error
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """A million new dicts set the collector off again and again, and none of them is garbage."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

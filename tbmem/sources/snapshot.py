@@ -19,8 +19,9 @@ from tbmem.model.timeline_tables import (
     ReservationRows,
     SegmentRows,
 )
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.ranges import phases, read_ranges, steps
-from tbmem.sources.safe_pickle import load_plain_pickle, no_garbage_collection
+from tbmem.sources.safe_pickle import load_plain_pickle
 from tbmem.sources.snapshot_blocks import Pools, read_segments
 from tbmem.sources.snapshot_events import Events, marks, read_events, reservations
 from tbmem.sources.snapshot_notes import notes_on
@@ -39,7 +40,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
-    with no_garbage_collection():
+    with collector_paused():
         # a call of its own: the snapshot is gone before the collector looks round again
         return _read(place)
 

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.category_curves import category_curves
 from tbmem.model.category import Category, Phase
 from tests.analysis.timelines import book, recording, training_step
 
@@ -58,9 +57,6 @@ def test_breakdowns_add_up_to_the_peak() -> None:
     assert device.modules.bytes == device.peak.bytes
     assert {share.name for share in device.by_module} == {"(no module)", "Net_*.Linear_*"}
     assert device.by_line[0].name == "me/train.py:10 loss_of"
-    # and curves by category add up to the device's
-    curves = category_curves(analyze(timeline), 0)
-    assert curves.bytes.sum(axis=0).tolist() == timeline.curve(0).bytes.tolist()
 
 
 def test_without_a_book_categories_are_inferred_and_it_is_said() -> None:

@@ -17,7 +17,6 @@ def test_a_sawtooth_is_a_cycle_of_its_length_and_height() -> None:
     assert ends == [20, 40, 60, 80]
     assert cycles.length == 20
     assert cycles.ceiling == pytest.approx(195 + 95 / 4)
-    assert cycles.is_regular
 
 
 def test_a_jump_that_falls_is_no_cycle() -> None:
@@ -36,13 +35,12 @@ def test_a_fall_of_less_than_half_ends_no_cycle() -> None:
     assert fed(levels)[1] == []
 
 
-def test_cycles_of_different_lengths_are_not_regular() -> None:
+def test_of_cycles_of_different_lengths_the_longest_counts() -> None:
     levels = [float(tick) for length in (20, 90, 40, 150) for tick in range(length)] + [0.0]
     cycles, ends = fed(levels)
     assert len(ends) == 4
-    assert not cycles.is_regular
     assert cycles.length == 150
 
 
 def test_nothing_seen_is_no_cycle() -> None:
-    assert (Cycles(1).length, Cycles(1).ceiling, Cycles(1).is_regular) == (0, float("-inf"), False)
+    assert (Cycles(1).length, Cycles(1).ceiling) == (0, float("-inf"))

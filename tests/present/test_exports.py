@@ -111,6 +111,17 @@ def test_perfetto() -> None:
     assert [event["ts"] for event in counters] == sorted(event["ts"] for event in counters)
 
 
+def test_what_was_reserved_before_the_recording_is_reserved_when_it_begins_in_perfetto() -> None:
+    # given a recording with times, in which the allocator asks the device for nothing
+    data = json.loads(perfetto_json(analyze(timeline_of_snapshot(snapshot([3000, 100], freed=[50])))))
+
+    times = {
+        name: [event["ts"] for event in data["traceEvents"] if event["ph"] == "C" and event["name"] == name]
+        for name in ("memory", "reserved")
+    }
+    assert times["reserved"] == times["memory"][:1] == [1_000_000]
+
+
 def test_speedscope() -> None:
     analysis = _traced()
 

@@ -15,7 +15,7 @@ from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.offline.study import analyze as analyze_file
 from tbmem.present.moments import axes_of
 from tbmem.present.pictures import PICTURES, write_pictures
-from tbmem.present.scale import round_ticks, unit_for
+from tbmem.present.scale import unit_for
 from tbmem.present.series_picture import draw_series
 from tbmem.present.stretches import stretches
 from tests.analysis.timelines import book, recording, training_step
@@ -71,10 +71,9 @@ def test_a_long_pause_is_drawn_by_events() -> None:
     assert axes_of(even._replace(ns=None))[0].title.startswith("event of the allocator")
 
 
-def test_units_and_ticks() -> None:
+def test_units() -> None:
     assert unit_for(3 * GIB).name == "GiB"
     assert unit_for(100).name == "B"
-    assert round_ticks(0, 11) == [0, 2, 4, 6, 8, 10, 12]
 
 
 def test_short_stretches_become_part_of_the_one_before() -> None:

@@ -13,7 +13,6 @@ import pytest
 from tbmem.config import EvidenceConfig
 from tbmem.model.evidence import (
     Channel,
-    Conclusion,
     Contents,
     Holder,
     HolderKind,
@@ -21,13 +20,13 @@ from tbmem.model.evidence import (
     Site,
     Suspicion,
 )
-from tbmem.model.finding import Finding
 from tbmem.runtime.evidence import PART, Investigator, loop_frame
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.births import BirthReport
 from tbmem.sources.device_births import DeviceBirths
 from tbmem.units import KIB
+from tests.runtime.detectors import FakeDetector
 
 LIST = Holder(
     kind=HolderKind.LIST,
@@ -37,19 +36,6 @@ LIST = Holder(
     contents=Contents.TENSORS,
     bytes_per_element=64 * KIB,
 )
-
-
-class FakeDetector:
-    """Holds suspicions and remembers what was concluded."""
-
-    def __init__(self, *suspicions: Suspicion) -> None:
-        self.suspicions = suspicions
-        self.concluded: list[Conclusion] = []
-
-    def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> list[Finding]:
-        self.suspicions = ()
-        self.concluded.append(conclusion)
-        return []
 
 
 class FakeHunt:

@@ -14,36 +14,28 @@ import torch
 
 from tbmem.config import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
-from tbmem.model.finding import Finding
 from tbmem.runtime.evidence import Investigator, loop_frame
 from tbmem.runtime.guard import Guard
 from tbmem.units import KIB
+from tests.runtime.detectors import FakeDetector
 
 STEPS = 24
 _SUSPECTED = 4
 
 
-class SuspiciousDetector:
+def suspicious_detector() -> FakeDetector:
     """Suspects the CPU's memory once."""
-
-    def __init__(self) -> None:
-        self.suspicions: tuple[Suspicion, ...] = (
-            Suspicion(
-                device="cpu",
-                channel=Channel.ALLOCATED,
-                first_step=1,
-                last_step=_SUSPECTED,
-                base=0,
-                level=3 * 40 * KIB,
-                from_the_start=True,
-            ),
+    return FakeDetector(
+        Suspicion(
+            device="cpu",
+            channel=Channel.ALLOCATED,
+            first_step=1,
+            last_step=_SUSPECTED,
+            base=0,
+            level=3 * 40 * KIB,
+            from_the_start=True,
         )
-        self.concluded: list[Conclusion] = []
-
-    def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> list[Finding]:
-        self.suspicions = ()
-        self.concluded.append(conclusion)
-        return []
+    )
 
 
 class Lens:
@@ -51,7 +43,7 @@ class Lens:
 
     def __init__(self, **config: Any) -> None:
         self.guard = Guard()
-        self.detector = SuspiciousDetector()
+        self.detector = suspicious_detector()
         self.investigator = Investigator(EvidenceConfig(confirm_after=1, max_seconds=30.0, **config), None, self.guard)
         self.steps = 0
 

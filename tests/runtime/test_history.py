@@ -12,7 +12,8 @@ import torch
 import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 from tbmem.model.address_book import AddressBook
-from tbmem.runtime.history import PICKLE_PROTOCOL, MemoryHistory
+from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.runtime.history import MemoryHistory
 from tests.sources.fakes import FakeCuda, FakeMemory
 
 
@@ -146,7 +147,7 @@ def test_a_snapshot_is_a_pickle_of_protocol_4_without_classes(memory: FakeMemory
     protocols = [arg for opcode, arg, _ in pickletools.genops(path.read_bytes()) if opcode.name == "PROTO"]
     snapshot = _load(path)
     assert whole
-    assert protocols == [PICKLE_PROTOCOL] == [4]
+    assert protocols == [SNAPSHOT_PROTOCOL] == [4]
     assert set(snapshot) >= {"segments", "device_traces"}
     assert [entry["action"] for entry in snapshot["device_traces"][0]] == ["alloc"] * 3
     assert snapshot["device_traces"][0][0]["frames"][0]["name"] == "step"

@@ -9,7 +9,7 @@ from torch._C._profiler import RecordScope, _EventType
 
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Birth, Frame, OperatorCall, Place
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 ME = __file__
 TORCH = "torch/nn/modules/module.py"
@@ -62,7 +62,7 @@ def _read(*roots: Node) -> StepEvents:
     clock = count()
     for root in roots:
         root.stamp(clock)
-    return StepEvents.read(roots, UserCode())
+    return StepEvents.read(roots, UserLines())
 
 
 def _place(*roots: Node) -> Place:
@@ -102,7 +102,7 @@ def test_events_of_two_threads_are_read_in_the_order_of_time() -> None:
     birth.stamp(clock)
     free.stamp(clock)
 
-    events = StepEvents.read([free, birth], UserCode())
+    events = StepEvents.read([free, birth], UserLines())
 
     assert events.births == {}
 

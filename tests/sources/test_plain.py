@@ -118,11 +118,3 @@ def test_attributes_are_read_without_asking_the_object() -> None:
     assert plain.slot_values(Slotted()) == [("a", 1)]
     assert plain.fields_of(Pair(1, 2)) == ("left", "right")
     assert plain.fields_of((1, 2)) == ()
-
-
-def test_the_collector_pauses_and_goes_on() -> None:
-    import gc
-
-    with plain.collector_paused():
-        assert not gc.isenabled()
-    assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""Blocks and the pools that keep free ones in the order in which the allocator looks at them."""
+"""Free blocks go in; they come out in the order in which the allocator looks at them: Block, Pool and Range."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ class Decisions:
     final_reserved: int
     final_allocated: int
     recorded_peak: int
-    recorded_final: int
 
 
 class RecordedDevice(SimpleDevice):
@@ -150,7 +149,6 @@ class _Checker:
             final_reserved=self.allocator.reserved,
             final_allocated=self.allocator.allocated,
             recorded_peak=self.recorded_peak,
-            recorded_final=self.recorded_now,
         )
 
     def _note(self, change: Change, address: int, size: int, pool: int) -> None:

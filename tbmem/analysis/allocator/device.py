@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tbmem.units import MIB, TIB
+from tbmem.units import MIB, TIB, round_up
 
 UNKNOWN_CAPACITY = 1 * TIB
 """Bytes of a device whose size is not given: more than any has."""
@@ -81,4 +81,4 @@ class SimpleDevice:
 
 
 def _pages(size: int) -> int:
-    return (size + GRANULARITY - 1) // GRANULARITY * GRANULARITY
+    return round_up(size, GRANULARITY)

@@ -30,10 +30,6 @@ class EventKind(IntEnum):
     EMPTY_CACHE = 9
 
 
-SEGMENT_KINDS = frozenset(
-    {EventKind.SEGMENT_ALLOC, EventKind.SEGMENT_FREE, EventKind.SEGMENT_MAP, EventKind.SEGMENT_UNMAP}
-)
-
 Row: TypeAlias = tuple[EventKind, int, int, int, int]
 """Kind, key, bytes, stream, pool."""
 

@@ -1,10 +1,11 @@
-"""Expandable segments: how free blocks in them are chosen, how they grow page by page and shrink again."""
+"""A size and a pool go in; a block of an expandable segment comes out, which grows by pages and shrinks again."""
 
 from __future__ import annotations
 
 from tbmem.analysis.allocator.blocks import Block, Pool, Range, merge
 from tbmem.analysis.allocator.changes import Change, Holder
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+from tbmem.units import round_up
 
 Free = list[tuple[int, int, int, Block]]
 
@@ -99,7 +100,7 @@ def _new_range(allocator: Holder, pool: Pool, stream: int) -> Block:
     page = SMALL_SEGMENT if pool.small else allocator.settings.large_segment_size
     total = allocator.device.total
     # torch takes an eighth more than the device has, so that pages can move to the end
-    size = (total + total // 8 + page - 1) // page * page
+    size = round_up(total + total // 8, page)
     range = Range(allocator.device.reserve(size), size, page)
     block = Block(pool, stream, range.address, size, allocator.next_age(), range)
     block.mapped = False
@@ -119,7 +120,7 @@ def _map(allocator: Holder, block: Block, size: int) -> bool:
     """Put pages behind the first bytes of an unmapped block, which becomes a free one."""
     assert block.range is not None
     page = block.range.page
-    mapped = (size + page - 1) // page * page
+    mapped = round_up(size, page)
     if not allocator.device.map(block.address, mapped):
         return False
     address, pool = block.address, block.pool

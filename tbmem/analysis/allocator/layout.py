@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tbmem.analysis.allocator.blocks import Block, Pool, Range
 from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+from tbmem.units import round_up
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _seed_range(allocator: CachingAllocator, runs: list[Segment], base: int, liv
     page = SMALL_SEGMENT if first.small else allocator.settings.large_segment_size
     total = allocator.device.total
     size = max(total + total // 8, runs[-1].address + runs[-1].size - base + page)
-    range = Range(base, (size + page - 1) // page * page, page)
+    range = Range(base, round_up(size, page), page)
     age, last, cursor = allocator.next_age(), None, base
     for run in (*runs, None):
         end = base + range.size if run is None else run.address

@@ -1,4 +1,4 @@
-"""Mapped pages of expandable segments, while a recording is undone: which runs of addresses have memory behind them."""
+"""Events of expandable segments go in, backwards; the runs of addresses with memory behind them come out."""
 
 from __future__ import annotations
 

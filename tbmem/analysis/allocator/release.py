@@ -1,4 +1,4 @@
-"""How cached memory goes back to the device: garbage collection, oversize blocks, and everything that is free."""
+"""Cached memory goes in, and back to the device: by garbage collection, as an oversize block, or all that is free."""
 
 from __future__ import annotations
 

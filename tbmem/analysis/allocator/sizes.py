@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbmem.analysis.allocator.settings import INTERVALS, AllocatorSettings
-from tbmem.units import KIB, MIB
+from tbmem.units import KIB, MIB, round_up
 
 SMALLEST_BLOCK = 512
 """Every block is a multiple of this."""
@@ -27,7 +27,7 @@ def round_size(requested: int, settings: AllocatorSettings) -> int:
     steps = _divisions(requested, settings)
     if steps > 1 and requested > SMALLEST_BLOCK * steps:
         return round_to_step(requested, steps)
-    return (requested + SMALLEST_BLOCK - 1) // SMALLEST_BLOCK * SMALLEST_BLOCK
+    return round_up(requested, SMALLEST_BLOCK)
 
 
 def segment_size(size: int, settings: AllocatorSettings) -> int:
@@ -36,7 +36,7 @@ def segment_size(size: int, settings: AllocatorSettings) -> int:
         return SMALL_SEGMENT
     if size < OWN_SEGMENT:
         return settings.large_segment_size
-    return (size + SEGMENT_STEP - 1) // SEGMENT_STEP * SEGMENT_STEP
+    return round_up(size, SEGMENT_STEP)
 
 
 def round_to_step(size: int, steps: int) -> int:
@@ -46,7 +46,7 @@ def round_to_step(size: int, steps: int) -> int:
     step = (1 << (size.bit_length() - 1)) // steps
     if step == 0:
         return 1 << size.bit_length()
-    return (size + step - 1) // step * step
+    return round_up(size, step)
 
 
 def _divisions(size: int, settings: AllocatorSettings) -> int:

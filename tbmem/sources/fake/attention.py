@@ -1,4 +1,4 @@
-"""Which kernel scaled_dot_product_attention would take on a GPU: fake tensors are sent to that one.
+"""Fake tensors of an attention go in; the result of the kernel that a GPU would take comes out.
 
 Without a GPU torch takes the plain formula, which keeps the whole matrix of scores. On CUDA it takes, of those that can
 do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel,

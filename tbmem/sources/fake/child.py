@@ -7,12 +7,12 @@ ended the process: this way of executing does not work here. Standard output is 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
 
 from tbmem.errors import TbmemError
+from tbmem.model.files import complete_or_nothing
 from tbmem.model.job import Job
 
 
@@ -28,10 +28,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _leave(path: Path, answer: bytes) -> None:
-    """Complete or absent: the process may be ended at any moment."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_bytes(answer)
-    os.replace(unfinished, path)
+    with complete_or_nothing(path) as partial:  # the process may be ended at any moment
+        partial.write_bytes(answer)
 
 
 def _execute(job: Job) -> bytes:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tbmem.units import round_up
+
 _PAGE = 4096
 _LINE = 16
 """oneDNN pads rows of float32 to whole cache lines, and past lengths at which lines would collide."""
@@ -39,12 +41,12 @@ def _rnn_workspace(args: tuple[Any, ...], result: Any) -> Any:
 
 
 def _row(length: int) -> int:
-    padded = (length + _LINE - 1) // _LINE * _LINE
+    padded = round_up(length, _LINE)
     return 4 * (padded + _LINE if padded % 256 == 0 else padded)
 
 
 def _pages(size: int) -> int:
-    return (size + _PAGE - 1) // _PAGE * _PAGE
+    return round_up(size, _PAGE)
 
 
 _RULES: dict[Any, Callable[[tuple[Any, ...], Any], Any]] = {torch.ops.aten.mkldnn_rnn_layer.default: _rnn_workspace}

@@ -1,4 +1,4 @@
-"""The training of one rank among many: its part of the model, its buffers for the others, its stage of a pipeline."""
+"""A job and a rank go in; that rank's training comes out: its part of the model, buffers for the others, its stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage of a pipeline runs its part of a step, microbatch by microbatch, in the order of a schedule."""
+"""A schedule and a stage go in; the order of its microbatches, and the stage that runs them, come out."""
 
 from __future__ import annotations
 

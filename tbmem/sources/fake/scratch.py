@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tbmem.units import KIB, MIB
+from tbmem.units import KIB, MIB, round_up
 
 _ATEN = torch.ops.aten
 
@@ -37,8 +37,8 @@ def _flash_backward(args: tuple[Any, ...], result: Any) -> int:
     """
     del result
     batch, heads, length, width = args[1].shape
-    rows = -(-length // 128) * 128
-    return int(batch * heads * rows * (-(-width // 32) * 32 + 1) * 4)
+    rows = round_up(length, 128)
+    return int(batch * heads * rows * (round_up(width, 32) + 1) * 4)
 
 
 def _embedding_backward(args: tuple[Any, ...], result: Any) -> int:

@@ -1,4 +1,4 @@
-"""Operators run and tensors die; every allocation that they mean is written into a log.
+"""Operators that run and tensors that die go in; every allocation that they mean comes out, in a log.
 
 The unit is the storage, as for the allocator: a view has none of its own, and memory ends when the last tensor on a
 storage does.

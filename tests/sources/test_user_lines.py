@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import tbmem
+import tbmem.demo.training
 from tbmem.sources.generations import Frame, OperatorCall
-from tbmem.sources.user_code import UserCode
+from tbmem.sources.user_lines import UserLines
 
 SOURCE = """\
 import torch
@@ -50,11 +51,11 @@ def source(tmp_path: Path) -> Path:
 
 def _read(path: Path, operator: str, inside: int, before: int = 0, after: int = 0, nth: int = 0) -> int:
     call = OperatorCall(operator, inside, before, after, nth)
-    return UserCode().line(Frame(str(path), 0, "f", call)).line
+    return UserLines().line(Frame(str(path), 0, "f", call)).line
 
 
 def test_a_line_has_its_text_and_the_qualified_name_of_its_function(source: Path) -> None:
-    line = UserCode().line(Frame(str(source), 18, "inner"))
+    line = UserLines().line(Frame(str(source), 18, "inner"))
 
     assert line.text == "return x * 7"
     assert line.function == "Model.loop.<locals>.inner"
@@ -62,7 +63,7 @@ def test_a_line_has_its_text_and_the_qualified_name_of_its_function(source: Path
 
 
 def test_a_source_that_cannot_be_read_leaves_what_the_frame_knows(tmp_path: Path) -> None:
-    line = UserCode().line(Frame(str(tmp_path / "gone.py"), 3, "step"))
+    line = UserLines().line(Frame(str(tmp_path / "gone.py"), 3, "step"))
 
     assert (line.line, line.function, line.text) == (3, "step", "")
 
@@ -71,7 +72,7 @@ def test_a_source_that_does_not_parse_still_has_its_text(tmp_path: Path) -> None
     path = tmp_path / "broken.py"
     path.write_text("def step(:\n    x = 1\n")
 
-    line = UserCode().line(Frame(str(path), 2, "step"))
+    line = UserLines().line(Frame(str(path), 2, "step"))
 
     assert (line.function, line.text) == ("step", "x = 1")
 
@@ -133,7 +134,11 @@ def test_inner_functions_are_not_searched(source: Path) -> None:
     ],
 )
 def test_files_of_others_are_not_the_users(foreign: str) -> None:
-    assert UserCode().file(foreign) == ""
+    assert UserLines().file(foreign) == ""
+
+
+def test_the_demonstrations_training_is_a_users_like_any_other() -> None:
+    assert UserLines().file(tbmem.demo.training.__file__) == tbmem.demo.training.__file__
 
 
 def test_what_the_compiler_writes_is_not_the_users(tmp_path: Path) -> None:
@@ -141,13 +146,13 @@ def test_what_the_compiler_writes_is_not_the_users(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
 
-    assert UserCode().file(str(path)) == ""
+    assert UserLines().file(str(path)) == ""
 
 
 def test_a_path_that_torch_has_made_shorter_is_found_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(source.parent)])
 
-    assert UserCode().file("train.py") == str(source)
+    assert UserLines().file("train.py") == str(source)
 
 
 def test_of_two_files_of_a_name_the_loaded_one_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +161,7 @@ def test_of_two_files_of_a_name_the_loaded_one_is_meant(tmp_path: Path, monkeypa
     rival.touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(Path(__file__).parent), *sys.path])
 
-    assert UserCode().file(Path(__file__).name) == __file__
+    assert UserLines().file(Path(__file__).name) == __file__
 
 
 def test_a_cell_of_a_notebook_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,5 +169,5 @@ def test_a_cell_of_a_notebook_is_the_users(monkeypatch: pytest.MonkeyPatch) -> N
     name = "/nowhere/ipykernel_7/1234.py"
     monkeypatch.setitem(linecache.cache, name, (6, None, ["x = 1\n"], name))
 
-    assert UserCode().file(name) == name
-    assert UserCode().line(Frame(name, 1, "<module>")).text == "x = 1"
+    assert UserLines().file(name) == name
+    assert UserLines().line(Frame(name, 1, "<module>")).text == "x = 1"

@@ -7,19 +7,13 @@ import linecache
 import os
 import site
 import sys
-import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
-
-import torch
 
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.generations import Frame, OperatorCall
+from tbmem.sources.usercode import is_user_file
 
-_PACKAGE = Path(__file__).parent.parent
-_INTERACTIVE = ("<stdin>", "<ipython-input")
 _COMPILED = "torchinductor"
 """In the path of every file that the compiler writes."""
 
@@ -53,7 +47,7 @@ _SYNTAX: dict[str, type[ast.AST]] = {
 """Operators that Python calls without anybody being told, and how they are written."""
 
 
-class UserCode:
+class UserLines:
     """Tells the user's files from the others, and reads them.
 
     Paths are remembered for as long as this object lives.
@@ -173,19 +167,12 @@ def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
             yield node.lineno, type(node)
 
 
-@lru_cache(maxsize=1)
-def _foreign() -> tuple[str, ...]:
-    """Folders whose files are not the user's."""
-    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths += [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(torch.__file__), str(_PACKAGE)]
-    return tuple({os.path.abspath(path) + os.sep for path in paths if path})
-
-
 def _is_users(path: str) -> bool:
-    if path.startswith("<"):
-        return path.startswith(_INTERACTIVE)
-    is_there = os.path.isfile(path) or path in linecache.cache  # a notebook's cells are in no file
-    return is_there and not path.startswith(_foreign()) and _COMPILED not in path
+    """Whether a name that torch tells is a user's file: it may be no file at all, or one that the compiler wrote."""
+    if not is_user_file(path) or _COMPILED in path:
+        return False
+    # a notebook's cells are in no file
+    return path.startswith("<") or os.path.isfile(path) or path in linecache.cache
 
 
 def _whole(name: str) -> str:

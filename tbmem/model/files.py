@@ -20,12 +20,17 @@ _COMPRESSION = 4
 def complete_or_nothing(path: Path) -> Iterator[Path]:
     """Write under another name first, so that nobody ever reads half a file.
 
+    A pipe or a device (``/dev/null``) is written to as it is: to rename something over it would take it away.
+
     Args:
         path: Where the file shall be.
 
     Yields:
         Where to write it; renamed to ``path`` at the end, deleted after an error.
     """
+    if path.exists() and not path.is_file():
+        yield path
+        return
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         yield partial

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
-from tbmem.runtime.files import complete_or_nothing, compress
+from tbmem.model.files import complete_or_nothing, compress
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -31,6 +32,15 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_written_to_and_stays_one() -> None:
+    device = Path(os.devnull)
+
+    with complete_or_nothing(device) as partial:
+        partial.write_text("gone")
+
+    assert not device.is_file()
 
 
 def test_compress(tmp_path: Path) -> None:
