@@ -206,7 +206,7 @@ class GrowthChannel:
             base=level - round(rise.growth),
             level=level,
             gap=gap,
-            from_the_start=rise.first_tick <= 2 * self.blocks.steps,
+            from_the_start=rise.first_tick <= 4 * self.blocks.steps,
         )
 
     def steps_of(self, rise: Rise) -> int:

@@ -42,7 +42,7 @@ PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
 _BATCH_SECONDS = 0.04
 """Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
-_BATCH_STEPS = (10, 48)
+_BATCH_STEPS = (5, 48)
 _BATCH_SHARE = 1 / 32
 """So many steps at most: the first number early in a run, when a loop of very short steps shall learn of its leak soon,
 later this share of the steps so far, at last the second number. Lists of so few samples come from Python's own small
