@@ -28,6 +28,7 @@ from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.spikes import explain_spikes
 from tbmem.sources.devices import check_devices
 
 
@@ -244,6 +245,9 @@ class MemoryCallback:
         found = [self.profiler.short_run()] if self.profiler is not None and error is None else []
         if error is not None and is_out_of_memory(error):
             found.append(sentences.out_of_memory(self._steps + 1, error))
+        if self.profiler is not None and self.monitor is not None:
+            windows = self.profiler.ledger.recorded
+            found += self._guard.run("spikes in windows", explain_spikes, self.monitor.findings, windows) or []
         for finding in found:
             if finding is not None:
                 self._report(replace(finding, rank=self._rank.rank))

@@ -20,7 +20,8 @@ _PLAIN_STEPS = 256
 class WindowLedger:
     """Keeps account of a run's windows."""
 
-    traces: list[Path] = field(default_factory=list)
+    recorded: dict[Path, range] = field(default_factory=dict)
+    """The traces, and the steps that each holds."""
     snapshots: list[Path] = field(default_factory=list)
     address_books: list[Path] = field(default_factory=list)
     complete: int = 0
@@ -32,13 +33,19 @@ class WindowLedger:
         """Take a finished window in."""
         self._costs.append(window.cost)
         self.complete += complete
+        if files.trace is not None:
+            self.recorded[files.trace] = range(window.steps[0], window.steps[-1] + 1)
         for path, place in (
-            (files.trace, self.traces),
             (files.snapshot, self.snapshots),
             (files.address_book, self.address_books),
         ):
             if path is not None:
                 place.append(path)
+
+    @property
+    def traces(self) -> list[Path]:
+        """The traces, in order."""
+        return list(self.recorded)
 
     def add_plain_step(self, seconds: float) -> None:
         """Take in how long a step took in which nothing was on."""
