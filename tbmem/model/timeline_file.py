@@ -80,7 +80,8 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
         raise FileFormatError(f"{place}: {error}") from error
     except Exception as error:
         # numpy and zipfile raise a dozen kinds of errors on damaged files
-        raise FileFormatError(f"{place}: not an allocation timeline of tbmem: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{place}: not an allocation timeline of tbmem, or a damaged one ({why})") from error
 
 
 def _parse(data: bytes) -> AllocationTimeline:

@@ -20,7 +20,7 @@ from tbmem.model.timeline_tables import (
     DeviceTotals,
     SegmentRows,
 )
-from tbmem.sources.pairing import Pairs, pair
+from tbmem.sources.pairing import Pairs, pair, part_unequal
 from tbmem.sources.snapshot_events import Action, Events
 
 
@@ -48,7 +48,7 @@ def rows_of_device(
     """
     allocs = np.flatnonzero(events.action == Action.ALLOC)
     frees = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-    recorded, pairs, order = _recorded(events, device)
+    recorded, pairs, order, parted = _recorded(events, device)
     active = np.flatnonzero(blocks.state != BlockState.INACTIVE)
     row_of_block = np.full(len(blocks), -1, np.int64)
     lost = _match_blocks(recorded, blocks, active, row_of_block)
@@ -74,7 +74,7 @@ def rows_of_device(
         base_bytes=base,
         unlisted_bytes=base - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         base_reserved_bytes=reserved - reserved_change,
-        unmatched_frees=len(early),
+        unmatched_frees=len(early) - parted,
         repeated_allocs=int(pairs.repeated.sum()),
         lost_frees=lost,
         ooms=int((events.action == Action.OOM).sum()),
@@ -82,15 +82,15 @@ def rows_of_device(
     return DeviceRows(rows, row_of_block, totals)
 
 
-def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64]:
+def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:
     """Rows of the allocations that the log has, with their frees where it has them too.
 
     Returns:
-        The rows; what belongs together; and the events that the pairs number.
+        The rows; what belongs together; the events that the pairs number; and how many pairs did not fit.
     """
     order = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE_COMPLETED))
     opens = events.action[order] == Action.ALLOC
-    pairs = pair(events.address[order], opens)
+    pairs, parted = part_unequal(pair(events.address[order], opens), events.bytes[order])
     at, closing = order[opens], pairs.closed_by[opens]
     freed = closing >= 0
     free_event = np.where(pairs.repeated[opens], LOST, -1)
@@ -112,7 +112,7 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64]:
         stack=events.stack[at],
         context=events.context[at],
     )
-    return rows, pairs, order
+    return rows, pairs, order, parted
 
 
 def _requests(events: Events, side: Action) -> I64:
