@@ -189,7 +189,8 @@ class _Device:
         return self._lines.line(int(rows.stack[row])) or (self._timeline.operators[operator] if operator >= 0 else "")
 
     def _top(self) -> tuple[Allocation, ...]:
-        alive, size = self._moment.alive, self._timeline.rows.bytes
+        size = self._timeline.rows.bytes
+        alive = self._moment.alive[size[self._moment.alive] > 0]
         order = alive[np.lexsort((alive, -size[alive]))][:TOP]
         return tuple(self._allocation(row) for row in order.tolist())
 
