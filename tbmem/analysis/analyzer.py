@@ -27,7 +27,8 @@ from tbmem.units import format_bytes
 
 TOP = 50
 _STACKS = 50
-_OPERATORS = 50
+_PLACES = 1000
+"""Lines and operators: comparisons need all of them."""
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
 _BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
@@ -148,9 +149,9 @@ class _Device:
             "by_phase": shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
             "modules": module_tree(moment, *self._modules),
             "by_module": merged_modules(moment, *self._modules),
-            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_STACKS),
+            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_PLACES),
             "by_stack": stacks,
-            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_OPERATORS),
+            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_PLACES),
         }
 
     def _figures(self, result: DeviceAnalysis) -> Figures:

@@ -41,13 +41,14 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     Args:
         analysis: With its rows.
         wanted: The format.
-        path: Where to write.
+        path: Where to write; folders that are missing are made.
 
     Raises:
         ValueError: There is no such format.
         OSError: The file cannot be written.
     """
     target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
     data = _MAKERS[ExportFormat(wanted)][0](analysis)
     partial = target.with_name(f"{target.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
