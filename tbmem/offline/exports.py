@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -41,14 +42,15 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     Args:
         analysis: With its rows.
         wanted: The format.
-        path: Where to write; folders that are missing are made.
+        path: Where to write.
 
     Raises:
         ValueError: There is no such format.
         OSError: The file cannot be written.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
     data = _MAKERS[ExportFormat(wanted)][0](analysis)
     partial = target.with_name(f"{target.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
