@@ -97,6 +97,11 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
     free_event[freed] = order[closing[freed]]
     free_ns = np.full(len(at), -1)
     free_ns[freed] = events.ns[free_event[freed]]
+    requested = np.full(len(at), -1)
+    if _each_free_follows_its_request(events):
+        requested[freed] = free_event[freed] - 1
+    else:
+        requested = _requests(events, Action.ALLOC)[at]
     rows = AllocationRows.of(
         len(at),
         bytes=events.bytes[at],
@@ -108,7 +113,7 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
         free_event=free_event,
         alloc_ns=events.ns[at],
         free_ns=free_ns,
-        free_requested_event=_requests(events, Action.ALLOC)[at],
+        free_requested_event=requested,
         stack=events.stack[at],
         context=events.context[at],
     )
@@ -117,15 +122,29 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
 
 def _requests(events: Events, side: Action) -> I64:
     """The request to free that belongs to each allocation or to each completed free, by event; -1 for none."""
+    found = np.full(len(events), -1)
+    if side == Action.FREE_COMPLETED and _each_free_follows_its_request(events):
+        completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
+        found[completed] = completed - 1
+        return found
     order = np.flatnonzero((events.action == side) | (events.action == Action.FREE_REQUESTED))
     requested = events.action[order] == Action.FREE_REQUESTED
     if side == Action.ALLOC:
         partner = pair(events.address[order], ~requested).closed_by
     else:
         partner = pair(events.address[order], requested).opened_by
-    found = np.full(len(events), -1)
     found[order] = np.where(partner >= 0, order[partner], -1)
     return found
+
+
+def _each_free_follows_its_request(events: Events) -> bool:
+    """Whether no other stream was in the way of any: nearly always so, and a sort less."""
+    completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
+    if not len(completed) or int((events.action == Action.FREE_REQUESTED).sum()) != len(completed) or not completed[0]:
+        return False
+    before = completed - 1
+    follows = events.action[before] == Action.FREE_REQUESTED
+    return bool((follows & (events.address[before] == events.address[completed])).all())
 
 
 def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_of_block: I64) -> int:
