@@ -27,7 +27,8 @@ from tbmem.units import format_bytes
 
 TOP = 50
 _STACKS = 50
-_OPERATORS = 50
+_PLACES = 1000
+"""Lines and operators: comparisons need all of them."""
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
 _BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
@@ -115,16 +116,16 @@ class _Device:
         totals = self._totals
         reserved_peak = self._timeline.peak_reserved(self._number)
         percent, grade = efficiency(totals.allocated_bytes, totals.reserved_bytes)
-        taken_over = ("name", "type", "index", "model", "measure", "events", "base_bytes", "ooms", "total_bytes")
+        taken_over = ("name", "type", "index", "model", "measure", "events", "base_bytes", "total_bytes")
+        counts = ("unmatched_frees", "ooms")
         sizes = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
         result = DeviceAnalysis(
-            **{name: getattr(totals, name) for name in (*taken_over, *sizes)},
+            **{name: getattr(totals, name) for name in (*taken_over, *sizes, *counts)},
             **self._breakdowns(),
             number=self._number,
             key=str(totals.index) if totals.index >= 0 else totals.name,
             peak=self._peak(),
             peak_reserved_bytes=None if reserved_peak is None else reserved_peak.bytes,
-            unmatched_frees=self._unmatched_frees(),
             fragmentation=fragmentation_of(self._timeline, self._number),
             efficiency_percent=percent,
             grade=grade,
@@ -148,24 +149,10 @@ class _Device:
             "by_phase": shares(moment, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
             "modules": module_tree(moment, *self._modules),
             "by_module": merged_modules(moment, *self._modules),
-            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_STACKS),
+            "by_line": shares(moment, line, lines.of_frame, rest=_NO_STACK, limit=_PLACES),
             "by_stack": stacks,
-            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_OPERATORS),
+            "by_operator": shares(moment, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_PLACES),
         }
-
-    def _unmatched_frees(self) -> int:
-        """Frees of an address at which nothing was open.
-
-        Without addresses all events count as of one address: that is what a replay by address finds, however sizes
-        pair them for the rows.
-        """
-        rows = self._timeline.rows
-        own = rows.device == self._number
-        if self._timeline.source != "trace" or not own.any() or rows.address[own].any():
-            return self._totals.unmatched_frees
-        opens = np.zeros(self._totals.events + 1, np.bool_)
-        opens[rows.alloc_event[own & (rows.alloc_event >= 0)] + 1] = True
-        return int((~opens[1:] & ~opens[:-1]).sum())
 
     def _figures(self, result: DeviceAnalysis) -> Figures:
         segments = self._timeline.segments
@@ -203,7 +190,8 @@ class _Device:
         return self._lines.line(int(rows.stack[row])) or (self._timeline.operators[operator] if operator >= 0 else "")
 
     def _top(self) -> tuple[Allocation, ...]:
-        alive, size = self._moment.alive, self._timeline.rows.bytes
+        size = self._timeline.rows.bytes
+        alive = self._moment.alive[size[self._moment.alive] > 0]
         order = alive[np.lexsort((alive, -size[alive]))][:TOP]
         return tuple(self._allocation(row) for row in order.tolist())
 

@@ -13,6 +13,8 @@ from tbmem.model.category import Basis
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Peak
 
+OTHER = "(other)"
+"""Parts that were put together."""
 _BASES = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
 
@@ -147,7 +149,7 @@ def _sum(one: Share, other: Share) -> Share:
 def _other(codes: I64, at_peak: I64, at_end: I64, count: NDArray[Any], total: int) -> Share:
     size = int(at_peak[codes].sum())
     return Share(
-        name="(other)",
+        name=OTHER,
         bytes=size,
         count=int(count[codes].sum()),
         percent=percent(size, total),

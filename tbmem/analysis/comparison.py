@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from tbmem.analysis.breakdown import OTHER
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Share
 from tbmem.units import format_bytes, format_signed
 
@@ -22,6 +23,8 @@ class Change:
     name: str
     before: int
     after: int
+    stack: tuple[str, ...] = ()
+    """Of a stack its frames, the innermost first; ``name`` is its line then."""
 
     @property
     def bytes(self) -> int:
@@ -35,7 +38,8 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
-        return {**asdict(self), "change": self.bytes, "percent": self.percent}
+        found = {**asdict(self), "change": self.bytes, "percent": self.percent}
+        return found if self.stack else {key: value for key, value in found.items() if key != "stack"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class DeviceComparison:
     by_category: tuple[Change, ...] = ()
     by_module: tuple[Change, ...] = ()
     by_line: tuple[Change, ...] = ()
+    by_stack: tuple[Change, ...] = ()
+    """Whole stacks; those are left out that only one side tells, if the other has put its smallest together."""
     by_operator: tuple[Change, ...] = ()
 
     @property
@@ -60,7 +66,7 @@ class DeviceComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
-        changes = ("totals", "by_category", "by_module", "by_line", "by_operator")
+        changes = ("totals", "by_category", "by_module", "by_line", "by_stack", "by_operator")
         return {
             "name": self.name,
             "before_name": self.before_name,
@@ -168,6 +174,7 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
         by_category=changes(before.by_category, after.by_category),
         by_module=changes(before.by_module, after.by_module),
         by_line=changes(before.by_line, after.by_line),
+        by_stack=_stack_changes(before.by_stack, after.by_stack),
         by_operator=changes(before.by_operator, after.by_operator),
     )
 
@@ -188,6 +195,18 @@ def changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ..
     """Change of each part, the largest first; parts that did not change are left out."""
     old, new = _sizes(before), _sizes(after)
     found = [Change(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**new, **old}]
+    return tuple(sorted((one for one in found if one.bytes), key=lambda one: (-abs(one.bytes), one.name)))
+
+
+def _stack_changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ...]:
+    """Change of each stack that can be told, the largest first."""
+    old, new = ({(one.name, one.stack): one.bytes for one in side} for side in (before, after))
+    cut_old, cut_new = ((OTHER, ()) in side for side in (old, new))
+    found = [
+        Change(name=name, before=old.get((name, stack), 0), after=new.get((name, stack), 0), stack=stack)
+        for name, stack in {**new, **old}
+        if stack and ((name, stack) in old or not cut_old) and ((name, stack) in new or not cut_new)
+    ]
     return tuple(sorted((one for one in found if one.bytes), key=lambda one: (-abs(one.bytes), one.name)))
 
 

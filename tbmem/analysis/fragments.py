@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
 from tbmem.analysis.breakdown import percent
 from tbmem.analysis.report import Fragmentation
+from tbmem.model.columns import Bools
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import BlockState, MarkKind
+from tbmem.model.timeline_tables import BlockState, MarkKind, SegmentKind
+from tbmem.units import MIB
 
 _EXCELLENT, _GOOD = 98, 95
+_LARGE_PAGE = 20 * MIB
+"""Page of an expandable segment of the large pool (c10's ``kLargeBuffer``)."""
 
 
 def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation:
@@ -34,6 +39,7 @@ def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation
         cached_bytes=reserved - active,
         free_in_whole_segments_bytes=in_whole,
         free_in_gaps_bytes=reserved - active - in_whole,
+        free_in_pages_bytes=_whole_pages(timeline, gap),
         rounding_loss_bytes=active - int(segments.requested_bytes[own].sum()),
         pending_free_bytes=int(blocks.bytes[pending].sum()),
         largest_free_block_bytes=int(blocks.bytes[free].max(initial=0)),
@@ -43,6 +49,17 @@ def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation
         failing_request_bytes=failed,
         failing_request_fits_free_sum=None if failed is None else reserved - active >= failed,
     )
+
+
+def _whole_pages(timeline: AllocationTimeline, gap: Bools) -> int:
+    """Bytes of whole pages in free blocks of expandable segments, which c10's ``ExpandableSegment`` can unmap."""
+    segments, blocks = timeline.segments, timeline.blocks
+    at = np.flatnonzero(gap & (segments.expandable[blocks.segment] > 0))
+    segment = blocks.segment[at]
+    page = np.where(segments.kind[segment] == SegmentKind.SMALL, SMALL_SEGMENT, _LARGE_PAGE)
+    begin = (blocks.address[at] - segments.address[segment]).astype(np.int64)
+    pages = (begin + blocks.bytes[at]) // page - -(-begin // page)
+    return int((np.maximum(pages, 0) * page).sum())
 
 
 def _failing_request(timeline: AllocationTimeline, device: int) -> int | None:

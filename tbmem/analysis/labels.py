@@ -12,8 +12,12 @@ from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I64, Bools
 from tbmem.model.timeline import AllocationTimeline
 
-_OF_PHASE = {Phase.FORWARD: Category.ACTIVATION, Phase.BACKWARD: Category.GRADIENT}
-_WORD_OF_PHASE = {Phase.FORWARD: "Activation", Phase.BACKWARD: "Gradient"}
+_OF_PHASE = {
+    Phase.FORWARD: Category.ACTIVATION,
+    Phase.BACKWARD: Category.GRADIENT,
+    Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
+}
+_WORD_OF_PHASE = {Phase.FORWARD: "Activation", Phase.BACKWARD: "Gradient", Phase.OPTIMIZER: "Optimizer State"}
 TEMPORARY_WORD = "Temporary"
 
 
@@ -78,10 +82,23 @@ def _next(marked: Bools) -> I64:
     return found
 
 
+def _gone_before_the_next_pass(timeline: AllocationTimeline) -> Bools:
+    """Made and freed with nothing of a forward or backward pass between: state that is replaced outlives these."""
+    rows = timeline.rows
+    found = (rows.alloc_event >= 0) & (rows.free_event >= 0)
+    in_pass = (rows.phase == Phase.FORWARD) | (rows.phase == Phase.BACKWARD)
+    for number in range(len(timeline.devices)):
+        own = found & (rows.device == number)
+        events = np.sort(rows.alloc_event[in_pass & (rows.device == number)])
+        until = [np.searchsorted(events, event[own], side="right") for event in (rows.alloc_event, rows.free_event)]
+        found[own] = until[0] == until[1]
+    return found
+
+
 def _by_rules(
     timeline: AllocationTimeline, which: Bools, table: CategoryTable, names: tuple[str, ...], code: I64
 ) -> tuple[AllocationTimeline, tuple[str, ...], I64]:
-    """Guess by words, then by phase; what an optimizer makes and frees is no state."""
+    """Guess by words, then by phase; what an optimizer makes and frees before the next forward is no state."""
     rows = timeline.rows
     rule = rule_of_rows(timeline, table)
     words = [*(one.label for one in table.rules), UNKNOWN]
@@ -96,8 +113,7 @@ def _by_rules(
     without = rule == len(table.rules)
     guess = np.where(without, code_of_phase[phase], code_of_rule[rule])
     category = np.where(of_rule[rule] < 0, phase_category[phase], of_rule[rule])
-    brief = (category == Category.OPTIMIZER_STATE) | (without & (phase == Phase.OPTIMIZER))
-    brief &= (rows.alloc_event >= 0) & (rows.free_event >= 0)
+    brief = (category == Category.OPTIMIZER_STATE) & _gone_before_the_next_pass(timeline)
     guess, category = np.where(brief, number[TEMPORARY_WORD], guess), np.where(brief, Category.TEMPORARY, category)
     told = which & (guess != number[UNKNOWN])
     code = np.where(told, guess, code)

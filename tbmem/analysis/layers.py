@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tbmem.analysis.breakdown import OTHER
 from tbmem.analysis.category_rules import UNKNOWN
 from tbmem.analysis.report import Analysis
 from tbmem.analysis.thinning import even_stretches, extremes
@@ -18,7 +19,6 @@ from tbmem.model.category import Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 
-OTHER = "(other)"
 _FROM_BELOW = (
     *("PARAMETER", "Parameter", "BUFFER", "OPTIMIZER_STATE", "Optimizer State", "GRADIENT", "Gradient"),
     *("INPUT", "Input", "FSDP", "Communication", "COMMUNICATION", "ACTIVATION", "Activation"),

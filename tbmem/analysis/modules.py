@@ -18,7 +18,10 @@ _OF_PARAMETER = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
 
 
 def module_codes(timeline: AllocationTimeline) -> tuple[I64, tuple[str, ...]]:
-    """Module of each row: whose forward asked for it, else the one that its name tells.
+    """Module of each row: the one that its name tells, else the one whose forward asked for it.
+
+    A name is a path in the model; what a trace has are classes that are numbered as they are called. With an address
+    book nearly all that lives long has a name, so one tree holds it: a saved tensor belongs to whoever saved it.
 
     Returns:
         Number per row, -1 for none, and the modules' paths.
@@ -26,7 +29,7 @@ def module_codes(timeline: AllocationTimeline) -> tuple[I64, tuple[str, ...]]:
     rows = timeline.rows
     numbers = {path: number for number, path in enumerate(timeline.modules)}
     code = rows.module.astype(np.int64)
-    named = np.flatnonzero((rows.name >= 0) & (code < 0))
+    named = np.flatnonzero(rows.name >= 0)
     pairs = rows.name[named].astype(np.int64) * len(Category) + rows.category[named]
     unique, place = np.unique(pairs, return_inverse=True)
     paths = [_path(timeline.names[pair // len(Category)], Category(pair % len(Category))) for pair in unique.tolist()]

@@ -19,7 +19,7 @@ MIN_GENERATIONS = 3
 
 
 def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int = 20) -> tuple[Suspect, ...]:
-    """Groups of one stack, operator and size that were made in every step and are all still there.
+    """What one stack made in every step and is all still there: all of it, or all of one operator, module and size.
 
     Args:
         moment: Of a device.
@@ -28,30 +28,32 @@ def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int =
         limit: Suspects at most, the largest first.
     """
     rows = moment.timeline.rows
-    own = np.flatnonzero((rows.device == moment.device) & (rows.alloc_event >= 0) & (rows.step >= 0))
+    own = np.flatnonzero((rows.device == moment.device) & (rows.alloc_event >= 0) & (rows.step >= 0) & (rows.bytes > 0))
     steps = np.unique(rows.step[own])
     if len(steps) < MIN_GENERATIONS:
         return ()
-    first, group = groups(rows.stack[own], rows.operator[own], rows.module[own], rows.bytes[own])
-    told = (rows.stack[own[first]] >= 0) | (rows.operator[own[first]] >= 0)
-    kept = _piling(rows.free_event[own], rows.step[own], group, len(first), len(steps)) & told
-    by_stack = _by_stack(own, group, np.flatnonzero(kept), rows.stack)
+    place = (rows.stack[own], rows.operator[own], rows.module[own])
+    alike = [groups(*place, rows.bytes[own])[1], groups(*place)[1]]
+    kept = [_piling(rows.free_event[own], rows.step[own], group, len(steps)) for group in alike]
+    told = (rows.stack[own] >= 0) | (rows.operator[own] >= 0)
+    by_stack = _by_stack(own[(kept[0] | kept[1]) & told], rows.stack)
     found = [_suspect(moment, which, steps, lines, labels) for which in by_stack]
     return tuple(sorted(found, key=lambda one: -one.bytes)[:limit])
 
 
-def _piling(free_event: I64, step: I32, group: I64, size: int, steps: int) -> Bools:
-    """Groups of which none was freed and that have members of every step."""
+def _piling(free_event: I64, step: I32, group: I64, steps: int) -> Bools:
+    """Members of groups of which none was freed and that have members of every step."""
+    size = int(group.max(initial=-1)) + 1
     freed = sums(group, (free_event != ALIVE).astype(np.int64), size)
     first, _ = groups(group, step)
     generations = np.bincount(group[first], minlength=size)
     piling: Bools = (freed == 0) & (generations == steps)
-    return piling
+    of_member: Bools = piling[group]
+    return of_member
 
 
-def _by_stack(own: I64, group: I64, kept: I64, stack: I32) -> list[I64]:
-    """Rows of the groups that are kept, those of one stack together."""
-    members = own[np.isin(group, kept)]
+def _by_stack(members: I64, stack: I32) -> list[I64]:
+    """Rows, those of one stack together."""
     order = members[np.argsort(stack[members], kind="stable")]
     cuts = np.flatnonzero(np.diff(stack[order])) + 1
     return [part for part in np.split(order, cuts) if len(part)]

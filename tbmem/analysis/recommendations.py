@@ -83,7 +83,7 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     cached = parts.cached_bytes
     if not reserved or cached is None:
         return
-    if 100 * cached > _CACHED_PERCENT * reserved and not figures.settings.get("garbage_collection_threshold"):
+    if 100 * cached > _CACHED_PERCENT * reserved and not _collects(figures):
         yield Recommendation(
             message=(
                 f"{format_bytes(cached)} ({100 * cached / reserved:.1f} % of reserved) are cached, unused at the end:"
@@ -108,8 +108,11 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
 
 def _on_gaps(figures: Figures) -> Iterator[Recommendation]:
     parts, reserved = figures.fragmentation, figures.reserved
-    gaps = parts.free_in_gaps_bytes
-    if not reserved or gaps is None or 100 * gaps <= _GAP_PERCENT * reserved:
+    if not reserved or parts.free_in_gaps_bytes is None:
+        return
+    # whole pages of expandable segments are as good as cached
+    gaps = parts.free_in_gaps_bytes - (parts.free_in_pages_bytes or 0)
+    if 100 * gaps <= _GAP_PERCENT * reserved:
         return
     text = (
         f"{format_bytes(gaps)} ({100 * gaps / reserved:.1f} % of reserved) lie free in {parts.gaps} gaps between used"
@@ -117,9 +120,8 @@ def _on_gaps(figures: Figures) -> Iterator[Recommendation]:
     )
     setting = f"{CONF}=expandable_segments:True"
     if not _can_expand(figures):
-        if (figures.settings.get("max_split_size") or -1) > 0:
-            return
-        setting = f"{CONF}=max_split_size_mb:512 (expandable_segments is on already)"
+        # torch does not look at max_split_size_mb then
+        setting = "allocate what lasts before what comes and goes (expandable_segments is on already)"
     yield Recommendation(
         message=text, setting=setting, trigger="free_in_gaps_bytes", value=gaps, limit=reserved * _GAP_PERCENT / 100
     )
@@ -182,6 +184,21 @@ def _on_categories(figures: Figures) -> Iterator[Recommendation]:
 
 def _can_expand(figures: Figures) -> bool:
     """Whether expandable segments are a thing that can still be switched on."""
-    conf = str(figures.settings.get(CONF) or figures.settings.get("PYTORCH_ALLOC_CONF") or "")
-    on = figures.settings.get("expandable_segments") or "expandable_segments:true" in conf.lower().replace(" ", "")
+    on = figures.settings.get("expandable_segments") or _written(figures, "expandable_segments:true")
     return not on and not figures.expandable
+
+
+def _collects(figures: Figures) -> bool:
+    """Whether torch gives back what is cached by itself."""
+    return bool(figures.settings.get("garbage_collection_threshold")) or _written(
+        figures, "garbage_collection_threshold:"
+    )
+
+
+def _written(figures: Figures, words: str) -> bool:
+    """Whether this stands in one of the variables that torch reads its settings from."""
+    return any(
+        words in str(value).lower().replace(" ", "")
+        for name, value in figures.settings.items()
+        if name.endswith("ALLOC_CONF") or name == "last_allocator_settings"
+    )

@@ -120,7 +120,9 @@ class Fragmentation:
     free_in_whole_segments_bytes: int | None = None
     """In segments without any used block: goes back to the device when it is needed there."""
     free_in_gaps_bytes: int | None = None
-    """Between used blocks: serves requests that fit, goes back never. This is fragmentation."""
+    """Between used blocks: serves requests that fit. This is fragmentation, less the next figure."""
+    free_in_pages_bytes: int | None = None
+    """Of these, whole pages of expandable segments: torch gives them back when the device runs short."""
     rounding_loss_bytes: int | None = None
     """In used blocks, beyond what was asked for."""
     pending_free_bytes: int | None = None
@@ -309,6 +311,13 @@ class Analysis:
     def main(self) -> DeviceAnalysis:
         """The device with the highest peak, an accelerator before the CPU."""
         return max(self.devices, key=lambda device: (device.name != "cpu", device.peak.bytes))
+
+    @property
+    def shown(self) -> tuple[DeviceAnalysis, ...]:
+        """Devices worth showing, the main one first: of a GPU's trace not the few bytes on the CPU."""
+        main = self.main
+        found = [device for device in self.devices if device is main or device.peak.bytes > main.peak.bytes / 1000]
+        return tuple(sorted(found, key=lambda device: (device is not main, -device.peak.bytes)))
 
     def to_dict(self) -> dict[str, Any]:
         """The analysis as plain JSON values, without the rows."""

@@ -36,7 +36,8 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
         raise FileFormatError(f"{place}: {error}") from error
     except Exception as error:
         # numpy and zipfile raise a dozen kinds of errors on damaged files
-        raise FileFormatError(f"{place}: not {what} of tbmem: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{place}: not {what} of tbmem, or a damaged one ({why})") from error
 
 
 def check_header(header: Mapping[str, Any], kind: str, newest: int) -> None:

@@ -37,7 +37,7 @@ def snapshot_name(worker: str, label: str | int) -> str:
 
 def address_book_name(stem: str) -> str:
     """Name of the address book that belongs to the trace or snapshot ``stem``."""
-    for suffix in (TRACE_SUFFIX, SNAPSHOT_SUFFIX):
+    for suffix in (TRACE_SUFFIX, TRACE_SUFFIX.removesuffix(".gz"), SNAPSHOT_SUFFIX):
         stem = stem.removesuffix(suffix)
     return stem + ADDRESS_BOOK_SUFFIX
 

@@ -238,11 +238,13 @@ class DeviceTotals:
     base_reserved_bytes: int | None = None
     """Reserved bytes before the first event."""
     unmatched_frees: int = 0
-    """Frees whose allocation is older than the recording."""
+    """Frees whose allocation is older than the recording, by their address (without addresses: see ``notes``)."""
     repeated_allocs: int = 0
     """Allocations at an address that was in use: a free is missing."""
     lost_frees: int = 0
     """Allocations of the recording that are not among the blocks at the end, though no free was recorded."""
+    unexplained_changes: int = 0
+    """Changes of the file's own total that none of its events explains; each is a row of which nothing is known."""
     ooms: int = 0
     out_of_order: int = 0
     """Events that stand in the file after a later one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -47,6 +48,8 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
         OSError: The file cannot be written.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
     data = _MAKERS[ExportFormat(wanted)][0](analysis)
     with complete_or_nothing(target) as partial:
         partial.write_bytes(data)

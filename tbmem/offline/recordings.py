@@ -14,17 +14,22 @@ from tbmem.errors import FileFormatError
 from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
 
 _IN_FOLDERS = (
-    ".trace.json",
+    "trace.json",
     ".json.gz",
     ".pickle",
+    ".pickle.gz",
     ".pkl",
+    ".pkl.gz",
     ".tbmem.npz",
 )
 """Ends of the names that are looked for in a folder."""
 _ITERATION = re.compile(r"(?:^|[_\-./])(?:iteration|iter|it|step)[_\-]?(\d+)", re.IGNORECASE)
 _RANK = re.compile(r"(?:^|[_\-./])rank[_\-]?(\d+)", re.IGNORECASE)
 _WINDOW = re.compile(r"\.(\d{12,})$")
-_SUFFIXES = (TRACE_SUFFIX, SNAPSHOT_SUFFIX, ".tbmem.npz", ".json.gz", ".json", ".pickle", ".pkl", ".gz")
+_SUFFIXES = (
+    *(TRACE_SUFFIX, TRACE_SUFFIX.removesuffix(".gz"), SNAPSHOT_SUFFIX, ".tbmem.npz", ".json.gz", ".json"),
+    *(".pickle.gz", ".pickle", ".pkl.gz", ".pkl", ".gz"),
+)
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 

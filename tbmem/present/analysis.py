@@ -25,20 +25,16 @@ _BAR = 24
 def analysis_screen(analysis: Analysis) -> RenderableType:
     """The summary of one analysis: peak and where, categories, the largest allocations, findings."""
     heading = SEPARATOR.join(filter(None, (analysis.name, analysis.source, analysis.path)))
-    devices = sorted(analysis.devices, key=lambda device: device.peak.bytes, reverse=True)
-    shown = [device for device in devices if _is_worth_showing(device, analysis.main)]
+    shown = analysis.shown
     parts: list[RenderableType] = [Text(heading, style="bold"), *map(_device_screen, shown)]
-    hidden = [f"{device_label(one.name)} {format_bytes(one.peak.bytes)}" for one in devices if one not in shown]
+    hidden = [
+        f"{device_label(one.name)} {format_bytes(one.peak.bytes)}" for one in analysis.devices if one not in shown
+    ]
     if hidden:
         parts.append(Text(f"too little to speak of: {', '.join(hidden)}", style="dim"))
     if analysis.notes:
         parts.append(_list("Not known", analysis.notes, "dim"))
     return Group(*parts)
-
-
-def _is_worth_showing(device: DeviceAnalysis, main: DeviceAnalysis) -> bool:
-    """A GPU's trace has a few bytes on the CPU, which nobody asked for."""
-    return device is main or device.peak.bytes > main.peak.bytes / 1000
 
 
 def _device_screen(device: DeviceAnalysis) -> RenderableType:
@@ -79,12 +75,29 @@ def _state_lines(device: DeviceAnalysis) -> list[str]:
         ("cached", free.cached_bytes),
         ("in whole segments", free.free_in_whole_segments_bytes),
         ("in gaps (fragmented)", free.free_in_gaps_bytes),
+        ("of it whole pages of expandable segments", free.free_in_pages_bytes or None),
         ("lost to rounding", free.rounding_loss_bytes),
         ("largest free block", free.largest_free_block_bytes),
     )
     unused = [f"{word} {format_bytes(value)}" for word, value in parts if value is not None]
     lines = [f"at the end: {SEPARATOR.join(state)}"] if state else []
-    return [*lines, f"unused: {SEPARATOR.join(unused)}"] if unused else lines
+    lines += [f"unused: {SEPARATOR.join(unused)}"] if unused else []
+    return [*lines, failed_sentence(device)] if device.ooms else lines
+
+
+def failed_sentence(device: DeviceAnalysis) -> str:
+    """``'1 request failed, out of memory, the last of 40.00 MiB: more than all free blocks together ...'``."""
+    free, word = device.fragmentation, "request" if device.ooms == 1 else "requests"
+    text = f"{device.ooms} {word} failed, out of memory"
+    if free.failing_request_bytes is not None:
+        text += f", the last of {format_bytes(free.failing_request_bytes)}"
+    if free.failing_request_fits_free_sum is None or free.cached_bytes is None:
+        return text
+    least = "no more than" if free.failing_request_fits_free_sum else "more than"
+    return (
+        f"{text}: {least} the {format_bytes(free.cached_bytes)} that are free in all, where the largest free block has"
+        f" {format_bytes(free.largest_free_block_bytes or 0)}"
+    )
 
 
 def _categories(shares: Sequence[Share]) -> RenderableType:
@@ -94,7 +107,7 @@ def _categories(shares: Sequence[Share]) -> RenderableType:
         most = "" if share.max_bytes is None else format_bytes(share.max_bytes)
         basis = {"known": "address book", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
         cells = (f"{share.percent:.1f}", bar, str(share.count), most, format_bytes(share.end_bytes), basis)
-        table.add_row(share.name, format_bytes(share.bytes), *cells)
+        _add(table, share.name, format_bytes(share.bytes), *cells)
     return _indented(table)
 
 
@@ -110,7 +123,7 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
     for one in top[:_TOP]:
         what = one.name or one.module or one.operator
         step = str(one.step) if one.step >= 0 else ""
-        table.add_row(format_bytes(one.bytes), one.category, shortened(what), step, shortened(one.line))
+        _add(table, format_bytes(one.bytes), one.category, shortened(what), step, shortened(one.line))
     return _indented(table)
 
 
@@ -120,7 +133,8 @@ def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> Rendera
     for analysis in analyses:
         device = analysis.main
         first = device.by_category[0] if device.by_category else None
-        table.add_row(
+        _add(
+            table,
             analysis.name,
             device_label(device.name),
             format_bytes(device.peak.bytes),
@@ -164,7 +178,7 @@ def _changes(title: str, found: Iterable[Change]) -> RenderableType:
     for one in found:
         percent = "new" if one.percent is None else f"{one.percent:+.1f}"
         sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
-        table.add_row(shortened(one.name, 60), *sizes, percent)
+        _add(table, shortened(one.name, 60), *sizes, percent)
     return _indented(table)
 
 
@@ -175,6 +189,11 @@ def _table(first: str, *columns: str) -> Table:
         words = column in ("", "category", "what", "line", "known by", "device", "largest category")
         table.add_column(column, justify="left" if words else "right", overflow="fold")
     return table
+
+
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    """A row as it is: rich would take what stands in brackets for its own."""
+    table.add_row(*map(Text, cells), style=style)
 
 
 def _indented(table: Table) -> RenderableType:

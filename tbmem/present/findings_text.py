@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from tbmem.analysis.comparison import OddOne
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Recommendation
 from tbmem.model.category import Phase
+from tbmem.present.analysis import failed_sentence
 from tbmem.present.colours import category_word
 from tbmem.present.console import device_label
+from tbmem.present.pictures import picture_folder
 from tbmem.units import format_bytes
 
 _KNOWN_BY = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
@@ -37,13 +39,11 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         written: When it is written.
         pictures: Whether pictures lie beside it.
     """
-    about = [f"- Recording: `{analysis.path or analysis.name}` ({analysis.source})"]
+    about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
     lines = [f"# Memory of {_plain(analysis.name)}", "", *about, ""]
-    main = analysis.main
-    for device in sorted(analysis.devices, key=lambda one: (one is not main, -one.peak.bytes)):
-        if device is main or device.peak.bytes > main.peak.bytes / 1000:
-            lines += _device(device, len(analysis.devices) > 1)
+    for device in analysis.shown:
+        lines += _device(device, len(analysis.devices) > 1)
     if analysis.notes:
         lines += ["## What is not known", "", *(f"- {_plain(note)}" for note in analysis.notes), ""]
     files = (*_FILES, *(_PICTURES if pictures else ()))
@@ -55,7 +55,10 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         *(f"| [{name}]({name}) | {what} |" for name, what in files),
     ]
     if pictures and len(analysis.devices) > 1:
-        lines += ["", f"The pictures are of {device_label(main.name)}; report.html has every device."]
+        others = [(device_label(one.name), picture_folder(one)) for one in analysis.shown[1:]]
+        links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
+        more = f" Folders of their own have those of {links}." if links else ""
+        lines += ["", f"The pictures are of {device_label(analysis.main.name)}; report.html has every device.{more}"]
     return "\n".join(lines) + "\n"
 
 
@@ -71,10 +74,10 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
     if named:
         lines += ["Lines that hold most of the peak:", ""]
-        lines += [f"{number}. `{one.name}`: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
+        lines += [f"{number}. {_code(one.name)}: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
         lines.append("")
     lines += ["### What to do", ""]
-    advice = [f"- {_plain(one.message)} Change: `{one.setting}`" for one in device.recommendations]
+    advice = [f"- {_plain(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
     return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
 
 
@@ -88,9 +91,8 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     if device.efficiency_percent is not None and device.reserved_bytes is not None:
         yield f"- {efficiency_sentence(device)}"
     if device.ooms:
-        request = device.fragmentation.failing_request_bytes
-        asked = f", the last of {format_bytes(request)}" if request is not None else ""
-        yield f"- **{device.ooms} {'request' if device.ooms == 1 else 'requests'} failed, out of memory**{asked}."
+        failed, _, more = failed_sentence(device).partition(", the last")
+        yield f"- **{failed}**{f', the last{more}' * bool(more)}."
     if device.suspects:
         yield from (f"- **Suspected leak**: {_plain(one.message)}" for one in device.suspects)
     elif device.peak.step >= 0:
@@ -111,7 +113,7 @@ def peak_sentence(device: DeviceAnalysis) -> str:
         Phase.OPTIMIZER.name: " during the optimizer's step",
         Phase.SETUP.name: " before the first step",
     }.get(peak.phase, "")
-    line = f", at `{peak.line}`" if peak.line else ""
+    line = f", at {_code(peak.line)}" if peak.line else ""
     return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
 
 
@@ -125,7 +127,11 @@ def efficiency_sentence(device: DeviceAnalysis) -> str:
     if free.free_in_gaps_bytes is None or free.free_in_whole_segments_bytes is None:
         return f"{text}."
     whole, gaps = format_bytes(free.free_in_whole_segments_bytes), format_bytes(free.free_in_gaps_bytes)
-    return f"{text}; {whole} were cached in whole segments, {gaps} lay in gaps, which is fragmentation."
+    text = f"{text}; {whole} were cached in whole segments, {gaps} lay in gaps, which is fragmentation"
+    if free.free_in_pages_bytes:
+        pages = format_bytes(free.free_in_pages_bytes)
+        return f"{text} but for {pages}: whole pages of expandable segments, which go back when they are needed."
+    return f"{text}."
 
 
 def trigger_text(one: Recommendation) -> str:
@@ -160,6 +166,11 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
             f" | {reserved} | {percent} | {len(device.suspects) or ''} |"
         )
     return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
+
+
+def _code(text: str) -> str:
+    """A text as Markdown's code, whatever stands in it."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def _plain(text: str) -> str:

@@ -142,6 +142,7 @@ def _fragmentation(device: DeviceAnalysis) -> list[str]:
         ("cached: free in the allocator's hands", free.cached_bytes),
         ("  of it in whole segments", free.free_in_whole_segments_bytes),
         ("  of it in gaps: fragmented", free.free_in_gaps_bytes),
+        ("    of that whole pages that go back", free.free_in_pages_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
         ("waiting for another stream", free.pending_free_bytes),
         ("largest free block", free.largest_free_block_bytes),

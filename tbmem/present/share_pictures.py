@@ -48,12 +48,13 @@ def reserved_parts(device: DeviceAnalysis) -> list[Part]:
     if not device.reserved_bytes:
         return []
     free = device.fragmentation
-    used = device.allocated_bytes or 0
+    used, pages = device.allocated_bytes or 0, free.free_in_pages_bytes or 0
+    cached = "cached: free in whole segments" + " and pages" * bool(pages)
     parts = [
         Part("allocated", used, ALLOCATED),
         Part("waiting for a stream", free.pending_free_bytes or 0, PENDING),
-        Part("fragmented: free in gaps", free.free_in_gaps_bytes or 0, IN_GAPS),
-        Part("cached: free in whole segments", free.free_in_whole_segments_bytes or 0, IN_SEGMENTS),
+        Part("fragmented: free in gaps", (free.free_in_gaps_bytes or 0) - pages, IN_GAPS),
+        Part(cached, (free.free_in_whole_segments_bytes or 0) + pages, IN_SEGMENTS),
     ]
     rest = device.reserved_bytes - sum(part.bytes for part in parts)
     if rest > 0 and free.free_in_gaps_bytes is None:
@@ -155,11 +156,14 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
         for place, one in zip(places, shares, strict=True):
             right = max(one.bytes, one.max_bytes or 0, one.end_bytes) / unit
             text = f"{format_bytes(one.bytes)}  {one.percent:.1f} %"
+            if (one.max_bytes or 0) > 1.05 * one.bytes:
+                # beside a mark that lies far from the bar's end
+                text = f"{text} at the peak, {format_bytes(one.max_bytes or 0)} at most"
             axes.annotate(text, (right, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
         labels = [category_word(one.name) + (" (inferred)" if one.basis == "inferred" else "") for one in shares]
         axes.set_yticks(places, labels)
         axes.set_ylim(len(shares) - 0.4, -0.6)
-        axes.set_xlim(0, largest / unit * 1.22 or 1)
+        axes.set_xlim(0, largest / unit * 1.42 or 1)
         axes.spines["left"].set_visible(False)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, labelcolor=MUTED)
 

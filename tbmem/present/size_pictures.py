@@ -97,10 +97,12 @@ def _gauge(axes: Axes, percent: float, grade: str) -> None:
     axes.set_xlim(0, 100.3)
     axes.set_ylim(-0.45, 0.45)
     axes.set_yticks([])
-    axes.set_xticks([0, 25, 50, 75], ["0 %", "25 %", "50 %", "75 %"])
+    ticks = (0, 25, 50, 75, _POOR, _EXCELLENT)
+    axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
     # the two limits lie close: their words go to either side
-    axes.annotate("95 %", (_POOR, 0), (_POOR - 0.4, -0.75), annotation_clip=False, ha="right", va="center", color=MUTED)
-    axes.annotate("98 %", (_EXCELLENT, 0), (_EXCELLENT + 0.2, -0.75), annotation_clip=False, va="center", color=MUTED)
+    below, above = axes.get_xticklabels()[-2:]
+    below.set_horizontalalignment("right")
+    above.set_horizontalalignment("left")
     axes.spines[:].set_visible(False)
 
 
@@ -124,11 +126,12 @@ def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
     axes.set_axis_off()
     free = device.fragmentation
     reserved, allocated = device.reserved_bytes or 0, device.allocated_bytes or 0
+    gaps = None if free.free_in_gaps_bytes is None else free.free_in_gaps_bytes - (free.free_in_pages_bytes or 0)
     figures = (
         ("total reserved", reserved),
         ("allocated", allocated),
         ("wasted: reserved − allocated", reserved - allocated),
-        ("of it fragmented", free.free_in_gaps_bytes),
+        ("of it fragmented", gaps),
         ("lost to rounding", free.rounding_loss_bytes),
         ("largest free block", free.largest_free_block_bytes),
     )

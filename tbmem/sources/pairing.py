@@ -32,6 +32,25 @@ def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
     return _pair_sorted(order, keys[order][1:] == keys[order][:-1], opens)
 
 
+def part_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
+    """Take apart what is paired and differs in size: between the two, a free and an allocation are missing.
+
+    Args:
+        pairs: As paired by address.
+        sizes: Bytes of each entry, positive for both kinds.
+
+    Returns:
+        The pairs that are left, the opening entries of the others being ``repeated``; and how many were taken apart.
+    """
+    opening = np.flatnonzero(pairs.closed_by >= 0)
+    opening = opening[sizes[opening] != sizes[pairs.closed_by[opening]]]
+    closing = pairs.closed_by[opening]
+    pairs.closed_by[opening] = -1
+    pairs.opened_by[closing] = -1
+    pairs.repeated[opening] = True
+    return pairs, len(opening)
+
+
 def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
     """Match where there are no addresses: each free ends the youngest allocation of the same size.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from tbmem.sources.snapshot import read_snapshot
 from tbmem.sources.trace import read_trace
 
 _ZIP = b"PK\x03\x04"
-_PICKLE = b"\x80"
+_PICKLE = re.compile(rb"\x80|[(}\]]|c[\w.]+\n\w+\n")
+"""Of any protocol: 0 and 1, which torch never writes, begin with what they hold."""
 _JSON = (b"{", b"[", b"\xef")
 _LOOKED_AT = 64
 
@@ -49,7 +51,7 @@ def _read(place: Path) -> AllocationTimeline:
         begin = file.read(_LOOKED_AT)
     if begin.startswith(_ZIP):
         return _from_zip(place)
-    if begin.startswith(_PICKLE):
+    if _PICKLE.match(begin):
         return read_snapshot(place)
     if begin.lstrip().startswith(_JSON):
         return read_trace(place)

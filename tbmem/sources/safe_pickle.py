@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import zlib
 from typing import Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.opened import opened
+
+_CHUNK = 1 << 20
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -32,13 +35,17 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     place = os.fspath(path)
     with opened(place) as file, collector_paused():
         try:
-            return _PlainUnpickler(file).load()
+            loaded = _PlainUnpickler(file).load()
+            while file.read(_CHUNK):
+                pass  # gzip tells only at its end that it was cut off
+            return loaded
         except UnsafeFileError as error:
             raise UnsafeFileError(f"{place}: {error}") from None
-        except (FileFormatError, OSError):
+        except (FileFormatError, OSError, zlib.error):
             raise
         except EOFError as error:
-            raise FileFormatError(f"{place}: the pickle is cut off: copy or write it again") from error
+            raise FileFormatError(f"{place}: the file is cut off: copy or write it again") from error
         except Exception as error:
             # a damaged pickle raises whatever its bytes happen to ask for
-            raise FileFormatError(f"{place}: not a pickle, or a damaged or cut off one ({error})") from error
+            why = str(error) or type(error).__name__
+            raise FileFormatError(f"{place}: not a pickle, or a damaged or cut off one ({why})") from error

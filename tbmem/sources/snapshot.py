@@ -71,12 +71,10 @@ def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> 
 
 
 def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
-    if isinstance(snapshot, list):
-        snapshot = {"segments": snapshot}
-    segments = snapshot.get("segments") if isinstance(snapshot, dict) else None
+    segments = snapshot.get("segments") if isinstance(snapshot, dict) else snapshot
     if not isinstance(segments, list) or any(not isinstance(one, dict) or "blocks" not in one for one in segments):
         raise FileFormatError(f"a pickle of something else, not a memory snapshot of torch ({_what(snapshot)})")
-    traces = snapshot.get("device_traces") or []
+    traces = snapshot.get("device_traces") or [] if isinstance(snapshot, dict) else []
     if not segments and not any(traces):
         raise FileFormatError(
             "a memory snapshot with no segments and no events: the process had allocated nothing on a CUDA device"
@@ -89,7 +87,8 @@ def _what(snapshot: Any) -> str:
     if isinstance(snapshot, dict):
         keys = ", ".join(repr(key) for key in list(snapshot)[:4])
         return f"a dict with the keys {keys}" if keys else "an empty dict"
-    return f"a {type(snapshot).__name__}"
+    name = type(snapshot).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 class _Reader:

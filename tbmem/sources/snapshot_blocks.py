@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tbmem.model.columns import I64, U64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.sources.snapshot_stacks import FrameDicts, SnapshotStacks
 
@@ -63,10 +64,6 @@ def read_segments(
     return _with_sums(table, block_rows), block_rows
 
 
-def _kind(segment: dict[str, Any]) -> SegmentKind:
-    return SegmentKind.SMALL if segment.get("segment_type") == "small" else SegmentKind.LARGE
-
-
 def _with_sums(segments: SegmentRows, blocks: BlockRows) -> SegmentRows:
     """What each segment's blocks hold (old layouts do not give all of the sums)."""
     active = blocks.state != BlockState.INACTIVE
@@ -85,15 +82,13 @@ def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows
     blocks = [block for segment in segments for block in segment["blocks"]]
     owner = np.repeat(np.arange(len(segments)), [len(segment["blocks"]) for segment in segments])
     sizes = np.array([block["size"] for block in blocks], np.int64)
-    # torch 2.0 gives no addresses, but all blocks in their order
-    offset = np.cumsum(sizes) - sizes
-    first = np.searchsorted(owner, np.arange(len(segments)))
-    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
+    if (sizes < 0).any():
+        raise ValueError("a block of less than nothing")
     states = [_STATES.get(block["state"], BlockState.PENDING_FREE) for block in blocks]
     return BlockRows.of(
         len(blocks),
         segment=owner,
-        address=starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64),
+        address=_addresses(segments, blocks, owner, sizes),
         bytes=sizes,
         requested_bytes=[
             0 if state == BlockState.INACTIVE else _requested(block)
@@ -102,6 +97,17 @@ def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows
         state=states,
         stack=stacks.numbers(map(_frames, blocks)),
     )
+
+
+def _addresses(segments: list[dict[str, Any]], blocks: list[dict[str, Any]], owner: I64, sizes: I64) -> U64:
+    """As the file says; torch 2.0 gives none, but all blocks in their order."""
+    if all("address" in block for block in blocks):
+        return np.array([block["address"] for block in blocks], np.uint64)
+    offset = np.cumsum(sizes) - sizes
+    first = np.searchsorted(owner, np.arange(len(segments)))
+    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
+    found: U64 = starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64)
+    return found
 
 
 def _requested(block: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -105,8 +106,8 @@ def _column(trace: list[dict[str, Any]], key: str, default: int, dtype: type[_Nu
 
 def _stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> I32:
     numbers = np.full(len(trace), -1, np.int32)
-    which = np.flatnonzero(_WITH_STACK[action])
-    numbers[which] = stacks.numbers([trace[event].get("frames") for event in which.tolist()])
+    which = _WITH_STACK[action]
+    numbers[which] = stacks.numbers(event.get("frames") for event in compress(trace, which.tolist()))
     return numbers
 
 
@@ -120,20 +121,21 @@ def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
 def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     """The user's own words, else torch.compile's; torch 2.9 and later write them, mostly empty."""
     numbers = np.full(len(trace), -1, np.int32)
-    if not any(_says_something(trace, key) for key in _CONTEXTS):
+    which = action == Action.ALLOC
+    allocs = list(compress(trace, which.tolist()))
+    if not any(_says_something(allocs, key) for key in _CONTEXTS):
         return numbers
-    which = np.flatnonzero(action == Action.ALLOC)
-    said = [tuple(map(trace[event].get, _CONTEXTS)) for event in which.tolist()]
+    said = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
     known = {words: contexts.number(_context(words)) for words in dict.fromkeys(said)}
     numbers[which] = [known[words] for words in said]
     return numbers
 
 
-def _says_something(trace: list[dict[str, Any]], key: str) -> bool:
+def _says_something(events: list[dict[str, Any]], key: str) -> bool:
     try:
-        return not set(map(itemgetter(key), trace)) <= NOTHING_SAID
+        return not set(map(itemgetter(key), events)) <= NOTHING_SAID
     except KeyError:
-        return any(event.get(key) not in NOTHING_SAID for event in trace)
+        return any(event.get(key) not in NOTHING_SAID for event in events)
 
 
 def _context(words: tuple[Any, ...]) -> str:

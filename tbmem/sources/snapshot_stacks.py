@@ -25,35 +25,36 @@ class SnapshotStacks:
     def __init__(self) -> None:
         self._builder = StackBuilder()
         self._frame_numbers: dict[int, int] = {}
-        self._by_some_frames: dict[tuple[int, int, int, int, int], list[tuple[FrameDicts, int]]] = {}
+        self._by_some_frames: dict[tuple[int, int, int], list[tuple[FrameDicts, int]]] = {}
         self._by_list: dict[int, int] = {}
 
-    def number(self, frames: FrameDicts | None) -> int:
-        """Number of a stack, the innermost call first; -1 if it was not recorded."""
-        if not frames:
-            return -1
-        known = self._by_list.get(id(frames))
-        if known is None:
-            known = self._by_list[id(frames)] = self._find(frames)
-        return known
+    def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
+        """Numbers of stacks, the innermost call first; -1 for one that was not recorded."""
+        by_list, find = self._by_list, self._find
+        found = []
+        for frames in stacks:
+            if not frames:
+                found.append(-1)
+                continue
+            number = by_list.get(id(frames))
+            if number is None:
+                number = by_list[id(frames)] = find(frames)
+            found.append(number)
+        return found
 
     def _find(self, frames: FrameDicts) -> int:
         length = len(frames)
         # the ends of stacks are alike: what tells them apart is in between
-        quarter = length // 4
-        key = (length, id(frames[0]), id(frames[quarter]), id(frames[length // 2]), id(frames[length - 1 - quarter]))
-        alike = self._by_some_frames.setdefault(key, [])
+        key = (length, id(frames[length // 4]), id(frames[length // 2]))
+        alike = self._by_some_frames.get(key)
+        if alike is None:
+            alike = self._by_some_frames[key] = []
         for other, number in alike:
             if other == frames:
                 return number
         number = self._builder.stack(map(self._frame, frames))
         alike.append((frames, number))
         return number
-
-    def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
-        """Numbers of many stacks."""
-        number = self.number
-        return [number(frames) for frames in stacks]
 
     def table(self) -> StackTable:
         """All stacks so far."""

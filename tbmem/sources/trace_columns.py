@@ -17,7 +17,8 @@ NO_TOTAL = -1
 _TEXT = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _HEAD = re.compile(
     rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*' + _TEXT + rb","
-    rb'\s*"pid":\s*[^,]*,\s*"tid":\s*"?([^,"]*)"?\s*,\s*"ts":\s*([0-9.]+)(?:,\s*"dur":\s*([0-9.]+))?'
+    rb'\s*"pid":\s*[^,]*,\s*"tid":\s*"?([^,"]*)"?\s*,\s*"ts":\s*"?(-?[0-9.]+(?:[eE][+-]?\d+)?)"?'
+    rb'(?:,\s*"dur":\s*"?([0-9.]+(?:[eE][+-]?\d+)?)"?)?'
     rb'(?:\s*,\s*"args":\s*\{\s*"Python parent id":\s*(null|\d+),\s*(?:"Python module id":\s*\d+,\s*)?'
     rb'"Python id":\s*(\d+))?'
 )
@@ -25,7 +26,9 @@ _HEAD = re.compile(
 _CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _PARENT, _ID = range(2, 9)
 _CALL_STACK = b'"Call stack":'
 _CALL_STACK_TEXT = re.compile(rb"\s*" + _TEXT)
-_NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*(-?\d+)\b')
+_NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*"?(-?\d+)\b')
+_LATEST = 9e15
+"""Microseconds; nanoseconds of more have no room in 64 bits."""
 _MEMORY = b"[memory]"
 _MAY_MATTER = (b'"X"', b'"[memory]"')
 _FUNCTIONS = b"python_function"
@@ -162,6 +165,8 @@ def _number(digits: bytes | None) -> int:
 def _ns(microseconds: list[bytes]) -> I64:
     """Nanoseconds from the digits of microseconds (those since 1970, as torch wrote until 2024, are whole)."""
     values = np.array(microseconds, np.bytes_).astype(np.float64) if microseconds else np.zeros(0)
+    if (np.abs(values) > _LATEST).any():
+        raise ValueError("a time beyond the year 2255")
     whole = np.floor(values)
     nanoseconds: I64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
     return nanoseconds

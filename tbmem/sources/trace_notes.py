@@ -14,9 +14,15 @@ def notes_on(timeline: AllocationTimeline, *, steps_are_counted: bool) -> tuple[
         timeline: As read.
         steps_are_counted: Whether steps are counted by the optimizer's steps.
     """
-    notes = [note for device in timeline.devices for note in _notes_on_device(device)]
-    recorded = timeline.rows.alloc_event >= 0
-    if not timeline.rows.address.any():
+    rows = timeline.rows
+    addressed = [bool(rows.address[rows.device == number].any()) for number in range(len(timeline.devices))]
+    notes = [
+        note
+        for device, known in zip(timeline.devices, addressed, strict=True)
+        for note in _notes_on_device(device, known)
+    ]
+    recorded = rows.alloc_event >= 0
+    if not any(addressed):
         notes.append("The events have no addresses: frees are matched with allocations by size, the youngest first.")
     bare = int((timeline.rows.stack[recorded] < 0).sum())
     if bare:
@@ -29,7 +35,7 @@ def notes_on(timeline: AllocationTimeline, *, steps_are_counted: bool) -> tuple[
     return tuple(notes)
 
 
-def _notes_on_device(device: DeviceTotals) -> list[str]:
+def _notes_on_device(device: DeviceTotals, has_addresses: bool) -> list[str]:
     notes = []
     if not device.base_is_known:
         notes.append(
@@ -40,12 +46,22 @@ def _notes_on_device(device: DeviceTotals) -> list[str]:
             f"{device.name}: {format_bytes(device.unlisted_bytes)} had been allocated before the recording and were"
             " not freed in it: nothing more is known of them."
         )
-    if device.unmatched_frees:
+    if device.unmatched_frees and not has_addresses:
+        notes.append(
+            f"{device.name}: {device.unmatched_frees} frees follow another free. A replay by address calls them"
+            " unmatched, as all have the same (none); here they are matched by size."
+        )
+    elif device.unmatched_frees:
         notes.append(f"{device.name}: {device.unmatched_frees} frees are of memory that is older than the recording.")
     if device.repeated_allocs:
         notes.append(
             f"{device.name}: the frees of {device.repeated_allocs} allocations are missing (made by a thread that was"
             " not recorded): they count as alive."
+        )
+    if device.unexplained_changes:
+        notes.append(
+            f"{device.name}: {device.unexplained_changes} times the total changed by more or less than the event says"
+            " (events of another thread are missing, or their order is): the total counts, the rest is unknown."
         )
     if device.out_of_order:
         notes.append(

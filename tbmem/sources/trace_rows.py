@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.model.timeline_tables import LOST, AllocationRows, DeviceTotals, ReservationRows
-from tbmem.sources.pairing import pair, pair_by_size
+from tbmem.model.timeline_tables import BEFORE, LOST, AllocationRows, DeviceTotals, ReservationRows
+from tbmem.sources.pairing import Pairs, pair, pair_by_size, part_unequal
 from tbmem.sources.trace_columns import Spans
 
 CPU_TYPE = 0
@@ -52,22 +52,58 @@ def rows_of_device(memory: Spans, which: I64, device: int, clock_zero: int) -> D
         memory["begin"][entry] + clock_zero,
         *(memory[name][entry] for name in ("bytes", "address", "allocated", "reserved")),
     )
-    rows, made_by, unmatched, repeated = _rows(log, device)
+    pairs, unmatched = _pairs(log)
+    rows, made_by = _rows(log, device, pairs)
     reported = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
+    unexplained = _unexplained(log, device) if reported.base_is_known else AllocationRows.of()
+    rows = AllocationRows.join([rows, unexplained])
     totals = replace(
         reported,
-        unlisted_bytes=reported.base_bytes - int(rows.bytes[made_by < 0].sum()),
+        unlisted_bytes=reported.base_bytes - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         unmatched_frees=unmatched,
-        repeated_allocs=repeated,
+        repeated_allocs=int(pairs.repeated.sum()),
+        unexplained_changes=len(unexplained),
         out_of_order=int((np.diff(memory["begin"][which]) < 0).sum()),
     )
+    made_by = np.concatenate([made_by, np.full(len(unexplained), -1)])
     return DeviceRows(rows, made_by, _reservations(log, device), totals)
 
 
-def _rows(log: _Log, device: int) -> tuple[AllocationRows, I64, int, int]:
+def _pairs(log: _Log) -> tuple[Pairs, int]:
+    """What belongs together, and how many frees are of an address at which nothing was open.
+
+    Without addresses all events count as of one address for that number: it is what a replay by address finds.
+    """
+    opens, sizes = log.bytes > 0, np.abs(log.bytes)
+    if not log.address.any():
+        return pair_by_size(sizes, opens), int((~opens & ~np.append(False, opens[:-1])).sum())
+    pairs = pair(log.address, opens)
+    unmatched = int((~opens & (pairs.opened_by < 0)).sum())
+    return part_unequal(pairs, sizes)[0], unmatched
+
+
+def _unexplained(log: _Log, device: int) -> AllocationRows:
+    """Rows for changes of the file's own total that no event explains: those of a thread that was not recorded.
+
+    The total is the truth. More than the events say is an allocation of which nothing else is known; less is a free of
+    something older.
+    """
+    change = np.diff(log.allocated, prepend=log.allocated[:1] - log.bytes[:1]) - log.bytes
+    more, less = np.flatnonzero(change > 0), np.flatnonzero(change < 0)
+    return AllocationRows.of(
+        len(more) + len(less),
+        bytes=np.abs(change[np.concatenate([more, less])]),
+        device=device,
+        alloc_event=np.concatenate([more, np.full(len(less), BEFORE)]),
+        free_event=np.concatenate([np.full(len(more), LOST), less]),
+        alloc_ns=np.concatenate([log.ns[more], np.full(len(less), -1)]),
+        free_ns=np.concatenate([np.full(len(more), -1), log.ns[less]]),
+    )
+
+
+def _rows(log: _Log, device: int, pairs: Pairs) -> tuple[AllocationRows, I64]:
+    """Rows of the events, and the event that made each."""
     opens = log.bytes > 0
-    has_addresses = bool(log.address.any())
-    pairs = pair(log.address, opens) if has_addresses else pair_by_size(np.abs(log.bytes), opens)
     allocs, early = np.flatnonzero(opens), np.flatnonzero(~opens & (pairs.opened_by < 0))
     frees = pairs.closed_by[allocs]
     freed = frees >= 0
@@ -84,7 +120,7 @@ def _rows(log: _Log, device: int) -> tuple[AllocationRows, I64, int, int]:
         free_ns=np.concatenate([np.where(freed, last[frees], -1), log.ns[early]]),
     )
     made_by = np.concatenate([log.entry[allocs], np.full(len(early), -1)])
-    return rows, made_by, len(early), int(pairs.repeated.sum())
+    return rows, made_by
 
 
 def _reservations(log: _Log, device: int) -> ReservationRows:
@@ -101,7 +137,8 @@ def _reservations(log: _Log, device: int) -> ReservationRows:
 
 def _reported(log: _Log, kind: int, index: int) -> DeviceTotals:
     """What the file reports; the totals of an event are those after it."""
-    reports = bool((log.allocated >= 0).all())
+    # a total that stays 0 while memory is given out is none
+    reports = bool((log.allocated >= 0).all()) and bool(log.allocated.any() or not (log.bytes > 0).any())
     reserves = bool((log.reserved >= 0).all()) and kind != CPU_TYPE
     return DeviceTotals(
         name="cpu" if kind == CPU_TYPE else f"cuda:{index}",

@@ -105,6 +105,15 @@ def test_what_piles_up_in_every_step_is_a_suspect() -> None:
     assert "me/train.py:10" in device.recommendations[0].setting
 
 
+def test_what_piles_up_in_varying_sizes_is_a_suspect() -> None:
+    stack = (("/home/me/train.py", 7, "log"),)
+    rows = [{"bytes": 100 + step, "begin": step, "step": step, "stack": stack} for step in range(4)]
+
+    [suspect] = analyze(recording(*rows)).devices[0].suspects
+
+    assert (suspect.bytes, suspect.count, suspect.generations) == (406, 4, 4)
+
+
 @pytest.mark.parametrize("kept", [(False,) * 4, (True, True, False, True), (True, True, True, False)])
 def test_what_is_freed_now_and_then_is_none(kept: tuple[bool, ...]) -> None:
     rows = [row for step, stays in enumerate(kept) for row in training_step(step, 10 * step, kept=stays)]

@@ -49,6 +49,25 @@ def test_optimizer_memory_that_goes_is_temporary() -> None:
     assert found == {"Optimizer State": 8, "Temporary": 4}
 
 
+def test_state_that_is_replaced_in_each_step_is_state() -> None:
+    # given an optimizer without a stack that makes new state and lets go of the old, and its scratch memory
+    step = {"phase": Phase.OPTIMIZER, "step": 0}
+    rows = [
+        {"bytes": 100, "begin": 0, "end": 4, **step},
+        {"bytes": 7, "begin": 1, "end": 2, **step},
+        {"bytes": 50, "begin": 3, "end": 6, "phase": Phase.FORWARD, "step": 1},
+        {"bytes": 100, "begin": 5, "end": 7, **step},
+    ]
+
+    device = analyze(recording(*rows)).main
+
+    assert {share.name: share.max_bytes for share in device.by_category if share.max_bytes} == {
+        "Optimizer State": 100,
+        "Activation": 50,
+        "Temporary": 100,
+    }
+
+
 def test_where_no_word_tells_the_phase_does() -> None:
     rows = [{"bytes": 8, "begin": 0, "phase": Phase.FORWARD}, {"bytes": 4, "begin": 1, "phase": Phase.BACKWARD}]
 

@@ -70,3 +70,36 @@ def test_the_odd_one_tells_why() -> None:
     assert found.message == (
         "rank1 is the odd one: peak of 2.00 MiB, where the middle is 1.00 MiB (+1.00 MiB); Linear/MatMul +1.00 MiB."
     )
+
+
+def test_stacks_that_grew_are_told_apart_by_their_frames() -> None:
+    def side(name: str, *sizes: int) -> Analysis:
+        callers = ("first", "second", "third")
+        stacks = [(("/home/me/net.py", 4, "forward"), ("/home/me/net.py", 9, caller)) for caller in callers]
+        rows = [{"bytes": size, "begin": at, "stack": stacks[at]} for at, size in enumerate(sizes)]
+        return analyze(recording(*rows), name=name)
+
+    [device] = compare_analyses(side("a", 100, 50), side("b", 100, 80, 7)).devices
+
+    assert [(one.name, one.before, one.after) for one in device.by_stack] == [
+        ("me/net.py:4 forward", 50, 80),
+        ("me/net.py:4 forward", 0, 7),
+    ]
+    assert "second" in device.by_stack[0].stack[1]
+    assert "stack" in device.to_dict()["by_stack"][0]
+
+
+def test_a_stack_that_one_side_has_put_with_others_is_left_out() -> None:
+    def side(name: str, *sizes: int) -> Analysis:
+        rows = [
+            {"bytes": size, "begin": at, "stack": ((f"/home/me/{size % 1000}.py", 4, "f"),)}
+            for at, size in enumerate(sizes)
+        ]
+        return analyze(recording(*rows), name=name)
+
+    many = [10_000 + number for number in range(60)]
+    [device] = compare_analyses(side("a", *many), side("b", many[0] + 1000, many[59])).devices
+
+    # what of 60 stacks is not among the 50 largest of the one is not called new in the other
+    assert {one.name for one in device.by_stack} == {f"me/{number}.py:4 f" for number in range(10, 59)}
+    assert len(device.by_line) == 59

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tbmem.analysis.fragments import efficiency, fragmentation_of
@@ -41,6 +42,24 @@ def test_where_unused_memory_lies() -> None:
     assert found.rounding_loss_bytes == 60
     assert found.pending_free_bytes == 400
     assert found.failing_request_bytes is None
+
+
+def test_whole_pages_of_an_expandable_segment_can_go_back() -> None:
+    # given a used block of 1 MiB at the begin and in the middle, and 75 MiB free behind it
+    mib, free, used = 1 << 20, BlockState.INACTIVE, BlockState.ALLOCATED
+    segments = SegmentRows.of(1, address=1000 * mib, bytes=100 * mib, active_bytes=2 * mib, expandable=1)
+    blocks = BlockRows.of(
+        4,
+        address=np.array([1000, 1001, 1024, 1025]) * mib,
+        bytes=np.array([1, 23, 1, 75]) * mib,
+        state=[used, free, used, free],
+    )
+    device = {"name": "cuda:0", "type": 1, "index": 0, "reserved_bytes": 100 * mib, "allocated_bytes": 2 * mib}
+
+    found = fragmentation_of(recording(source="snapshot", device=device, segments=segments, blocks=blocks), 0)
+
+    # then pages of 20 MiB from 40 on are free; the first free block holds none
+    assert (found.free_in_gaps_bytes, found.free_in_pages_bytes) == (98 * mib, 60 * mib)
 
 
 @pytest.mark.parametrize(("request_bytes", "fits"), [(900, True), (901, False)])

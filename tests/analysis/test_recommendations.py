@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,8 +90,17 @@ def test_a_collection_that_is_on_is_not_recommended() -> None:
     assert _triggers(fragmentation=CACHED, settings={"garbage_collection_threshold": 0.8}) == []
 
 
-def test_both_remedies_for_gaps_in_use() -> None:
-    assert _triggers(fragmentation=GAPS, settings={"expandable_segments": True, "max_split_size": 512 * MIB}) == []
+def test_a_collection_that_stands_in_the_variable_is_not_recommended() -> None:
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "last_allocator_settings"):
+        settings = {name: "max_split_size_mb:64, garbage_collection_threshold : 0.6"}
+        assert _triggers(fragmentation=CACHED, settings=settings) == []
+
+
+def test_whole_pages_of_expandable_segments_are_no_fragmentation() -> None:
+    assert _triggers(fragmentation=replace(GAPS, free_in_pages_bytes=20 * MIB), expandable=True) == []
+    # nor is there a setting against the rest
+    [one] = recommendations_for(_figures(fragmentation=GAPS, expandable=True))
+    assert "PYTORCH" not in one.setting
 
 
 def test_a_small_peak_needs_no_advice_on_its_parts() -> None:

@@ -191,7 +191,7 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, tmp_path: Path, name: str, d
         (("analyze", "folder"), "no recording in this folder"),
         (("analyze", "good.pickle", "--rules", "none.yaml"), "none.yaml: cannot be read"),
         (("compare", "good.pickle", "good.pickle", "--fail-if-grown", "much"), "not a percentage"),
-        (("export", "good.pickle", "--to", "csv", "--out", "nowhere/x.csv"), "No such file or directory"),
+        (("export", "good.pickle", "--to", "csv", "--out", "nowhere/x.csv"), "nowhere: no such folder"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_2(

@@ -18,6 +18,8 @@ from tbmem.offline.recordings import find_recordings, short_name
         ("step_00020/mem.pickle", "iter20"),
         ("run/node7_rank2.1795226615271740279.pt.trace.json.gz", "rank2"),
         ("trace.json", "trace"),
+        ("x.pt.trace.json", "x"),
+        ("mem.pickle.gz", "mem"),
         ("a b/profile (1).pkl", "profile_1"),
         ("filter1_franking0.pickle", "filter1_franking0"),
     ],
@@ -38,6 +40,15 @@ def test_a_folder_is_searched_and_named_files_are_told_apart(tmp_path: Path) -> 
         ("x.pt.trace.json.gz", "x", False),
         ("y.tbmem.npz", "y", False),
     ]
+
+
+def test_names_that_tutorials_use_are_found_in_a_folder(tmp_path: Path) -> None:
+    for name in ("trace.json", "gpt_trace.json", "mem.pickle.gz", "snapshot.pkl", "config.json", "analysis.json"):
+        (tmp_path / name).touch()
+
+    found = [one.path.name for one in find_recordings([tmp_path])]
+
+    assert found == ["gpt_trace.json", "mem.pickle.gz", "snapshot.pkl", "trace.json"]
 
 
 def test_windows_of_one_process_are_numbered(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tbmem.analysis.layers import layers_of
 from tbmem.analysis.series import series_of
 from tbmem.model.category import Category
 from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.timeline_tables import DeviceTotals
 from tbmem.offline.study import analyze as analyze_file
 from tbmem.present.moments import axes_of
 from tbmem.present.pictures import PICTURES, write_pictures
@@ -41,6 +43,22 @@ def test_all_pictures_of_a_snapshot(tmp_path: Path) -> None:
         width, height = _size(one)
         assert 1400 <= width <= 1600
         assert 450 <= height <= 1300
+
+
+def test_each_device_that_is_worth_it_has_pictures(tmp_path: Path) -> None:
+    rows = [
+        {"bytes": 5000, "begin": 0, "device": 1},
+        {"bytes": 300, "begin": 0, "device": 0},
+        {"bytes": 4, "begin": 0, "device": 2},
+    ]
+    names = (("cpu", -1), ("cuda:0", 0), ("cuda:1", 1))
+    totals = tuple(DeviceTotals(name=name, type=int(index >= 0), index=index, events=1) for name, index in names)
+
+    paths = write_pictures(analyze(replace(recording(*rows), devices=totals)), tmp_path)
+
+    # then the main device's lie at the top, and those of a device with next to nothing nowhere
+    assert {str(path.parent.relative_to(tmp_path)) for path in paths} == {".", "cpu"}
+    assert all(_size(path)[0] > 1000 for path in paths)
 
 
 @pytest.mark.parametrize(

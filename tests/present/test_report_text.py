@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tbmem.analysis.comparison import odd_one
+from tbmem.analysis.report import Fragmentation
 from tbmem.offline.study import analyze
+from tbmem.present.analysis import analysis_screen, failed_sentence
 from tbmem.present.findings_text import comparison_text, findings_text
 from tbmem.present.report_text import report_text
+from tests.analysis.timelines import recording
 from tests.offline.snapshots import write_snapshot
 
 
@@ -53,6 +59,33 @@ def test_the_readme_says_it_in_words(snapshot_path: Path) -> None:
     assert "were allocated (excellent)" in text
     assert "| Attention | 4.03 MiB |" in text
     assert "(memory_timeline.png)" in text
+
+
+def test_names_are_shown_as_they_are() -> None:
+    # given a function that rich would take for a style's end, and Markdown for the end of code
+    rows = [{"bytes": 64, "begin": 0, "stack": (("a[/b].py", 3, "f`[y]`"),)}]
+    analysis = analyze(recording(*rows))
+
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(analysis_screen(analysis))
+
+    assert "a[/b].py:3 f`[y]`" in shown.getvalue()
+    assert "`` a[/b].py:3 f`[y]` ``" in findings_text(analysis)
+
+
+def test_a_request_that_failed_is_set_against_what_was_free() -> None:
+    free = Fragmentation(
+        cached_bytes=100,
+        largest_free_block_bytes=40,
+        failing_request_bytes=50,
+        failing_request_fits_free_sum=True,
+    )
+    device = replace(analyze(recording()).main, ooms=2, fragmentation=free)
+
+    assert failed_sentence(device) == (
+        "2 requests failed, out of memory, the last of 50 B: no more than the 100 B that are free in all, where the"
+        " largest free block has 40 B"
+    )
 
 
 def test_the_readme_of_several(tmp_path: Path) -> None:

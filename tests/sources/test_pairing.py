@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbmem.sources.nesting import innermost
-from tbmem.sources.pairing import pair, pair_by_size
+from tbmem.sources.pairing import pair, pair_by_size, part_unequal
 
 
 def test_a_free_ends_the_allocation_before_it_at_the_same_address() -> None:
@@ -25,6 +25,18 @@ def test_an_address_that_is_allocated_twice_has_lost_a_free() -> None:
 
     assert pairs.repeated.tolist() == [True, False, False]
     assert pairs.closed_by.tolist() == [-1, 2, -1]
+
+
+def test_a_free_of_another_size_is_of_another_allocation() -> None:
+    # given an allocation of 9 whose free is missing, like the allocation of 5 that is freed after it
+    pairs, parted = part_unequal(
+        pair(np.array([7, 7, 8, 8]), np.array([True, False, True, False])), np.array([9, 5, 3, 3])
+    )
+
+    assert pairs.closed_by.tolist() == [-1, -1, 3, -1]
+    assert pairs.opened_by.tolist() == [-1, -1, -1, 2]
+    assert pairs.repeated.tolist() == [True, False, False, False]
+    assert parted == 1
 
 
 def test_without_addresses_the_youngest_of_the_same_size_is_freed() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.errors import FileFormatError
+from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.model.timeline_file import save_timeline
@@ -70,6 +70,31 @@ def test_a_windows_snapshot_has_the_book_of_its_trace(tmp_path: Path) -> None:
 
     assert book is not None
     assert book.names == ("window 2",)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_of_any_protocol_are_told(tmp_path: Path, protocol: int) -> None:
+    path = write_snapshot(tmp_path / "x.pickle", sizes=[1000])
+    path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes()), protocol))
+
+    assert read_recording(path).timeline.source == "snapshot"
+
+
+def test_a_hostile_pickle_of_letters_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.pickle").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+
+    with pytest.raises(UnsafeFileError, match=r"os\.system.*nothing was run"):
+        read_recording(tmp_path / "x.pickle")
+
+
+def test_an_unpacked_trace_has_its_book(tmp_path: Path) -> None:
+    (tmp_path / "w.1.pt.trace.json").write_bytes(TRACE)
+    _book(tmp_path / "w.1.addresses.npz", "this")
+
+    book = read_recording(tmp_path / "w.1.pt.trace.json").book
+
+    assert book is not None
+    assert book.names == ("this",)
 
 
 def test_no_book(tmp_path: Path) -> None:

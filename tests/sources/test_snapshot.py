@@ -191,6 +191,29 @@ def test_frees_that_are_missing_are_counted_and_said() -> None:
     assert any("the frees of 2 allocations are missing" in note for note in timeline.notes)
 
 
+def test_a_pause_of_the_recording_keeps_the_curve_true_to_the_events() -> None:
+    # given an allocation of 500 whose free, and the allocation of 80 that followed it there, were not recorded
+    trace = [event("alloc", 0, 500), event("free_completed", 0, 80), event("alloc", 512, 30)]
+
+    timeline = timeline_of_snapshot(snapshot(segment(0, block(512, 0, "inactive"), block(512, 30)), trace=trace))
+
+    # then each event counts with its own size, as in a replay: 30 at the end, 450 less before
+    assert timeline.curve(0).bytes.tolist() == [-420, 80, 0, 30]
+    assert timeline.rows.free_event.tolist() == [LOST, ALIVE, 1]
+    # and no free is of an address at which nothing was open
+    assert timeline.devices[0].unmatched_frees == 0
+
+
+def test_blocks_lie_where_the_file_says() -> None:
+    # given blocks that are out of order, with a hole between them
+    blocks = (block(512, 500, address=4096), block(512, 7, address=1024))
+
+    timeline = timeline_of_snapshot(snapshot(segment(1024, *blocks), trace=[event("alloc", 4096, 500)]))
+
+    assert timeline.blocks.address.tolist() == [4096, 1024]
+    assert timeline.blocks.row.tolist() == [0, 1]
+
+
 def test_annotations_become_ranges_steps_and_phases() -> None:
     def mark(stage: str, name: str, time_us: int) -> Snapshot:
         return {"stage": stage, "name": name, "device": 0, "time_us": time_us}
@@ -298,10 +321,14 @@ def _whole() -> bytes:
         (b"", "the file is empty"),
         (_whole()[:-40], "cut off"),
         (gzip.compress(_whole())[:-20], "cut off"),
+        (gzip.compress(_whole())[:-4], "cut off"),
+        (gzip.compress(_whole())[:-8] + bytes(8), "damaged or cut off"),
+        (b"\x80\x04\x95" + b"\xff" * 7 + b"\x3fN.", "MemoryError"),
         (b"\x93 no pickle", "not a pickle"),
         (b"PK\x03\x04" + bytes(99), "not a pickle"),
         (pickle.dumps({"state_dict": {}, "epoch": 3}), "'state_dict', 'epoch'"),
-        (pickle.dumps([1, 2]), "something else"),
+        (pickle.dumps([1, 2]), "a list"),
+        (pickle.dumps(snapshot(segment(0, block(-512, 0)))), "less than nothing"),
         (pickle.dumps("text"), "something else"),
         (pickle.dumps({"segments": [], "device_traces": [[], []]}), "no segments and no events"),
         (pickle.dumps({"segments": [{"blocks": [{"state": "inactive"}]}]}), "do not fit together"),

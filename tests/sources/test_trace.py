@@ -14,7 +14,7 @@ from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.category import Phase
 from tbmem.model.stacks import Frame
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import ALIVE, BEFORE, RangeKind
+from tbmem.model.timeline_tables import ALIVE, BEFORE, LOST, RangeKind
 from tbmem.sources import json_events
 from tbmem.sources.trace import read_trace
 
@@ -193,8 +193,40 @@ def test_old_traces_have_no_addresses_and_no_totals(tmp_path: Path) -> None:
     assert timeline.rows.phase.tolist() == [Phase.FORWARD] * 2
     assert timeline.frames(0)[1] == Frame("train.py", 3, "main")
     assert timeline.peak(0).bytes == 96
+    assert timeline.devices[0].unmatched_frees == 0
     assert not timeline.devices[0].base_is_known
     assert any("no addresses" in note for note in timeline.notes)
+
+
+def test_without_addresses_a_free_after_a_free_is_unmatched_as_a_replay_finds(tmp_path: Path) -> None:
+    timeline = read(tmp_path, [memory(1, 8), memory(2, 4), memory(3, -8), memory(4, -4)])
+
+    assert timeline.rows.free_event.tolist() == [2, 3]
+    assert timeline.devices[0].unmatched_frees == 1
+    assert any("matched by size" in note for note in timeline.notes)
+
+
+def test_the_files_own_total_counts_where_events_are_missing(tmp_path: Path) -> None:
+    # given totals that jump by 400 more than the event says, and later by 300 less
+    events = [memory(1, 100, 1, 1100), memory(2, 50, 2, 1550), memory(3, 10, 3, 1560), memory(4, 5, 4, 1265)]
+
+    timeline = read(tmp_path, events)
+
+    # then the curve is the file's, and what no event explains has rows of its own
+    assert timeline.curve(0).bytes.tolist() == [1000, 1100, 1550, 1560, 1265]
+    assert timeline.peak(0)[:2] == (1560, 2)
+    assert timeline.devices[0].unexplained_changes == 2
+    assert timeline.rows.bytes.tolist() == [100, 50, 10, 5, 400, 300]
+    assert timeline.rows.alloc_event.tolist()[4:] == [1, BEFORE]
+    assert timeline.rows.free_event.tolist()[4:] == [LOST, 3]
+    assert any("2 times the total changed by more or less" in note for note in timeline.notes)
+
+
+def test_a_total_that_stays_zero_is_none(tmp_path: Path) -> None:
+    timeline = read(tmp_path, [memory(1, 100, 1, 0), memory(2, 50, 2, 0), memory(3, -100, 1, 0)])
+
+    assert timeline.curve(0).bytes.tolist() == [0, 100, 150, 50]
+    assert not timeline.devices[0].base_is_known
 
 
 def test_rocm_is_called_cuda_as_torch_does(tmp_path: Path) -> None:
@@ -210,6 +242,24 @@ def test_events_out_of_order_are_sorted_and_counted(tmp_path: Path) -> None:
     assert timeline.rows.free_event.tolist() == [1, ALIVE]
     assert timeline.curve(0).bytes.tolist() == [0, 8, 0, 4]
     assert timeline.rows.alloc_ns.tolist() == [1_002_000, 1_009_250]
+
+
+def test_a_time_that_no_clock_shows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"near number 1 .*beyond the year 2255"):
+        read(tmp_path, [memory(1e17, 8, 1)])
+
+
+@WRITERS
+def test_times_of_any_manner(tmp_path: Path, write: Any) -> None:
+    # given times before the clock's zero, with an exponent, with a fraction, whole, and as text
+    times = (-3.5, 1e-5, 2.25, 4, "6.5", 1.5e15)
+    events = [memory(time, 8, address, 8 * address) for address, time in enumerate(times, 1)]  # type: ignore[arg-type]
+    events[0]["args"]["Bytes"] = "8"
+
+    timeline = read(tmp_path, events, write)
+
+    assert (timeline.rows.alloc_ns - 1_000_000).tolist() == [-3500, 0, 2250, 4000, 6500, 15 * 10**17]
+    assert timeline.peak(0).bytes == 48
 
 
 def test_words_with_escapes_and_letters_beyond_ascii(tmp_path: Path) -> None:
