@@ -69,6 +69,7 @@ USE_TORCH = {
         "graphs",
         "holders",
         "instances",
+        "live_memory",
         "models",
     ),
     *("naming", "places", "quiet", "slots", "spots", "tensors", "user_code", "values", "weights"),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tbmem.analysis.advice import ADVICE
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.shortage import Cause, Pieces, Reason, Shortage
+from tbmem.model.shortage import CGROUP, MACHINE, Cause, Pieces, Reason, Shortage
 from tbmem.units import GIB, format_bytes
 
-_CONTEXT = GIB
+_CONTEXT = 3 * GIB // 2
 """What CUDA's context and its kernels take of a device at most: less than that is no other process's doing."""
 _SMALL = 0.05
 """Share of the capacity below which a cause that is not enough by itself is not worth a sentence."""
@@ -18,7 +18,8 @@ _OTHERS_ADVICE = (
     " rank its own device"
 )
 _LIMIT_ADVICE = {
-    "cgroup": "give the container or the job more memory (docker --memory, --mem of the scheduler), or fewer workers",
+    MACHINE: "a smaller batch, shorter sequences, fewer DataLoader workers or activation checkpointing need less",
+    CGROUP: "give the container or the job more memory (docker --memory, --mem of the scheduler), or fewer workers",
     "RLIMIT_AS": "raise the limit of the address space (ulimit -v)",
     "RLIMIT_DATA": "raise the limit of the data segment (ulimit -d)",
 }
@@ -104,10 +105,10 @@ def _others(shortage: Shortage) -> list[Reason]:
     if total is None or free is None or own is None:
         return []
     on_host = shortage.device == "cpu"
-    if on_host and shortage.limits and shortage.limits[0].name not in ("the machine", "cgroup"):
+    if on_host and shortage.limits and shortage.limits[0].name != MACHINE:
         return []
     others = total - free - own
-    if others < (_SMALL * total if on_host else _CONTEXT):
+    if others <= (_SMALL * total if on_host else _CONTEXT):
         return []
     who = "other processes" if on_host else "other processes and CUDA's own contexts"
     place = _place(shortage)
@@ -128,13 +129,13 @@ def _capacity(shortage: Shortage) -> Reason:
             text="what is alive and what was asked for are more than there is",
             advice=ADVICE[FindingKind.OOM],
         )
-    asked = "what was asked for" if shortage.requested is None else format_bytes(shortage.requested)
+    asked = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
+    name, total = _named(limit.name), format_bytes(limit.total)
     if _is_too_large(shortage):
-        text = f"the request alone ({asked}) is larger than {_named(limit.name)} ({format_bytes(limit.total)})"
+        text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
     else:
-        used = limit.total - limit.free
-        text = f"{format_bytes(used)} of {_named(limit.name)}'s {format_bytes(limit.total)} are in use; {asked} more"
-        text += " does not fit"
+        used = format_bytes(limit.total - limit.free)
+        text = f"{used} of {name}'s {total} are in use; {asked} does not fit"
     advice = _LIMIT_ADVICE.get(limit.name, ADVICE[FindingKind.OOM])
     return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
 
@@ -152,7 +153,7 @@ def _place(shortage: Shortage) -> str:
 
 def _named(limit: str) -> str:
     """``'the cgroup'``, ``'RLIMIT_AS'``, ``'the device'``."""
-    return f"the {limit}" if limit == "cgroup" else limit
+    return f"the {limit}" if limit == CGROUP else limit
 
 
 def pieces_without_blocks(reserved: int, active: int, split: int) -> Pieces:

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+MACHINE, CGROUP = "the machine", "cgroup"
+"""Names of limits of the host, beside those of setrlimit(2)."""
+
 
 class Cause(str, Enum):
     """Why a request did not fit."""
@@ -73,8 +76,6 @@ class Shortage:
     """The user's line that asked, ``'train.py:31 in forward()'``."""
     error: str = ""
     """Class of the exception; empty where none is known yet."""
-    complete: bool = True
-    """False if the stack had been unwound when this was noted: what it held is gone."""
 
     @property
     def free(self) -> int | None:

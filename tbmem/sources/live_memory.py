@@ -25,7 +25,6 @@ from tbmem.sources.naming import Namer, full_name, kind_of, noun
 from tbmem.sources.places import PLAIN_TENSORS, Place, Step, Walk
 from tbmem.sources.sourcecode import SourceCode
 from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_notes, tensor_notes
-from tbmem.sources.usercode import is_user_file
 
 _WALK = (60_000, 0.25)
 """Objects and seconds of the walk over what can be named."""
@@ -215,15 +214,3 @@ def _array_bytes(value: Any) -> int:
     if type(value) is np.ndarray:
         return int(value.nbytes) if value.base is None else 0
     return len(value) if type(value) in (bytes, bytearray) else 0
-
-
-def asking_line(frame: FrameType | None) -> str:
-    """The innermost line of a stack that the user wrote: ``'train.py:31 in forward()'``; empty where there is none."""
-    while frame is not None:
-        code = frame.f_code
-        if is_user_file(code.co_filename):
-            name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
-            where = "" if code.co_name == "<module>" else f" in {code.co_name}()"
-            return f"{name}:{frame.f_lineno}{where}"
-        frame = frame.f_back
-    return ""
