@@ -27,7 +27,7 @@ from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
-from tbmem.runtime.shortages import Situation
+from tbmem.runtime.situation import Situation
 from tbmem.sources.devices import check_devices
 
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tbmem.analysis.advice import ADVICE
+from tbmem.analysis.shortage import reasons_of
 from tbmem.config.schema import OomConfig, SnapshotConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import LogRecord
@@ -20,19 +21,11 @@ from tbmem.runtime import oom_observer
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.history import MemoryHistory
-from tbmem.runtime.oom import device_of, out_of_memory_in
+from tbmem.runtime.oom import device_of, out_of_memory_in, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.shortages import (
-    Situation,
-    brief_report,
-    device_report,
-    device_shortage,
-    error_report,
-    error_shortage,
-    host_report,
-)
 from tbmem.runtime.sigterm import forget_sigterm, on_sigterm
+from tbmem.runtime.situation import Situation
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.units import format_bytes
 
@@ -181,8 +174,9 @@ class FlightRecorder:
                 ended = time.monotonic()
                 self._next_report = ended + (ended - began) / _SHARE_OF_TIME
             else:
-                situation = self._situation()
-                self._noted = _Noted(brief_report(device_shortage(request, situation), situation))
+                shortages, situation = _shortages(), self._situation()
+                brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
+                self._noted = _Noted(brief)
         finally:
             self._is_busy = False
 
@@ -196,16 +190,17 @@ class FlightRecorder:
             if self._guard.run(WRITING, history.save, snapshot, path) is not None:
                 self._wrote(path)
                 files = (path.name,)
-        return _Noted(device_report(request, self._situation(), snapshot), files)
+        shortages = _shortages()
+        return _Noted(shortages.device_report(request, self._situation(), snapshot), files)
 
     def _look_back(self, error: BaseException) -> ShortageReport:
         """What an exception that has come out of the loop tells; at the least, that it has."""
         situation = self._situation()
-        report = self._guard.run(PART, error_report, error, situation)
+        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
-            shortage = self._guard.run("out-of-memory figures", error_shortage, error, situation)
-            shortage = shortage or Shortage(device="", step=situation.step, requested=None)
-            report = brief_report(shortage, situation)
+            device = device_of(error)
+            shortage = Shortage(device=device, step=situation.step, requested=requested_bytes(error))
+            report = ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
     def _tell_report(self, noted: _Noted, error: BaseException | None) -> None:
@@ -232,7 +227,7 @@ class FlightRecorder:
 
     def _tell_near(self, host: HostState) -> None:
         """The kernel kills without a word: this is the last one."""
-        report = host_report(host, self._situation())
+        report = _shortages().host_report(host, self._situation())
         message, lines = near_sentence(report), shortage_lines(report)
         files = self._write([message, "", *lines], "near-limit")
         self._tell(self._finding(FindingKind.NEAR_CAPACITY, report, message, files))
@@ -267,3 +262,10 @@ class FlightRecorder:
         """The exception that the interpreter has just printed, if it is newer than this run."""
         last = getattr(sys, "last_value", None)
         return last if isinstance(last, BaseException) and id(last) != self._error_before else None
+
+
+def _shortages() -> Any:
+    """Loaded when there is something to explain: a tenth of the start-up of `tbmem run` would be for nothing."""
+    from tbmem.runtime import shortages
+
+    return shortages

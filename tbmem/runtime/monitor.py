@@ -32,8 +32,8 @@ from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.shortages import Situation
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
+from tbmem.runtime.situation import Situation
 from tbmem.runtime.updates import UpdateWatch
 from tbmem.runtime.watched import WatchedDevice
 from tbmem.sources.counters import Counters

@@ -6,16 +6,16 @@ Nothing is allocated on a device, and everything is bounded in time (half a seco
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbmem.analysis.holdings import MOST, holdings_of, holdings_of_blocks, pieces_of
 from tbmem.analysis.shortage import pieces_without_blocks, reasons_of
-from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 from tbmem.model.shortage import Holding, Limit, Pieces, Shortage, ShortageReport
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom import device_of, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
+from tbmem.runtime.situation import Situation
 from tbmem.sources.asking import asking_line, innermost_frame, raising_line, training_frame
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.sources.live_memory import Found, live_memory
@@ -23,17 +23,6 @@ from tbmem.sources.snapshot import timeline_of_snapshot
 
 _NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of each block"
 _NOT_ALL = "there are more objects than were looked at: some names may be missing"
-
-
-class Situation(NamedTuple):
-    """What the run knows of itself."""
-
-    step: int
-    """The step that runs."""
-    findings: Sequence[Finding] = ()
-    last: Mapping[str, MemorySample] = {}
-    """The latest sample of each device."""
-    rank: int = 0
 
 
 def device_report(request: FailedRequest, situation: Situation, snapshot: Mapping[str, Any] | None) -> ShortageReport:

@@ -25,7 +25,7 @@ from tbmem.runtime.guard import Guard
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.oom import device_of, is_out_of_memory, requested_bytes
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.shortages import Situation
+from tbmem.runtime.situation import Situation
 from tbmem.sources.host_limits import HostState
 from tbmem.units import GIB, MIB
 
