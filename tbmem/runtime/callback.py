@@ -131,6 +131,16 @@ class MemoryCallback:
         self._began = time.perf_counter()
         atexit.register(self.stop)
 
+    def resume(self, after_step: int) -> None:
+        """The training goes on from a checkpoint: steps are numbered as there. To be called before the first step.
+
+        Args:
+            after_step: Steps that the training has taken before.
+        """
+        for part in (self.monitor, self.profiler):
+            if part is not None and not self._steps:
+                part.resume(after_step)
+
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
         """Give names to what the address book notes; without it optimizers are found by themselves.
 

@@ -97,17 +97,16 @@ class FlightRecorder:
         self._reports = 0
         self._next_report = 0.0
         self._is_busy = False
+        self._heeds_sigterm = False
         self._pid = Process.number
         self._has_warned = False
         self._before: tuple[float, int] | None = None
         self._error_before = id(getattr(sys, "last_value", None))
 
     def open(self) -> None:
-        """Begin to listen."""
+        """Begin to listen to the allocator; to SIGTERM from the first step on."""
         if self._config.enabled:
             oom_observer.listen(self._device_failed)
-        if self._config.sigterm:
-            on_sigterm(self._flush)
 
     def close(self) -> None:
         """Listen no more."""
@@ -116,6 +115,10 @@ class FlightRecorder:
 
     def settle(self) -> None:
         """Steps have gone on: a request that failed before has not ended the run."""
+        if not self._heeds_sigterm and self._config.sigterm:
+            # not before: trainers install handlers of their own when they begin, and put back what they found
+            self._heeds_sigterm = True
+            on_sigterm(self._flush)
         noted = self._noted
         if noted is not None and self._situation().step > noted.report.shortage.step:
             self._noted = None

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from tbmem.analysis.capacity import room_of
-from tbmem.analysis.limits import Limits
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError, UsageError
@@ -35,7 +34,7 @@ from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tbmem.runtime.situation import Situation
 from tbmem.runtime.updates import UpdateWatch
-from tbmem.runtime.watched import WatchedDevice
+from tbmem.runtime.watched import WatchedDevice, limits_of
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
@@ -196,6 +195,17 @@ class MemoryMonitor:
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
+
+    def resume(self, after_step: int) -> None:
+        """The training goes on from a checkpoint: the next step's number follows ``after_step``; before the first."""
+        if self._step or self._ended or after_step <= 0:
+            return
+        self._step = after_step
+        if self._limits is not None:
+            self._limits = replace(self._limits, warmup_steps=self._limits.warmup_steps + after_step)
+        for part in (self._counters, self._investigator):
+            if part is not None:
+                part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """A training step has ended.
@@ -430,18 +440,3 @@ class MemoryMonitor:
             "monitor": asdict(self.config),
             **self._about,
         }
-
-
-def limits_of(patterns: PatternsConfig) -> Limits:
-    """The detector's limits as the configuration gives them."""
-    return Limits(
-        warmup_steps=patterns.warmup_steps,
-        patience=patterns.patience,
-        min_growth_bytes=patterns.min_growth_bytes,
-        min_growth_percent=patterns.min_growth_percent,
-        spike_percent=patterns.spike_percent,
-        held_spike_percent=patterns.held_spike_percent,
-        min_spike_bytes=patterns.min_spike_bytes,
-        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
-        capacity_percent=tuple(patterns.capacity_percent),
-    )
