@@ -192,10 +192,12 @@ class MemoryCallback:
             return
         seconds = time.perf_counter() - self._began
         try:
+            written: bool | None = False
             if self._flight is not None:
                 # first of all: what follows needs memory itself
-                self._guard.run("out-of-memory report", self._flight.end, error)
+                written = self._guard.run("out-of-memory report", self._flight.end, error)
             if self.profiler is not None:
+                self.profiler.has_oom_snapshot = bool(written)
                 self.profiler.stop(error)
             self._report_end(error)
             if self.monitor is not None:
@@ -261,7 +263,7 @@ class MemoryCallback:
             log=self._log,
             flush=self._flush,
             console=config.output.includes(self._rank.rank),
-            wrote=self.profiler.note_oom_snapshot,
+            wrote=self.profiler.ledger.snapshots.append,
         )
 
     def _situation(self) -> Situation:

@@ -124,25 +124,29 @@ class FlightRecorder:
             self._noted = None
             self._tell_caught(noted)
 
-    def end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> bool:
         """The run ends; if it does so because memory ran out, say why.
 
         Args:
             error: The exception that ended it. Without one, the last that the interpreter has printed is looked at,
                 which is there when a run is closed at exit.
+
+        Returns:
+            Whether the allocator's state at that moment has been written.
         """
         if not self._config.enabled:
-            return
+            return False
         noted, self._noted = self._noted, None
         found = out_of_memory_in(error if error is not None else self._last_error())
         in_this_step = noted is not None and noted.report.shortage.step >= self._situation().step
         if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
-            self._tell_report(noted, found)
-            return
+            self._tell_report(self._completed(noted, found), found)
+            return bool(noted.files)
         if noted is not None:
             self._tell_caught(noted)
         if found is not None:
             self._tell_report(_Noted(self._look_back(found)), found)
+        return False
 
     def look_at_host(self) -> None:
         """Warn once, with a report, when the host's memory or the container's limit comes near."""
@@ -195,6 +199,13 @@ class FlightRecorder:
                 files = (path.name,)
         shortages = _shortages()
         return _Noted(shortages.device_report(request, self._situation(), snapshot), files)
+
+    def _completed(self, noted: _Noted, error: BaseException | None) -> _Noted:
+        """One of many failures has only been noted; the exception still knows who held what."""
+        if noted.report.holdings or error is None:
+            return noted
+        back = self._look_back(error)
+        return noted._replace(report=replace(noted.report, holdings=back.holdings, seen=back.seen, notes=back.notes))
 
     def _look_back(self, error: BaseException) -> ShortageReport:
         """What an exception that has come out of the loop tells; at the least, that it has."""

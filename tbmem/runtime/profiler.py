@@ -87,7 +87,8 @@ class MemoryProfiler:
         self.is_done = False
         """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
         self._said_off = False
-        self._has_oom_snapshot = False
+        self.has_oom_snapshot = False
+        """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
         self._resumed_after = 0
@@ -416,13 +417,8 @@ class MemoryProfiler:
         if window.steps:
             self._finish_window(complete=False)
 
-    def note_oom_snapshot(self, path: Path) -> None:
-        """A snapshot was written when memory ran out, while what held it was still there: none is needed later."""
-        self.ledger.snapshots.append(path)
-        self._has_oom_snapshot = True
-
     def _write_oom_snapshot(self) -> None:
-        if self._has_oom_snapshot:
+        if self.has_oom_snapshot:
             return
         self._find_history()
         if self._snapshot.on_oom and self._history is not None:

@@ -183,10 +183,11 @@ def test_many_failed_requests_cost_little(observer: list[Observer], tmp_path: Pa
             observer[0](0, 2 * GIB, 80 * GIB, GIB)
         run.recorder.end(CUDA_ERROR)
 
-    # then only the first few were looked into, and the last one is still told
+    # then only the first few were looked into, and the last one is told all the same, with its holders
     assert allocator.taken == flight_recorder._REPORTS
     (finding,) = run.told
     assert finding.evidence["requested_bytes"] == 2 * GIB
+    assert "holders" in finding.evidence
 
 
 def test_an_error_in_the_recorder_never_reaches_the_allocator(
