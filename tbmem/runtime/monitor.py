@@ -262,9 +262,8 @@ class MemoryMonitor:
         new, self._new = self._new, []
         for pending in (new, CLOSE_ROWS):
             self._background.put(pending)
-        self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step})
-        if ends:
-            self._log_end()
+        # no end: a run that was killed has none
+        self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
     def situation(self) -> Situation:
@@ -287,12 +286,9 @@ class MemoryMonitor:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
-        self._log_end()
-        self._let_go()
-
-    def _log_end(self) -> None:
         verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self.verdicts) or ()]
         self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts})
+        self._let_go()
 
     def _own_flight(self) -> FlightRecorder:
         return FlightRecorder(
