@@ -81,6 +81,7 @@ FRAMEWORKS = {
     "huggingface": {"transformers"},
     "accelerate": {"accelerate"},
     "ignite": {"ignite"},
+    "keras": {"keras"},
 }
 """The one framework that each adapter may import."""
 
