@@ -10,6 +10,7 @@ memory snapshot, torch's own counters of three runs as JSON lines, and ``environ
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import gzip
 import json
@@ -506,6 +507,12 @@ def _is_from_us(entry: dict[str, Any]) -> bool:
     return any(frame["name"] == _allocate_twelve_million.__name__ for frame in entry.get("frames", ()))
 
 
+def _ask_for(size: int, device: torch.device | int | str) -> None:
+    held_here = torch.empty(64 * MIB, dtype=torch.uint8, device=device)
+    torch.empty(size, dtype=torch.uint8, device=device)
+    del held_here
+
+
 def check_out_of_memory(bench: Bench) -> str:
     training = TinyTraining(bench.device)
     total = torch.cuda.mem_get_info(bench.device)[1]
@@ -514,25 +521,40 @@ def check_out_of_memory(bench: Bench) -> str:
     with logged():
         try:
             with memory:
-                for _ in range(3):
+                for _ in range(2):
                     training.step()
                     memory.step()
-                torch.empty(2 * total, dtype=torch.uint8, device=bench.device)
+                    with contextlib.suppress(torch.OutOfMemoryError):  # a request that is caught is no finding
+                        torch.empty(2 * total, dtype=torch.uint8, device=bench.device)
+                    training.step()
+                    memory.step()
+                _ask_for(2 * total, bench.device)
         except BaseException as error:
             raised = error
     expect(type(raised) is torch.OutOfMemoryError, f"the loop ended with {raised!r}")
     assert raised is not None
     expect(raised.__context__ is None, f"it was raised while handling {raised.__context__!r}")
     summary = summary_of(memory)
-    kinds = [finding.kind for finding in summary.findings]
-    expect(FindingKind.OOM in kinds, f"findings {kinds}")
+    found = [finding for finding in summary.findings if finding.kind is FindingKind.OOM]
+    expect(len(found) == 1, f"findings {summary.findings}")
+    evidence = found[0].evidence
+    expect(found[0].device == bench.name, f"the finding is of {found[0].device}")
+    expect(evidence["requested_bytes"] >= 2 * total, f"it asked for {evidence['requested_bytes']}")
+    expect(evidence["reasons"][0]["cause"] == "capacity", f"why: {evidence['reasons']}")
+    expect(evidence["line"].endswith(" in _ask_for()"), f"the line is {evidence['line']!r}")
+    # what only the frame that failed held shows that it was written before unwinding
+    held = [each for each in evidence["holders"] if "'held_here'" in each["name"]]
+    expect([each["bytes"] for each in held] == [64 * MIB], f"holders {evidence['holders']}")
     expect(summary.exception == "OutOfMemoryError", f"the summary says {summary.exception}")
-    written = [Path(path) for path in summary.snapshots if ".oom." in Path(path).name]
-    expect(len(written) == 1, f"snapshots {summary.snapshots}")
-    actions = {entry["action"] for entry in trace_entries(load_snapshot(written[0]))}
+    written = [Path(path) for path in summary.snapshots if ".oom" in Path(path).name]
+    expect(len(written) == 3, f"snapshots {summary.snapshots}")  # the first failures are looked into at once
+    reports = list(written[-1].parent.glob("*.oom.txt"))
+    expect(len(reports) == 1, f"reports {reports}")
+    actions = {entry["action"] for entry in trace_entries(load_snapshot(written[-1]))}
     expect({"alloc", "oom"} <= actions, f"the snapshot holds {actions}")
     expect(not history_is_on(), "history is still on")
-    return f"exception unmasked, finding, snapshot of {format_bytes(written[0].stat().st_size)}"
+    size = format_bytes(written[-1].stat().st_size)
+    return f"exception unmasked, one finding with its reason and its holders, snapshot of {size}"
 
 
 def _demo(bench: Bench, fault: Fault | None, wanted: FindingKind) -> str:

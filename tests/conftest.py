@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ def _switches() -> dict[str, object]:
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
     from tbmem.runtime.history import MemoryHistory
+    from tbmem.runtime.oom_observer import _Observer
     from tbmem.sources.quiet import _c10_level
 
     logger = logging.getLogger(LOGGER_NAME)
@@ -41,6 +43,8 @@ def _switches() -> dict[str, object]:
         "functorch's switch": torch._C._autograd._saved_tensors_hooks_disable,
         "optimizer hooks": len(_global_optimizer_post_hooks),
         "memory history": MemoryHistory._owner,
+        "observers of out-of-memory": _Observer.listeners,
+        "SIGTERM": signal.getsignal(signal.SIGTERM),
         "threads": sum(thread.name == "tbmem" for thread in threading.enumerate()),
         "log handlers": list(logger.handlers),
         "log level": (logger.level, logger.propagate),

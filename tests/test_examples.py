@@ -18,6 +18,7 @@ FRAMEWORKS = {
     "huggingface_trainer": "transformers",
     "accelerate_loop": "accelerate",
     "ignite_engine": "ignite",
+    "keras_fit": "keras",
 }
 
 

@@ -70,6 +70,7 @@ USE_TORCH = {
         "history_state",
         "holders",
         "instances",
+        "live_memory",
         "models",
     ),
     *("naming", "places", "quiet", "slots", "spots", "tensors", "values", "weights"),
@@ -81,6 +82,7 @@ FRAMEWORKS = {
     "huggingface": {"transformers"},
     "accelerate": {"accelerate"},
     "ignite": {"ignite"},
+    "keras": {"keras"},
 }
 """The one framework that each adapter may import."""
 

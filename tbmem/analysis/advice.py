@@ -25,8 +25,8 @@ ADVICE: Mapping[FindingKind, str] = {
         " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"
     ),
     FindingKind.OOM: (
-        "run again with configs/oom.yaml: on CUDA and XPU it keeps the allocator's history and writes it when this"
-        " happens; meanwhile a smaller batch, activation checkpointing or shorter sequences lower the peak"
+        "a smaller batch with more gradient accumulation, activation checkpointing or shorter sequences lower the peak;"
+        " with configs/oom.yaml the allocator's history is kept, and gives each block its line"
     ),
 }
 """Advice by kind; a kind without an entry needs none."""

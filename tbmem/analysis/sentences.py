@@ -207,21 +207,6 @@ def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
     return _finding(FindingKind.WARMUP, Severity.INFO, sample, message, {"judged_steps": judged}, 1)
 
 
-def out_of_memory(step: int, error: BaseException) -> Finding:
-    """The loop was ended by an error that says that memory ran out."""
-    reason = " ".join(str(error).split()) or "no memory left"
-    return Finding(
-        kind=FindingKind.OOM,
-        severity=Severity.CRITICAL,
-        device="",
-        first_step=step,
-        last_step=step,
-        message=f"step {step} ran out of memory: {reason}",
-        evidence={"error": type(error).__name__},
-        advice=ADVICE[FindingKind.OOM],
-    )
-
-
 def no_steps() -> Finding:
     """Not one step was seen."""
     return Finding(

@@ -257,6 +257,23 @@ class EvidenceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OomConfig:
+    """What is done when memory runs out, or the scheduler ends the job."""
+
+    enabled: bool = True
+    """Whether a report is written: what was requested, what was free, why it did not fit, who holds the memory."""
+    host_percent: float = 95.0
+    """Share of the host's memory, or of the container's limit, at which the same is written once, as a warning: the
+    kernel kills without one."""
+    sigterm: bool = True
+    """Whether SIGTERM writes what is left before it does what it did before; a handler of the program's own stays."""
+
+    def __post_init__(self) -> None:
+        fits = 0 < self.host_percent <= 100
+        _require(fits, "oom.host_percent", "must be a percentage above 0 and up to 100", self.host_percent)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig:
     """What the console shows."""
 
@@ -294,5 +311,7 @@ class Config:
     """Allocator history."""
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
     """Who holds what grows."""
+    oom: OomConfig = field(default_factory=OomConfig)
+    """Out of memory, and SIGTERM."""
     output: OutputConfig = field(default_factory=OutputConfig)
     """Console."""

@@ -27,6 +27,7 @@ class AccelerateMemory:
             configuration names ``run.logdir``; findings go to its trackers.
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
+        resumed_after_step: Steps that a training has taken before, which goes on from a checkpoint.
         **sections: Values by section, ``profiling={"active": 5}``.
 
     Raises:
@@ -38,16 +39,18 @@ class AccelerateMemory:
         accelerator: accelerate.Accelerator,
         config: ConfigSource = None,
         overrides: Iterable[str] = (),
+        *,
+        resumed_after_step: int = 0,
         **sections: Any,
     ) -> None:
         self.session = Session(config, overrides, sections)
         self._accelerator = accelerator
-        self._step = 0
+        self._step = resumed_after_step
 
     def __enter__(self) -> AccelerateMemory:
         accelerator = self._accelerator
         self.session.begin(accelerator.logging_dir)
-        self.session.note("accelerate", accelerate.__version__)
+        self.session.note("accelerate", accelerate.__version__, self._step)
         # what prepare() has wrapped; the lists are private, so their absence costs names only
         optimizers = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
         for model in getattr(accelerator, "_models", ()):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from types import ModuleType
 
 from tbmem.errors import MissingDependencyError
 
@@ -33,6 +37,25 @@ def require(module: str, *, extra: str, minimum: str, distribution: str | None =
         raise MissingDependencyError(
             f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({found} is installed): {cure}"
         )
+
+
+def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
+    """The modules of a framework that the program uses, where it has several names.
+
+    Args:
+        packages: Top-level package by module; of those that are merely installed the first counts.
+        extra: As for ``require``.
+        minimum: As for ``require``.
+
+    Raises:
+        MissingDependencyError: None is installed, or it is too old.
+    """
+    loaded = [module for module in packages if module in sys.modules]
+    installed = [module for module, package in packages.items() if find_spec(package) is not None]
+    chosen = loaded or installed[:1] or list(packages)[:1]
+    for module in chosen:
+        require(packages[module], extra=extra, minimum=minimum, distribution=packages[module].replace("_", "-"))
+    return [import_module(module) for module in chosen]
 
 
 def _numbers(text: str) -> list[int]:

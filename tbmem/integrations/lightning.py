@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.frameworks import require
+from tbmem.integrations.frameworks import in_use
 from tbmem.integrations.session import Session, metric_of
 from tbmem.model.finding import Finding
 from tbmem.present.console import finding_line
 
 _PACKAGES = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lightning"}
+"""Lightning has two names, and their classes are not related."""
 
 
-def _callback_classes() -> Iterator[type]:
-    """``Callback`` of the package that the program uses; Lightning has two names and they are not related."""
-    loaded = [module for module in _PACKAGES if module in sys.modules]
-    installed = [module for module, package in _PACKAGES.items() if find_spec(package) is not None]
-    for module in loaded or installed[:1] or ["lightning.pytorch"]:
-        require(_PACKAGES[module], extra="lightning", minimum="2.2", distribution=_PACKAGES[module].replace("_", "-"))
-        yield import_module(module).Callback
-
-
-class LightningMemory(*_callback_classes()):  # type: ignore[misc]
+class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="lightning", minimum="2.2"))):  # type: ignore[misc]
     """``Trainer(callbacks=[LightningMemory()])``: everything tbmem does, in the trainer's log folder.
 
     A step is an optimizer step, as in ``trainer.global_step``: batches whose gradients are accumulated belong to one.
@@ -69,17 +59,12 @@ class LightningMemory(*_callback_classes()):  # type: ignore[misc]
         """The loggers are still open: the verdict goes there, too."""
         self._report(trainer, self.session.end())
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """A run of its own where nothing is being trained."""
-        self._begin_evaluation(trainer, pl_module, "tbmem-validate")
+    def _evaluation_start(self, trainer: Any, pl_module: Any) -> None:
+        if not _is_fitting(trainer):
+            self._begin(trainer, f"tbmem-{trainer.state.fn.value}")
+            self.session.watch(pl_module, ())
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        """A run of its own."""
-        self._begin_evaluation(trainer, pl_module, "tbmem-test")
-
-    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        """A run of its own."""
-        self._begin_evaluation(trainer, pl_module, "tbmem-predict")
+    on_validation_start = on_test_start = on_predict_start = _evaluation_start
 
     def _evaluation_step(self, trainer: Any, *_: Any) -> None:
         if not _is_fitting(trainer):
@@ -107,11 +92,6 @@ class LightningMemory(*_callback_classes()):  # type: ignore[misc]
             self.session.begin(folder, name)
         else:
             self.session.begin(f"{trainer.default_root_dir}/runs")
-
-    def _begin_evaluation(self, trainer: Any, pl_module: Any, name: str) -> None:
-        if not _is_fitting(trainer):
-            self._begin(trainer, name)
-            self.session.watch(pl_module, ())
 
     def _report(self, trainer: Any, findings: list[Finding]) -> None:
         for finding in findings:

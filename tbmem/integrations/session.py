@@ -70,11 +70,14 @@ class Session:
             known = [each for each in optimizers if isinstance(each, torch.optim.Optimizer)]
             self.memory.watch(model, *known)
 
-    def note(self, framework: str, version: str, **facts: Any) -> None:
-        """Leave in the live log what the framework knows: its version, where a resumed training goes on."""
-        if self.memory is not None and self.memory.monitor is not None:
-            record = {"type": "framework", "name": framework, "version": version, **facts}
-            self.memory.monitor.log(record)
+    def note(self, framework: str, version: str, resumed_after_step: int) -> None:
+        """Leave in the live log what the framework knows; the steps of a training that is resumed go on from there."""
+        if self.memory is None:
+            return
+        self.memory.resume(resumed_after_step)
+        if self.memory.monitor is not None:
+            facts = {"name": framework, "version": version, "resumed_after_step": resumed_after_step}
+            self.memory.monitor.log({"type": "framework", **facts})
 
     def step(self) -> list[Finding]:
         """A training step has ended.

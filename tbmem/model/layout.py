@@ -47,6 +47,11 @@ def evidence_name(number: int) -> str:
     return f"{PLUGIN_FOLDER}/evidence-{number}.json"
 
 
+def shortage_name(worker: str, word: str) -> str:
+    """``<worker>.<word>.txt``: the report on memory that ran out (``'oom'``) or nearly did (``'near-limit'``)."""
+    return f"{worker}.{word}.txt"
+
+
 def rank_folder(rank: int) -> str:
     """Sub-folder of a rank, where several ranks write: ``'rank3'``."""
     return f"rank{rank}"

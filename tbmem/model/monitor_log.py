@@ -1,7 +1,8 @@
 """Records of a running monitor go in, lines of monitor.jsonl come out, and back, even after a kill.
 
 Each line is one JSON object with a ``type``: ``header`` (a run begins or is resumed), ``samples`` (one device over
-a few steps), ``finding``, ``window`` (the profiler recorded), ``end``.
+a few steps), ``finding``, ``window`` (the profiler recorded), ``framework`` (an adapter's), ``caught`` (a request for
+memory failed and the run went on), ``signal`` (SIGTERM came), ``end``.
 """
 
 from __future__ import annotations

@@ -102,6 +102,7 @@ class Background:
         self._samples = 0
         self._hurry = threading.Event()
         self._stopping = False
+        self._is_writing = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
         self._pid = os.getpid()
 
@@ -121,6 +122,23 @@ class Background:
     def hurry(self) -> None:
         """Do not wait for the next round: write what is left now."""
         self._hurry.set()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until what is left has been written.
+
+        Args:
+            seconds: At most.
+
+        Returns:
+            Whether it was.
+        """
+        ends = time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < ends:
+            if not self._queue and not self._is_writing:
+                return True
+            self._hurry.set()
+            time.sleep(0.002)
+        return False
 
     def stop(self) -> None:
         """Write what is left and end the thread; waits a few seconds at most."""
@@ -156,10 +174,12 @@ class Background:
                 chore.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
+        self._is_writing = True
         records = self._guard.run("rows of samples", self._take)
         if records:
             for sink in self._sinks:
                 self._guard.run(sink.part, sink.write, records)
+        self._is_writing = False
 
     def _take(self) -> list[LogRecord]:
         """What is waiting, samples as rows."""

@@ -14,20 +14,20 @@ from typing import Any
 
 import torch
 
-from tbmem.analysis import sentences
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.summary import RunSummary
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.present.summary import summary_lines
+from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.monitor import MemoryMonitor
-from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.situation import Situation
 from tbmem.runtime.spikes import explain_spikes
 from tbmem.sources.devices import check_devices
 
@@ -75,6 +75,7 @@ class MemoryCallback:
         self._console = console
         self._guard = Guard()
         self._rank = Rank()
+        self._flight: FlightRecorder | None = None
         self._resources = ExitStack()
         self._found: list[Finding] = []  # where there is no monitor to keep them
         self._steps = 0
@@ -131,6 +132,16 @@ class MemoryCallback:
         self._began = time.perf_counter()
         atexit.register(self.stop)
 
+    def resume(self, after_step: int) -> None:
+        """The training goes on from a checkpoint: steps are numbered as there. To be called before the first step.
+
+        Args:
+            after_step: Steps that the training has taken before.
+        """
+        for part in (self.monitor, self.profiler):
+            if part is not None and not self._steps:
+                part.resume(after_step)
+
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
         """Give names to what the address book notes; without it optimizers are found by themselves.
 
@@ -182,7 +193,12 @@ class MemoryCallback:
             return
         seconds = time.perf_counter() - self._began
         try:
+            written: bool | None = False
+            if self._flight is not None:
+                # first of all: what follows needs memory itself
+                written = self._guard.run("out-of-memory report", self._flight.end, error)
             if self.profiler is not None:
+                self.profiler.has_oom_snapshot = bool(written)
                 self.profiler.stop(error)
             self._report_end(error)
             if self.monitor is not None:
@@ -207,10 +223,13 @@ class MemoryCallback:
             on_window=self._log,
             console=config.output.includes(self._rank.rank),
         )
+        self._flight = self._make_flight(folder)
         if config.monitor.enabled:
             self.monitor = self._make_monitor(folder)
             self._resources.callback(self.monitor.stop)
             self.monitor.start()
+        self._resources.callback(self._flight.close)
+        self._flight.open()
         self._resources.callback(self.profiler.stop)
         self.profiler.start()
 
@@ -229,7 +248,33 @@ class MemoryCallback:
             about=about,
             evidence=config.evidence,
             is_free=self._is_free,
+            flight=self._flight,
         )
+
+    def _make_flight(self, folder: RunFolder) -> FlightRecorder:
+        assert self.profiler is not None
+        config = self.config
+        return FlightRecorder(
+            folder,
+            config.oom,
+            config.snapshot,
+            self._guard,
+            situation=self._situation,
+            tell=self._report,
+            log=self._log,
+            flush=self._flush,
+            console=config.output.includes(self._rank.rank),
+            wrote=self.profiler.ledger.snapshots.append,
+        )
+
+    def _situation(self) -> Situation:
+        if self.monitor is not None:
+            return self.monitor.situation()
+        return Situation(self._steps + 1, tuple(self._found), rank=self._rank.rank)
+
+    def _flush(self, ends: bool) -> None:
+        if self.monitor is not None:
+            self.monitor.flush(ends)
 
     def _is_free(self, steps: int) -> bool:
         """Whether no profiler window is open or comes up in the next ``steps`` steps."""
@@ -243,8 +288,6 @@ class MemoryCallback:
         """Findings that only the end of a run can have."""
         # after an exception everybody knows why the run was short
         found = [self.profiler.short_run()] if self.profiler is not None and error is None else []
-        if error is not None and is_out_of_memory(error):
-            found.append(sentences.out_of_memory(self._steps + 1, error))
         if self.profiler is not None and self.monitor is not None:
             windows = self.profiler.ledger.recorded
             found += self._guard.run("spikes in windows", explain_spikes, self.monitor.findings, windows) or []

@@ -215,6 +215,8 @@ class Investigator:
         self._session: Session | None = None
         self._snapshot: Path | None = None
         self._windows = 0
+        self.resumed_after = 0
+        """Steps before this run, in a training that goes on."""
         self._drawn: dict[Suspect, Conclusion] = {}
         self._left_open: Counter[Suspect] = Counter()
         self._suspected: dict[Suspect, int] = {}
@@ -320,7 +322,7 @@ class Investigator:
 
     def _is_ripe(self, conclusion: Conclusion, suspicion: Suspicion, step: int) -> bool:
         """Whether the growth is old enough; what grew when the judging began has probably grown from the start."""
-        began = 0 if suspicion.from_the_start else suspicion.first_step
+        began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
         return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
 
     def _capture(self, births: Births) -> None:

@@ -78,7 +78,15 @@ class MemoryHistory:
         Raises:
             OSError: The file cannot be written.
         """
-        snapshot = self._memory._snapshot()
+        return self.save(self.take(), path)
+
+    def take(self) -> dict[str, Any]:
+        """The allocator's state and what history there is, as torch gives it."""
+        snapshot: dict[str, Any] = self._memory._snapshot()
+        return snapshot
+
+    def save(self, snapshot: dict[str, Any], path: Path) -> bool:
+        """Write what ``take`` gave; the same as ``write``."""
         with complete_or_nothing(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
         capacity = self._owner._max_entries if self._owner is not None else self._max_entries

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from tbmem.analysis.capacity import room_of
-from tbmem.analysis.limits import Limits
 from tbmem.config.load import override_section
-from tbmem.config.schema import EvidenceConfig, MonitorConfig, PatternsConfig
+from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
@@ -27,13 +26,15 @@ from tbmem.model.summary import Peak
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.background import CLOSE_ROWS, Background, Chore, Sink
 from tbmem.runtime.evidence import Investigator, loop_frame
+from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
+from tbmem.runtime.situation import Situation
 from tbmem.runtime.updates import UpdateWatch
-from tbmem.runtime.watched import WatchedDevice
+from tbmem.runtime.watched import WatchedDevice, limits_of
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
@@ -50,6 +51,8 @@ blocks, and leave no mark in the figures that are watched."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are looked at first; then once a second."""
 _KEPT_FINDINGS = 1000
+_FLUSH_SECONDS = 2.0
+"""How long a signal waits for a disk."""
 
 
 class MemoryMonitor:
@@ -69,6 +72,7 @@ class MemoryMonitor:
         about: What else the log's header shall hold.
         evidence: Whether and how suspicions are looked into; by default they are not.
         is_free: Whether no profiler window comes up in the next so many steps.
+        flight: Records why memory runs out; its own by default.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -88,6 +92,7 @@ class MemoryMonitor:
         about: dict[str, Any] | None = None,
         evidence: EvidenceConfig | None = None,
         is_free: Callable[[int], bool] = lambda steps: True,
+        flight: FlightRecorder | None = None,
         **overrides: Any,
     ) -> None:
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
@@ -102,6 +107,8 @@ class MemoryMonitor:
         self._about = about or {}
         self._evidence = evidence if evidence is not None and evidence.enabled else None
         self._is_free = is_free
+        self._flight = flight
+        self._owns_flight = flight is None
         self._investigator: Investigator | None = None
         self._devices: dict[str, WatchedDevice] = {}
         self._background: Background | None = None
@@ -125,7 +132,7 @@ class MemoryMonitor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.stop(error)
 
     def start(self) -> None:
         """The first training step begins.
@@ -171,13 +178,34 @@ class MemoryMonitor:
             self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         if self._evidence is not None and self._limits is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
-        chores = [Chore(self._counters.refresh), Chore(self._counters.refresh_workers, early=_EARLY)]
+        if self._owns_flight:
+            self._flight = self._own_flight()
+        assert self._flight is not None
+        chores = [
+            Chore(self._counters.refresh),
+            Chore(self._counters.refresh_workers, early=_EARLY),
+            Chore(self._flight.look_at_host),
+        ]
         self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
         self._background.put(self._header(rank))
         self._background.start()
+        if self._owns_flight:
+            self._resources.callback(self._flight.close)
+            self._flight.open()
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
+
+    def resume(self, after_step: int) -> None:
+        """The training goes on from a checkpoint: the next step's number follows ``after_step``; before the first."""
+        if self._step or self._ended or after_step <= 0:
+            return
+        self._step = after_step
+        if self._limits is not None:
+            self._limits = replace(self._limits, warmup_steps=self._limits.warmup_steps + after_step)
+        for part in (self._counters, self._investigator):
+            if part is not None:
+                part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """A training step has ended.
@@ -223,15 +251,57 @@ class MemoryMonitor:
         if self._background is not None:
             self._background.put(record)
 
-    def stop(self) -> None:
-        """The run has ended: judge what was open, write what is left, let go of everything."""
+    def flush(self, ends: bool = False) -> None:
+        """Write what is left now, and wait for it a moment; samples of the last steps included.
+
+        Args:
+            ends: The process ends now, by a signal.
+        """
+        if self._background is None or self._pid != os.getpid() or self._ended:
+            return
+        new, self._new = self._new, []
+        for pending in (new, CLOSE_ROWS):
+            self._background.put(pending)
+        # no end: a run that was killed has none
+        self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
+        self._background.flush(_FLUSH_SECONDS)
+
+    def situation(self) -> Situation:
+        """What is known of the run at this moment."""
+        last = {name: watched.last for name, watched in list(self._devices.items()) if watched.last is not None}
+        rank = self._rank.rank if self._rank is not None else 0
+        return Situation(
+            self._step + 1, tuple(self.findings), {**last, **{each.device: each for each in self._new}}, rank
+        )
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """The run has ended: judge what was open, write what is left, let go of everything.
+
+        Args:
+            error: The exception that ended it, if one did.
+        """
         if self._pid != os.getpid() or self._ended:
             return
+        if self._owns_flight and self._flight is not None:
+            self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
         verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self.verdicts) or ()]
         self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts})
         self._let_go()
+
+    def _own_flight(self) -> FlightRecorder:
+        return FlightRecorder(
+            self._run_folder,
+            OomConfig(),
+            SnapshotConfig(),
+            self._guard,
+            situation=self.situation,
+            tell=self.report,
+            log=self.log,
+            flush=self.flush,
+            console=bool(self._console),
+        )
 
     def _let_go(self) -> None:
         if self._investigator is not None:
@@ -276,6 +346,8 @@ class MemoryMonitor:
     def _work(self, now: float) -> Sequence[Finding]:
         """What not every step needs: hand the samples on, judge them, look into suspicions."""
         found = self._judge()
+        if self._flight is not None:
+            self._flight.settle()
         investigator = self._investigator
         if investigator is not None and (investigator.is_waiting or self._has_suspicions()):
             found += self._investigate(investigator)
@@ -341,12 +413,13 @@ class MemoryMonitor:
     def _open_sinks(self) -> list[Sink]:
         folder = self._folder
         sinks: list[Sink | None] = []
-        if self._console:
-            sinks.append(LineSink(self.config.log_every_n_steps))
+        # files first: the console's lock may be held by what a signal has interrupted
         if isinstance(folder, RunFolder) and self.config.log:
             sinks.append(self._guard.run(WRITING, LogSink, folder.monitor_log))
         if isinstance(folder, RunFolder) and self.config.scalars:
             sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
+        if self._console:
+            sinks.append(LineSink(self.config.log_every_n_steps))
         return [sink for sink in sinks if sink is not None]
 
     def _header(self, rank: Rank) -> dict[str, Any]:
@@ -363,18 +436,3 @@ class MemoryMonitor:
             "monitor": asdict(self.config),
             **self._about,
         }
-
-
-def limits_of(patterns: PatternsConfig) -> Limits:
-    """The detector's limits as the configuration gives them."""
-    return Limits(
-        warmup_steps=patterns.warmup_steps,
-        patience=patterns.patience,
-        min_growth_bytes=patterns.min_growth_bytes,
-        min_growth_percent=patterns.min_growth_percent,
-        spike_percent=patterns.spike_percent,
-        held_spike_percent=patterns.held_spike_percent,
-        min_spike_bytes=patterns.min_spike_bytes,
-        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
-        capacity_percent=tuple(patterns.capacity_percent),
-    )

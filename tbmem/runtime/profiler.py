@@ -87,8 +87,11 @@ class MemoryProfiler:
         self.is_done = False
         """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
         self._said_off = False
+        self.has_oom_snapshot = False
+        """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
+        self._resumed_after = 0
 
     def __enter__(self) -> MemoryProfiler:
         self.start()
@@ -172,6 +175,10 @@ class MemoryProfiler:
         if not self._guard.is_on(PART):
             self._abandon()
         return bool(busy)
+
+    def resume(self, after_step: int) -> None:
+        """The training goes on from a checkpoint: steps are called as there; the schedule is that of a new run."""
+        self._resumed_after = max(after_step, 0)
 
     def stop(self, error: BaseException | None = None) -> None:
         """The run has ended; a window that is open is written as far as it got.
@@ -268,7 +275,7 @@ class MemoryProfiler:
         if point.first and point.window:
             busy = self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
-            self._window.begin_step(self._step)
+            self._window.begin_step(self._step + self._resumed_after)
         else:
             self._step_began = self._clock()
         stopped = point.state is ScheduleState.STOPPED
@@ -276,13 +283,13 @@ class MemoryProfiler:
         self.is_done = stopped and measured and not self._waits_for_history
         if stopped and not self._said_off:
             self._said_off = True
-            self._say("profiler · off from step %d on", self._step)
+            self._say("profiler · off from step %d on", self._step + self._resumed_after)
             self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
         if state is ScheduleState.WAIT:
-            self._say("profiler · %s wait", _steps(self._step, self._step + self.config.wait - 1))
+            self._say("profiler · %s wait", self._steps(self.config.wait))
         if state is ScheduleState.WARMUP:
             return self._prepare_window(window)
         if state is ScheduleState.ACTIVE:
@@ -318,17 +325,15 @@ class MemoryProfiler:
         )
         self._window.prepare()
         if config.warmup:
-            last = self._step + config.warmup - 1
-            self._say("profiler · %s warm-up", _steps(self._step, last))
+            self._say("profiler · %s warm-up", self._steps(config.warmup))
         return True
 
     def _begin_window(self) -> bool:
         window = self._window
         if window is None:
             return False
-        last = self._step + self.config.active - 1
         of = f" of {self.config.repeat}" if self.config.repeat else ""
-        self._say("profiler · %s recording (window %d%s)", _steps(self._step, last), window.number, of)
+        self._say("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
         window.begin()
         return True
 
@@ -363,6 +368,11 @@ class MemoryProfiler:
         )
         if not files.history_is_whole and files.snapshot is not None:
             self._warn_of_overflow(files.snapshot.name)
+
+    def _steps(self, count: int) -> str:
+        """``'steps 4-6'``: this one and those that follow."""
+        first = self._step + self._resumed_after
+        return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
@@ -408,6 +418,8 @@ class MemoryProfiler:
             self._finish_window(complete=False)
 
     def _write_oom_snapshot(self) -> None:
+        if self.has_oom_snapshot:
+            return
         self._find_history()
         if self._snapshot.on_oom and self._history is not None:
             self._write_snapshot("oom")
@@ -421,7 +433,3 @@ class MemoryProfiler:
         if self._history is not None:
             self._guard.run("snapshot (switching off)", self._history.stop)
         self._guard.run("address book (switching off)", self._addresses.close)
-
-
-def _steps(first: int, last: int) -> str:
-    return f"step {first}" if first == last else f"steps {first}-{last}"

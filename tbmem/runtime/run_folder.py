@@ -74,6 +74,23 @@ class RunFolder:
         """What was seen when growth was suspected for the ``number``-th time."""
         return self.path / layout.evidence_name(number)
 
+    def write_shortage(self, text: str, word: str) -> Path:
+        """Write a report on memory that ran out, whole or not at all; a second one has a number.
+
+        Args:
+            text: The report.
+            word: ``'oom'``, or ``'near-limit'`` where it nearly ran out.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        path, number = self.path / layout.shortage_name(self.worker, word), 2
+        while path.exists():
+            path, number = self.path / layout.shortage_name(self.worker, f"{word}-{number}"), number + 1
+        with complete_or_nothing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+        return path
+
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
         """Write the address book of a trace or snapshot, whole or not at all.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tbmem.analysis.limits import Limits
 from tbmem.analysis.patterns import Detector
+from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
@@ -56,3 +57,18 @@ def _peak_counter(sample: MemorySample) -> str:
     if sample.peak_allocated is not None:
         return "peak_allocated"
     return "allocated" if sample.peak is None else "host_peak_rss"
+
+
+def limits_of(patterns: PatternsConfig) -> Limits:
+    """The detector's limits as the configuration gives them."""
+    return Limits(
+        warmup_steps=patterns.warmup_steps,
+        patience=patterns.patience,
+        min_growth_bytes=patterns.min_growth_bytes,
+        min_growth_percent=patterns.min_growth_percent,
+        spike_percent=patterns.spike_percent,
+        held_spike_percent=patterns.held_spike_percent,
+        min_spike_bytes=patterns.min_spike_bytes,
+        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
+        capacity_percent=tuple(patterns.capacity_percent),
+    )

@@ -52,6 +52,8 @@ class Counters:
         self._find_devices = find_devices or devices_in_use
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
+        self.resumed_after = 0
+        """Steps before this run, in a training that goes on."""
         self._devices: dict[str, Device] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._plan: list[tuple[str, Callable[[], DeviceReading], tuple[int, int] | tuple[None, None]]] = []
@@ -83,7 +85,8 @@ class Counters:
         Returns:
             One sample per watched device.
         """
-        if self._auto and step & (step - 1) == 0:
+        since = step - self.resumed_after
+        if self._auto and since & (since - 1) == 0:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
             self._watch(self._find_devices())
         if thorough:

@@ -1,8 +1,9 @@
-"""An optimizer goes in; the model whose parameters it trains comes out."""
+"""An optimizer goes in; the model whose parameters it trains comes out; of many modules those that are whole models."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 
 import torch
 
@@ -21,12 +22,16 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     # by the type and not by isinstance(): a lazy object would be made to load what it stands for
     modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     best, most = None, 0
-    for module in modules:
-        if id(module) in inner or "_modules" not in module.__dict__:
-            continue
+    for module in outermost(modules):
         held = sum(id(parameter) in trained for parameter in module.parameters())
         if held > most:
             best, most = module, held
     return best
+
+
+def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+    """The modules that are in no other; those that are not made yet are left out."""
+    modules = list(modules)
+    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
+    return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]

@@ -11,6 +11,7 @@ from tbmem.config import (
     Config,
     EvidenceConfig,
     MonitorConfig,
+    OomConfig,
     OutputConfig,
     PatternsConfig,
     ProfilingConfig,
@@ -27,6 +28,7 @@ SECTIONS: dict[str, type[Any]] = {
     "profiling": ProfilingConfig,
     "snapshot": SnapshotConfig,
     "evidence": EvidenceConfig,
+    "oom": OomConfig,
     "output": OutputConfig,
 }
 
@@ -71,6 +73,8 @@ BROKEN = [
     ("profiling.repeat", -1),
     ("snapshot.max_entries", 0),
     ("snapshot.history", "always"),
+    ("oom.host_percent", 0.0),
+    ("oom.host_percent", 100.5),
     ("output.ranks", "everyone"),
 ]
 

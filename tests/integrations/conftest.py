@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tbmem.integrations.session import Session
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # it is asked once, when Keras is imported
 FOLDER = Path(__file__).parent
 LEAK = Finding(
     kind=FindingKind.LEAK,

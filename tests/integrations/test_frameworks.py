@@ -16,6 +16,7 @@ MODULES = {
     "huggingface": ("transformers",),
     "accelerate": ("accelerate",),
     "ignite": ("ignite",),
+    "keras": ("keras",),
 }
 
 

@@ -164,7 +164,7 @@ def test_an_exception_leaves_nothing_on(tmp_path: Path, only_log: OnlyLog) -> No
     assert only_log(tmp_path).end is not None
 
 
-def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path) -> None:
+def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: OnlyLog) -> None:
     # given a checkpoint that was written with the adapter
     memory = LightningMemory(profiling={"enabled": False})
     trainer = _trainer(tmp_path, memory)
@@ -179,9 +179,11 @@ def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path) -> None:
     trainer = _trainer(tmp_path, again, max_epochs=2)
     trainer.fit(_model(), _loader(5), ckpt_path=tmp_path / "last.ckpt")
 
-    # then its steps are its own, and the log says where the trainer's count went on
+    # then its steps go on counting where the trainer's do, and the log says so
     assert trainer.global_step == 10
     assert again.session.summary is not None
     assert again.session.summary.steps == 5
     text = (Path(again.session.summary.folder) / "plugins/tbmem/monitor.jsonl").read_text()
     assert '"resumed_after_step":5' in text
+    log = only_log(Path(again.session.summary.folder))
+    assert [log.rows[0].first_step, log.rows[-1].sample.step] == [6, 10]

@@ -12,7 +12,13 @@ import torch
 
 from tests.conftest import PROJECT
 
-PAGES = {"lightning": "lightning", "huggingface": "transformers", "accelerate": "accelerate", "ignite": "ignite"}
+PAGES = {
+    "lightning": "lightning",
+    "huggingface": "transformers",
+    "accelerate": "accelerate",
+    "ignite": "ignite",
+    "keras": "keras",
+}
 
 
 def _names(page: str, folder: Path) -> dict[str, Any]:
@@ -52,6 +58,11 @@ def _names(page: str, folder: Path) -> dict[str, Any]:
         accelerator = import_module("accelerate").Accelerator(cpu=True)
         names["accelerator"] = accelerator
         names["model"], names["optimizer"] = accelerator.prepare(model, optimizer)
+    if page == "keras":
+        keras = import_module("keras")
+        names["model"] = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(4)])
+        names["model"].compile("sgd", "mse")
+        names["inputs"] = names["targets"] = torch.randn(13, 4)
     if page == "ignite":
         names["loader"] = [(batch, batch) for batch in batches]
     return names

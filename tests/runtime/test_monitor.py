@@ -16,7 +16,7 @@ from tbmem.analysis.patterns import Limits
 from tbmem.config.schema import MonitorConfig, PatternsConfig
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
-from tbmem.runtime.monitor import limits_of
+from tbmem.runtime.watched import limits_of
 from tbmem.sources.counters import Counters
 from tests.conftest import GIB, MakeSample
 

@@ -1,0 +1,85 @@
+"""A Keras 3 model's events on torch go in, the steps of a MemoryCallback come out: KerasMemory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from tbmem.config import ConfigSource
+from tbmem.errors import UsageError
+from tbmem.integrations.frameworks import require
+from tbmem.integrations.session import Session, metric_of
+from tbmem.model.finding import Finding
+
+require("keras", extra="keras", minimum="3.0")
+
+import keras  # noqa: E402  (only where it is installed)
+
+
+class KerasMemory(keras.callbacks.Callback):
+    """``model.fit(..., callbacks=[KerasMemory()])``: everything tbmem does, with Keras 3 on its torch backend.
+
+    A step is a batch, or as many as the optimizer accumulates gradients of. Findings are added to the model's history
+    (``history.history["tbmem/leak"]``). Keras tells its callbacks nothing about an exception; around ``model.fit()`` a
+    ``with`` block closes everything at once::
+
+        with KerasMemory() as memory:
+            model.fit(data, callbacks=[memory])
+
+    Args:
+        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
+        overrides: A dotlist, ``["profiling.active=5"]``.
+        **sections: Values by section, ``profiling={"active": 5}``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        UsageError: Keras runs on another backend than torch.
+    """
+
+    def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
+        super().__init__()
+        if keras.backend.backend() != "torch":
+            raise UsageError(f"tbmem watches torch, and Keras runs on {keras.backend.backend()}: KERAS_BACKEND=torch")
+        self.session = Session(config, overrides, sections)
+        self._batches = 0
+
+    def __enter__(self) -> KerasMemory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.session.end(error)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """A training begins; the optimizer of a model that was loaded knows how many steps it has taken."""
+        self.session.begin(None)
+        self.session.watch(self.model, ())
+        # asked once: the number may lie on the device, and reading it there waits for all that runs
+        self._batches = int(self.model.optimizer.iterations)
+        self.session.note("keras", keras.__version__, resumed_after_step=self._batches // self._accumulated())
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A step, unless gradients go on accumulating."""
+        self._batches += 1
+        if self._batches % self._accumulated() == 0:
+            self._report(self.session.step())
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Sum up; the verdict goes into the history as well."""
+        self._report(self.session.end())
+
+    def _accumulated(self) -> int:
+        return int(getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1)
+
+    def _report(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.session.guarded(self._log, finding)
+
+    def _log(self, finding: Finding) -> None:
+        for name, value in metric_of(finding).items():
+            self.model.history.history.setdefault(name, []).append(value)

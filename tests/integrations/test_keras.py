@@ -1,0 +1,109 @@
+"""The Keras adapter, in trainings of the real framework on its torch backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("keras", reason="keras is not installed: pip install --group frameworks")
+
+import keras
+
+from tbmem.errors import UsageError
+from tbmem.integrations.keras import KerasMemory
+from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import MonitorLog
+from tests.integrations.conftest import find_leak
+
+OnlyLog = Callable[[Path], MonitorLog]
+
+
+def _model(**optimizer: Any) -> Any:
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.01, **optimizer), loss="mse")
+    return model
+
+
+def _fit(model: Any, memory: KerasMemory, batches: int = 12, **others: Any) -> Any:
+    inputs, targets = torch.randn(2 * batches, 8), torch.randn(2 * batches, 1)
+    return model.fit(inputs, targets, batch_size=2, verbose=0, callbacks=[memory, *others.pop("more", [])], **others)
+
+
+def _sections(folder: Path, **others: Any) -> dict[str, Any]:
+    return {"run": {"logdir": str(folder), "name": "run"}, **others}
+
+
+def test_a_training(tmp_path: Path, only_log: OnlyLog) -> None:
+    memory = KerasMemory(**_sections(tmp_path))
+
+    _fit(_model(), memory)
+
+    assert memory.session.summary is not None
+    assert memory.session.summary.steps == 12
+    assert len(list(tmp_path.glob("run/*.pt.trace.json.gz"))) == 2
+    assert only_log(tmp_path).end is not None
+
+
+def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
+    memory = KerasMemory(**_sections(tmp_path, profiling={"enabled": False}))
+
+    _fit(_model(gradient_accumulation_steps=4), memory)
+
+    assert memory.session.summary is not None
+    assert memory.session.summary.steps == 3
+
+
+def test_a_leak_is_in_the_history(tmp_path: Path) -> None:
+    memory = KerasMemory(**_sections(tmp_path, profiling={"enabled": False}))
+
+    class Leak(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 4:
+                find_leak(memory.session)
+
+    history = _fit(_model(), memory, more=[Leak()])
+
+    assert history.history["tbmem/leak_bytes_per_step"][0] == 4 << 20
+
+
+def test_an_exception_leaves_nothing_on_and_out_of_memory_is_told(tmp_path: Path, only_log: OnlyLog) -> None:
+    class Fails(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 4:
+                torch.empty(1 << 50, dtype=torch.uint8)
+
+    with (
+        pytest.raises(RuntimeError, match="you tried to allocate"),
+        KerasMemory(**_sections(tmp_path)) as memory,
+    ):
+        _fit(_model(), memory, more=[Fails()])
+
+    assert not memory.session.is_active
+    (finding,) = [each for each in only_log(tmp_path).findings if each.kind is FindingKind.OOM]
+    assert finding.first_step == 5
+
+
+def test_a_saved_model_knows_nothing_of_it_and_goes_on_counting(tmp_path: Path, only_log: OnlyLog) -> None:
+    # given a model that was saved after five steps
+    model = _model()
+    _fit(model, KerasMemory(**_sections(tmp_path / "first", profiling={"enabled": False})), batches=5)
+    model.save(tmp_path / "model.keras")
+
+    # when it is loaded and trained on
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    _fit(loaded, KerasMemory(**_sections(tmp_path / "second", profiling={"enabled": False})), batches=5)
+
+    # then its steps follow
+    log = only_log(tmp_path / "second")
+    assert [log.rows[0].first_step, log.rows[-1].sample.step] == [6, 10]
+
+
+def test_another_backend_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+
+    with pytest.raises(UsageError, match="KERAS_BACKEND=torch"):
+        KerasMemory()
