@@ -222,7 +222,7 @@ def sample_rows(one: DeviceColumns, places: NDArray[np.int64]) -> list[SampleRow
             device=one.device,
             rank=one.rank,
             profiled=columns["profiled"][at] == 1,
-            **counters,
+            **counters,  # type: ignore[arg-type]
         )
         least, most = _whole(columns["allocated_min"][at]), _whole(columns["allocated_max"][at])
         first, count = _whole(columns["first_step"][at]), _whole(columns["count"][at])

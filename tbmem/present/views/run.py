@@ -1,0 +1,402 @@
+"""Where a run stands goes in; cards, findings and the live series come out (``runs.Overview``, ``Live``, ``Ranks``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.analysis.run_state import RunState
+from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.analysis.tracks import Track
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.present.console import device_label
+from tbmem.present.run_view import run_view
+from tbmem.present.views.runs import (
+    Card,
+    Empty,
+    FileItem,
+    FindingItem,
+    LiveOom,
+    LiveSeries,
+    LiveWindow,
+    OverviewRun,
+    RankColumns,
+)
+from tbmem.present.views.texts import NO_LOG, NO_RECORDINGS, NO_SAMPLES
+from tbmem.units import format_bytes, format_duration
+
+F64 = NDArray[np.float64]
+_ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_NAMES = {
+    "allocated": ("allocated",),
+    "lowest": ("allocated_min", "allocated"),
+    "highest": ("allocated_max", "allocated"),
+    "reserved": ("reserved",),
+    "device_used": ("device_used",),
+    "host": ("host_rss",),
+    "workers": ("workers_rss",),
+}
+"""Columns of the answer by those of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSeries:
+    """One device of one rank, all of its log's rows."""
+
+    rank: int
+    device: str
+    columns: Mapping[str, F64]
+    """By the names of the log's fields; NaN where a counter was not read."""
+
+    def peak(self) -> F64:
+        """Highest level within the steps of each row; of the CPU the resident memory's."""
+        peak = self.columns["peak_allocated"]
+        return np.where(np.isnan(peak), self.columns["host_peak_rss"], peak) if self.device == "cpu" else peak
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """A run as its logs tell it."""
+
+    name: str
+    states: Sequence[RunState] = ()
+    """One per rank that could be read."""
+    series: Sequence[DeviceSeries] = ()
+    windows: Sequence[Mapping[str, Any]] = ()
+    """As logged, with the ``rank``."""
+    findings: Sequence[Finding] = ()
+    errors: Sequence[FileItem] = ()
+    recordings: Sequence[str] = ()
+    """Files."""
+    notes: Sequence[str] = field(default=())
+
+    def status(self, now: float) -> str:
+        """``running``, ``silent``, ...; ``files`` without a log."""
+        if not self.states:
+            return "files"
+        found: str = run_view(self.name, self.states, now)["status"]
+        return found
+
+    @property
+    def began(self) -> float:
+        """Unix time; 0 if not known."""
+        return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
+
+
+def overview_of(run: LoggedRun, now: float) -> OverviewRun:
+    """One run's cards.
+
+    Args:
+        run: As its logs tell it.
+        now: Unix time.
+    """
+    view = run_view(run.name, run.states, now)
+    cards = [_card(state, track) for state in run.states for track in state.tracks]
+    header = next((state.header for state in run.states if state.header), {})
+    last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
+    findings = sorted(_loud(run.findings), key=lambda one: (_ORDER[one.severity], -one.last_step))
+    status = view["status"] if run.states else "files"
+    return {
+        "run": run.name,
+        "status": status,
+        "step": view["step"],
+        "steps_per_second": view["steps_per_second"],
+        "seconds": None if last is None or not run.began else round(max(last - run.began, 0.0), 3),
+        "age": view["seconds_since_last_row"],
+        "end": _end(status, view["seconds_since_last_row"]),
+        "host": ", ".join(dict.fromkeys(str(state.header["host"]) for state in run.states if "host" in state.header)),
+        "torch": str(header.get("torch", "")),
+        "cards": cards,
+        "findings": [finding_item(run.name, one) for one in findings],
+        "next_steps": _next_steps(run, cards, findings),
+        "notes": list(run.notes),
+        "errors": list(run.errors),
+        "empty": _empty(run),
+    }
+
+
+def _end(status: str, age: float | None) -> str:
+    if status == "silent":
+        return f"nothing for {format_duration(age)}: killed?" if age is not None else "killed?"
+    return "ended in order" if status == "ended" else ""
+
+
+def _empty(run: LoggedRun) -> Empty | None:
+    if not run.states:
+        return NO_LOG
+    return None if run.series else NO_SAMPLES
+
+
+def _loud(findings: Sequence[Finding]) -> list[Finding]:
+    """The last of each kind on each device."""
+    found = {(one.rank, one.device, one.kind): one for one in findings if not one.kind.is_quiet}
+    return list(found.values())
+
+
+def _card(state: RunState, track: Track) -> Card:
+    kind = state.verdict(track.device)
+    told = _told(state, track.device, kind)
+    last, peak = track.last, track.peak
+    total = last.device_total if last is not None else None
+    return {
+        "rank": state.rank,
+        "device": track.device,
+        "name": device_label(track.device),
+        "verdict": kind.value,
+        "label": kind.label,
+        "severity": told.severity.value if told is not None else Severity.INFO.value,
+        "message": told.message if told is not None else "",
+        "line": _line(told.evidence) if told is not None else "",
+        "advice": told.advice if told is not None else "",
+        "allocated": last.allocated if last is not None else None,
+        "reserved": last.reserved if last is not None else None,
+        "peak": peak.bytes if peak is not None else None,
+        "peak_step": peak.step if peak is not None else None,
+        "capacity": total,
+        "headroom": total - peak.bytes if total is not None and peak is not None else None,
+        "growth_per_step": track.growth_per_step(),
+        "levels": track.levels(64),
+    }
+
+
+def _told(state: RunState, device: str, kind: FindingKind) -> Finding | None:
+    """The finding behind a verdict: what the run's end said, else the last of its kind."""
+    for verdict in (state.end or {}).get("verdicts", ()):
+        try:
+            found = Finding.from_dict(verdict)
+        except (KeyError, ValueError, TypeError):
+            continue
+        if found.device == device and found.kind is kind:
+            return found
+    return next((one for one in reversed(state.findings) if one.device == device and one.kind is kind), None)
+
+
+def _line(evidence: Mapping[str, Any]) -> str:
+    """The source line of a finding: ``'train.py:41  losses.append(loss)'``."""
+    line = evidence.get("line")
+    if not isinstance(line, Mapping) or "file" not in line:
+        return ""
+    name = str(line["file"]).replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{line.get('line', '?')}  {line.get('text', '')}".rstrip()
+
+
+def finding_item(run: str, one: Finding, x: float | None = None) -> FindingItem:
+    """A finding as plain values.
+
+    Args:
+        run: Its run's name.
+        one: The finding.
+        x: Where it lies.
+    """
+    return {
+        "run": run,
+        "kind": one.kind.value,
+        "label": one.kind.label,
+        "severity": one.severity.value,
+        "quiet": one.kind.is_quiet,
+        "device": one.device,
+        "rank": one.rank,
+        "first_step": one.first_step,
+        "last_step": one.last_step,
+        "x": x,
+        "message": one.message,
+        "advice": one.advice,
+        "line": _line(one.evidence),
+        "known_by": str(one.evidence.get("known_by", "")),
+        "evidence": dict(one.evidence),
+    }
+
+
+def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Finding]) -> list[str]:
+    """What to do: the findings' advice, then how much room there is, then where to look."""
+    found = list(dict.fromkeys(one.advice for one in findings if one.advice))
+    for card in cards:
+        if card["headroom"] is not None and card["capacity"]:
+            share = 100 * card["headroom"] / card["capacity"]
+            if share < 10:
+                found.append(f"{card['name']}: only {format_bytes(card['headroom'])} were free at the peak. See Peak.")
+    if any(state.end is None for state in run.states):
+        found.append("The run still writes: reload to see more, or switch automatic reload on.")
+    if run.recordings:
+        found.append("See Timeline and Peak for what the memory of a recorded window is made of.")
+    else:
+        found.append(f"{NO_RECORDINGS['title']}: {NO_RECORDINGS['text']}")
+    return found
+
+
+def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
+    """One series of a run, thinned: of each stretch of rows the highest and the lowest are kept.
+
+    Args:
+        run: Of which run.
+        one: The device.
+        x: ``step`` or ``time``.
+        begin: From where, in x.
+        end: Until where.
+        points: Rows that are kept, about.
+    """
+    place = x_of(run, one, x)
+    inside = np.flatnonzero((place >= begin) & (place <= end))
+    kept = _kept(one, inside, points)
+    columns = {name: _first_known(one, names)[kept] for name, names in _NAMES.items()}
+    capacity = one.columns["device_total"]
+    return {
+        "run": run.name,
+        "rank": one.rank,
+        "device": one.device,
+        "name": device_label(one.device),
+        "x": np.round(place[kept], 3).tolist(),
+        "step": one.columns["step"][kept].astype(np.int64).tolist(),
+        "allocated": _plain(columns["allocated"]),
+        "lowest": _plain(columns["lowest"]),
+        "highest": _plain(columns["highest"]),
+        "reserved": _plain(columns["reserved"]),
+        "peak": _plain(one.peak()[kept]),
+        "device_used": _plain(columns["device_used"]),
+        "host": _plain(columns["host"]),
+        "workers": _plain(columns["workers"]),
+        "capacity": None if np.isnan(capacity).all() else int(np.nanmax(capacity)),
+        "points": len(inside),
+    }
+
+
+def x_of(run: LoggedRun, one: DeviceSeries, x: str) -> F64:
+    """Steps, or seconds since the run began."""
+    if x == "step":
+        return one.columns["step"]
+    time = one.columns["time"]
+    began = run.began or (float(time[0]) if len(time) else 0.0)
+    found: F64 = time - began
+    return found
+
+
+def _first_known(one: DeviceSeries, names: Sequence[str]) -> F64:
+    found = one.columns[names[0]]
+    for name in names[1:]:
+        found = np.where(np.isnan(found), one.columns[name], found)
+    return found
+
+
+def _kept(one: DeviceSeries, inside: NDArray[np.int64], points: int) -> NDArray[np.int64]:
+    """Rows that a picture needs, so that no extreme of any line is lost."""
+    if len(inside) <= points:
+        return inside
+    lines = [one.peak(), _first_known(one, _NAMES["highest"]), _first_known(one, _NAMES["lowest"])]
+    lines += [one.columns[name] for name in ("reserved", "device_used", "host_rss", "workers_rss")]
+    lines = [line[inside] for line in lines if not np.isnan(line[inside]).all()]
+    # each line needs two rows of a stretch; those of several often are the same
+    stretch = even_stretches(len(inside), max(points // (2 * max(len(lines), 1)), 2))
+    found = [np.array([0, len(inside) - 1])]
+    for line in lines:
+        level = np.where(np.isnan(line), np.nanmin(line), line)
+        found.append(extremes(level, stretch))
+    kept: NDArray[np.int64] = inside[np.unique(np.concatenate(found))]
+    return kept
+
+
+def _plain(values: F64) -> list[int | None]:
+    return [None if value != value else int(value) for value in values.tolist()]
+
+
+def x_of_step(run: LoggedRun, rank: int, step: int, x: str) -> float | None:
+    """Where a step lies; ``None`` if it was not logged."""
+    if x == "step":
+        return float(step)
+    own = [one for one in run.series if one.rank == rank] or list(run.series)
+    if not own or not len(own[0].columns["step"]):
+        return None
+    at = min(int(np.searchsorted(own[0].columns["step"], step)), len(own[0].columns["step"]) - 1)
+    return round(float(x_of(run, own[0], x)[at]), 3)
+
+
+def windows_of(run: LoggedRun, x: str) -> list[LiveWindow]:
+    """Stretches that the profiler recorded."""
+    found: list[LiveWindow] = []
+    for window in run.windows:
+        rank, first, last = int(window.get("rank", 0)), int(window["first_step"]), int(window["last_step"])
+        names = {name.rpartition("/")[2] for name in window.get("files", ())}
+        begin, end = x_of_step(run, rank, first, x), x_of_step(run, rank, last, x)
+        if begin is None or end is None:
+            continue
+        found.append(
+            {
+                "run": run.name,
+                "rank": rank,
+                "number": int(window.get("number", 0)),
+                "first_step": first,
+                "last_step": last,
+                "x0": begin,
+                "x1": end,
+                "complete": bool(window.get("complete", True)),
+                "files": [file for file in run.recordings if file.rpartition("/")[2] in names],
+            }
+        )
+    return found
+
+
+def ooms_of(run: LoggedRun, x: str) -> list[LiveOom]:
+    """Steps in which memory ran out, by their findings."""
+    found: list[LiveOom] = []
+    for one in run.findings:
+        place = x_of_step(run, one.rank, one.last_step, x)
+        if one.kind is FindingKind.OOM and place is not None:
+            found.append(
+                {
+                    "run": run.name,
+                    "rank": one.rank,
+                    "device": one.device,
+                    "step": one.last_step,
+                    "x": place,
+                    "message": one.message,
+                }
+            )
+    return found
+
+
+def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
+    """All ranks side by side, and the sentence on the odd one."""
+    pairs = [(state, track, _card(state, track)) for state in run.states for track in state.tracks]
+    odd, message = _odd([card for _, _, card in pairs])
+    columns: RankColumns = {
+        "rank": [card["rank"] for _, _, card in pairs],
+        "host": [str(state.header.get("host", "")) for state, _, _ in pairs],
+        "device": [card["device"] for _, _, card in pairs],
+        "verdict": [card["verdict"] for _, _, card in pairs],
+        "step": [track.last.step if track.last is not None else 0 for _, track, _ in pairs],
+        "allocated": [card["allocated"] for _, _, card in pairs],
+        "reserved": [card["reserved"] for _, _, card in pairs],
+        "peak": [card["peak"] for _, _, card in pairs],
+        "capacity": [card["capacity"] for _, _, card in pairs],
+        "headroom": [card["headroom"] for _, _, card in pairs],
+        "growth_per_step": [card["growth_per_step"] for _, _, card in pairs],
+        "levels": [card["levels"] for _, _, card in pairs],
+        "odd": [at == odd for at in range(len(pairs))],
+    }
+    return columns, message
+
+
+_ODD_PERCENT, _ODD_SPREADS = 5.0, 4.0
+
+
+def _odd(cards: Sequence[Card]) -> tuple[int | None, str | None]:
+    """The rank whose peak lies farthest from the middle, if it stands out; fewer than three have none."""
+    known = [(at, card["peak"]) for at, card in enumerate(cards) if card["peak"] is not None]
+    if len(known) < 3:
+        return None, None
+    values = np.array([peak for _, peak in known], np.float64)
+    distance = np.abs(values - np.median(values))
+    at = int(distance.argmax())
+    others = float(np.median(np.delete(distance, at)))
+    if 100 * distance[at] <= _ODD_PERCENT * np.median(values) or distance[at] <= _ODD_SPREADS * others:
+        return None, None
+    number = known[at][0]
+    card = cards[number]
+    middle = format_bytes(float(np.median(values)))
+    return number, (
+        f"Rank {card['rank']} ({card['name']}) is the odd one: a peak of {format_bytes(values[at])}, where the middle"
+        f" of all is {middle}."
+    )
