@@ -79,7 +79,7 @@ function cornerAt(answer, band, x) {
 
 function paintRest(context, frame, answer) {
   const begin = Math.max(after(answer.rest_x, frame.range[0]) - 1, 0);
-  context.fillStyle = colours().edge;
+  context.fillStyle = colours().rest;
   for (let at = begin; at < answer.rest_x.length && answer.rest_x[at] <= frame.range[1]; at++) {
     const next = at + 1 < answer.rest_x.length ? answer.rest_x[at + 1] : frame.range[1];
     const x = Math.max(frame.x(answer.rest_x[at]), frame.left);

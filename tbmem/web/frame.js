@@ -8,7 +8,7 @@ import { unitFor } from "./format.js";
 import { colours } from "./theme.js";
 
 const LEFT = 62;
-const RIGHT = 10;
+const RIGHT = 28;
 const TOP = 18;
 const BOTTOM = 24;
 const STEP = 0.2;
@@ -119,7 +119,7 @@ export class Frame {
     this.axes(context);
     context.save();
     context.beginPath();
-    context.rect(LEFT, TOP - 1, this.wide, this.high + this.options.strip + 2);
+    context.rect(LEFT, 0, this.wide, TOP + this.high + this.options.strip + 2);
     context.clip();
     this.options.paint(context, this);
     context.restore();

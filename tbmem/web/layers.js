@@ -91,7 +91,7 @@ function paintSteps(context, frame, stretches) {
     context.stroke();
     const place = Math.max(x, frame.left) + 3;
     if (place < free || frame.x(stretches.end[at]) < place + 10) return;
-    context.fillText(stretches.label[at], place, 20);
+    context.fillText(stretches.label[at], place, 3);
     free = place + context.measureText(stretches.label[at]).width + 6;
   });
   context.setLineDash([]);
@@ -137,9 +137,10 @@ function upright(context, frame, at, colour, text) {
   const x = frame.x(at);
   context.fillStyle = colour;
   context.fillRect(x - 1, frame.y(frame.most), 2, frame.high);
+  context.fillStyle = colours().ink;
   context.textAlign = "left";
   context.textBaseline = "top";
-  halo(context, text, x + 4, frame.y(frame.most) + 16);
+  halo(context, text, x + 4, frame.y(frame.most) + 34);
 }
 
 function halo(context, text, x, y) {

@@ -108,9 +108,9 @@ export function framesOf(frames) {
   return el("ol", { class: "frames" }, frames.map(line));
 }
 
-/** A change with its sign, and how much that is. */
-export function changeText(change, share) {
-  return share === null ? "new" : `${change >= 0 ? "+" : ""}${percent(share)}`;
+/** A share with its sign; what was not there before is new. */
+export function changeText(share) {
+  return share === null ? "new" : `${share >= 0 ? "+" : ""}${percent(share)}`;
 }
 
 function stepsOf(finding) {

@@ -24,7 +24,7 @@ export async function plot(place, address, data, layout) {
 /** A horizontal line over the whole chart. */
 export function level(y, text, colour) {
   const line = { color: colour, width: 1.2, dash: "dot" };
-  const label = { text, textposition: "start", font: { size: 11, color: colour } };
+  const label = { text, textposition: "end", font: { size: 11, color: colour } };
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line, label };
 }
 
@@ -42,13 +42,14 @@ export function upright(x, colour) {
 }
 
 function framed(layout) {
-  const { ink, grid, paper } = colours();
+  const { ink, muted, grid, paper } = colours();
   const axis = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, automargin: true };
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink, size: 12, family: 'Roboto, system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif' },
-    margin: { l: 64, r: 18, t: 12, b: 44 },
+    margin: { l: 64, r: 44, t: 40, b: 44 },
+    modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: ink },
     hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: ink }, namelength: -1 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     ...layout,

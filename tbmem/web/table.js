@@ -77,8 +77,8 @@ class Table {
       search && box,
       this.count,
       el("span", { class: "grow" }),
-      button("CSV", () => download(`${name}.csv`, this.csv(), "text/csv")),
-      button("JSON", () => download(`${name}.json`, this.json(), "application/json")),
+      button("CSV", () => download(`${name}.csv`, csvOf(this.plain()), "text/csv")),
+      button("JSON", () => download(`${name}.json`, JSON.stringify(this.plain(), null, 1), "application/json")),
     );
   }
 
@@ -201,16 +201,14 @@ class Table {
     );
   }
 
-  csv() {
-    const quote = (one) => (/[",\r\n]/.test(one) ? `"${one.replaceAll('"', '""')}"` : one);
-    const lines = [this.columns.map((column) => quote(column.key))];
-    for (const row of this.rows) lines.push(this.columns.map((column) => quote(safe(value(column, row)))));
-    return lines.map((line) => `${line.join(",")}\r\n`).join("");
-  }
+}
 
-  json() {
-    return JSON.stringify(this.plain(), null, 1);
-  }
+/** Objects of one shape as text for a spreadsheet. */
+export function csvOf(rows) {
+  if (!rows.length) return "";
+  const quote = (one) => (/[",\r\n]/.test(one) ? `"${one.replaceAll('"', '""')}"` : one);
+  const lines = [Object.keys(rows[0]), ...rows.map((row) => Object.values(row).map(safe))];
+  return lines.map((line) => `${line.map(quote).join(",")}\r\n`).join("");
 }
 
 /** Columns of an answer (lists under names) as rows. */

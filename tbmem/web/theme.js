@@ -7,7 +7,7 @@ const LIGHT = {
   muted: "#5F6B76",
   grid: "#E6E9EC",
   paper: "#FFFFFF",
-  edge: "rgba(31,41,51,0.35)",
+  rest: "#8A929A",
   capacity: "#1F2933",
   window: "rgba(86,180,233,0.20)",
 };
@@ -16,7 +16,7 @@ const DARK = {
   muted: "#B0BAC2",
   grid: "#4A4F54",
   paper: "#303030",
-  edge: "rgba(0,0,0,0.45)",
+  rest: "#868D94",
   capacity: "#ECEFF1",
   window: "rgba(86,180,233,0.16)",
 };

@@ -54,7 +54,7 @@ function verdict(answer) {
   if (grown === null) return null;
   const kind = Math.abs(grown) < 1 ? "good" : grown > 0 ? "warning" : "good";
   const text = Math.abs(grown) < 1 ? "SAME" : grown > 0 ? "GREW" : "SHRANK";
-  const sentence = `The peak of ${answer.after} against that of ${answer.before}: ${changeText(grown, grown)}.`;
+  const sentence = `The peak of ${answer.after} against that of ${answer.before}: ${changeText(grown)}.`;
   return el("div", { class: `finding ${kind}`, id: "grown" }, el("p", {}, badge(text, kind), " ", sentence));
 }
 
@@ -97,7 +97,7 @@ function changes(id, name, list, search) {
       bar: (row) => (100 * Math.abs(row.change)) / most,
       colour: (row) => (row.change > 0 ? "var(--warn)" : "var(--good)"),
     },
-    { key: "percent", label: "%", kind: "percent", width: "100px", text: (row) => (row.before === row.after ? "" : changeText(row.change, row.percent)) },
+    { key: "percent", label: "%", kind: "percent", width: "100px", text: (row) => (row.before === row.after ? "" : changeText(row.percent)) },
   ];
   return table({ id, name: `change-by-${name}`, columns, rows: rowsOf(list), sort: null, search });
 }

@@ -33,7 +33,7 @@ function figures({ predicted, measured, error_percent: error, summary }) {
     predicted && ["predicted peak", bytes(predicted.peak), predicted.file],
     !predicted && typeof peak === "number" && ["predicted peak", bytes(peak), "tbmem estimate"],
     measured && ["measured peak", bytes(measured.peak), measured.file],
-    error !== null && ["predicted over measured", changeText(error, error), signedBytes(predicted.peak - measured.peak)],
+    error !== null && ["predicted over measured", changeText(error), signedBytes(predicted.peak - measured.peak)],
   ];
 }
 
@@ -51,16 +51,16 @@ function chart(answer, curves) {
   });
   const shapes = (answer.measured ?? curves[0]).steps.map((x) => ({ ...upright(x, colours().grid), layer: "below" }));
   const layout = { shapes, hovermode: "x unified", xaxis: { title: { text: "% of the recording" } }, yaxis: { title: { text: unit.name } } };
-  return [data, { ...layout, margin: { l: 64, r: 18, t: 36, b: 44 } }];
+  return [data, layout];
 }
 
 function categories(list) {
   if (!list?.name.length) return null;
   const columns = [
     { key: "name", label: "category", text: (row) => word(row.name) },
-    { key: "before", label: "predicted", kind: "bytes" },
-    { key: "after", label: "measured", kind: "bytes" },
-    { key: "change", label: "measured less predicted", kind: "bytes", width: "200px", text: (row) => signedBytes(row.change) },
+    { key: "before", label: "predicted", kind: "bytes", width: "140px" },
+    { key: "after", label: "measured", kind: "bytes", width: "140px" },
+    { key: "change", label: "measured less predicted", kind: "bytes", width: "230px", text: (row) => signedBytes(row.change) },
   ];
   return section("Categories at the peak", null, table({ id: "estimate-categories", name: "estimate", columns, rows: rowsOf(list), sort: "after", search: false }));
 }

@@ -18,6 +18,7 @@ const HOST = [
   ["workers", "worker processes", "dot"],
 ];
 const NEAR = 0.6;
+const MANY = 24;
 const SEVERITY = { critical: "#D55E00", warning: "#E69F00", info: "#0072B2", good: "#009E73" };
 
 export const liveView = { name: "live", title: "Live", needs: "runs", draw };
@@ -213,8 +214,8 @@ function chart(page, kinds, marked, only) {
   const x = { title: { text: answer.x === "step" ? "step" : "seconds since the run began" } };
   if (from && to) Object.assign(x, { range: [Number(from), Number(to)], autorange: false });
   else Object.assign(x, { autorange: true });
-  const layout = { shapes, hovermode: "x unified", xaxis: x, yaxis: { title: { text: unit.name } }, showlegend: true };
-  layout.margin = { l: 64, r: 18, t: 40, b: 44 };
+  const many = data.length > MANY;
+  const layout = { shapes, hovermode: many ? "closest" : "x unified", xaxis: x, yaxis: { title: { text: unit.name }, range: [0, (1.08 * Math.max(top, ...near)) / unit.bytes] }, showlegend: !many };
   return { data, layout };
 }
 

@@ -3,6 +3,7 @@
 import { button, el } from "../dom.js";
 import { bytes, duration, known, percent, signedBytes, whole } from "../format.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparkline } from "../parts.js";
+import { picker } from "../picker.js";
 import { get, set } from "../state.js";
 
 const STATUS = { running: "running", starting: "starting", silent: "silent", ended: "ended", files: "recordings only" };
@@ -11,15 +12,23 @@ const AT_ONCE = 24;
 export const overviewView = { name: "overview", title: "Overview", needs: "none", draw };
 
 async function draw(context) {
-  const answer = await context.ask("overview");
+  const chosen = get("cards").split("\n").filter((name) => context.index.runs.some((one) => one.run === name));
+  const answer = await context.ask("overview", { run: chosen });
   if (answer.empty) return emptyState(answer.empty);
-  const left = answer.left_out > 0 && `${whole(answer.left_out)} older runs are not shown here: choose them in the other views.`;
+  const left = answer.left_out > 0 && `${whole(answer.left_out)} more runs are not shown here: choose them above.`;
   return el(
     "div",
     { class: "overview" },
+    (answer.left_out > 0 || chosen.length > 0) && el("div", { class: "bar" }, runsPicker(context.index, chosen)),
     answer.runs.map((run) => runSection(run, context)),
     left && el("p", { class: "note" }, left),
   );
+}
+
+function runsPicker(index, chosen) {
+  const items = index.runs.map((one) => ({ value: one.run, text: one.run }));
+  const pick = (values) => set({ cards: values.join("\n") });
+  return picker({ label: "Runs (none: the latest)", id: "pick-cards", items, chosen, several: true, pick });
 }
 
 function runSection(run, context) {
@@ -94,7 +103,7 @@ function figures(card) {
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],
-    known(card.growth_per_step) && ["growth", `${signedBytes(card.growth_per_step)}/step`],
+    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && ["growth", `${signedBytes(card.growth_per_step)}/step`],
   ];
   const shown = rows.filter((row) => row && row[1] !== "–");
   return el(

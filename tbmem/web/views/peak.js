@@ -145,7 +145,7 @@ function shareTable(id, name, shares, categories = false) {
     { key: "end_bytes", label: "at the end", kind: "bytes" },
   ];
   if (categories) {
-    columns.push({ key: "max_bytes", label: "most at any moment", kind: "bytes", width: "160px" });
+    columns.push({ key: "max_bytes", label: "most at any moment", kind: "bytes", width: "190px" });
     columns.push({ key: "basis", label: "known by", width: "130px", text: (row) => BASIS[row.basis] ?? row.basis });
   }
   return table({ id, name: `peak-by-${name}`, columns, rows: rowsOf(shares), sort: "bytes" });
