@@ -3,7 +3,7 @@
 import { el, replace } from "./dom.js";
 import { colours } from "./theme.js";
 
-const CONFIG = { responsive: true, displaylogo: false, showSendToCloud: false, doubleClick: "reset" };
+const CONFIG = { responsive: true, displaylogo: false, showSendToCloud: false, doubleClick: "reset", showTips: false };
 const REMOVED = ["select2d", "lasso2d", "autoScale2d", "toggleSpikelines", "hoverCompareCartesian"];
 let loading;
 
