@@ -60,6 +60,8 @@ class Run:
 
     name: str
     folder: Path
+    root: Path
+    """The log folder."""
     files: tuple[RunFile, ...]
 
     def of(self, *kinds: str) -> list[RunFile]:
@@ -177,7 +179,7 @@ def _run(root: Root, folder: Path, found: Sequence[tuple[Path, str]]) -> Run:
         files.append(RunFile(path, file, kind, rank, state.st_size, state.st_mtime_ns, name))
     relative = folder.relative_to(root.path).as_posix()
     own = root.own if relative == "." else relative
-    return Run(f"{root.name}/{own}" if root.name else own, folder, tuple(files))
+    return Run(f"{root.name}/{own}" if root.name else own, folder, root.path, tuple(files))
 
 
 def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:

@@ -91,6 +91,11 @@ class ColumnLog:
             self._joined = self.version, tuple(sorted(found, key=lambda one: (one.rank, one.device)))
         return self._joined[1]
 
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(len(columns["step"]) for parts in self._parts.values() for _, columns in parts)
+
     def _take(self, text: bytes) -> None:
         lines = text.split(b"\n")
         if device := _only_device(text, len(lines)):

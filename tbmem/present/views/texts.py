@@ -25,7 +25,7 @@ NO_LOGDIR: Empty = {
 }
 NO_LOG: Empty = {
     "title": "This run has recordings, but no live log",
-    "text": "Verdicts and the series over the steps come from the live monitor. See Timeline and Peak for the recordings.",
+    "text": "Verdicts and the series over the steps come from the live monitor. See Timeline and Peak for recordings.",
     "commands": _CALLBACK,
 }
 NO_SAMPLES: Empty = {
