@@ -21,6 +21,7 @@ _RANK = re.compile(r"rank[_\-]?(\d+)", re.IGNORECASE)
 _RANK_FOLDER = re.compile(r"rank\d+")
 _ESTIMATE_SUFFIX = "estimate.json"
 _FRESH_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 Key = tuple[str, int, int]
 
 
@@ -97,6 +98,8 @@ class Catalog:
     clock: Callable[[], float] = time.monotonic
     _runs: Mapping[str, Run] = field(default_factory=dict)
     _read_at: float | None = None
+    _any: bool = False
+    _looked_at: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def runs(self) -> Mapping[str, Run]:
@@ -109,9 +112,14 @@ class Catalog:
                 self._runs, self._read_at = {run.name: run for run in found}, self.clock()
             return self._runs
 
-    def known(self) -> Mapping[str, Run]:
-        """As last read; read only if it never was."""
-        return self._runs if self._read_at is not None else self.runs()
+    def has_any(self) -> bool:
+        """Whether there is any run: once there was one it stays so; until then looked for every few seconds."""
+        with self._lock:
+            now = self.clock()
+            if not self._any and (self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS):
+                self._any = any(True for root in self.roots for _ in _files(root.path))
+                self._looked_at = self.clock()
+            return self._any
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -190,9 +198,11 @@ def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:
         logdir_spec: ``name:path`` or ``path``, several with commas between them.
     """
     if logdir:
-        return (Root(_absolute(logdir)),)
+        return () if "://" in logdir else (Root(_absolute(logdir)),)
     roots = []
     for part in filter(None, logdir_spec.split(",")):
+        if "://" in part:
+            continue  # in a cloud: TensorBoard reads event files there, we read local files only
         name, colon, path = part.partition(":")
         has_name = bool(colon) and not name.startswith("/") and not path.startswith("//")
         roots.append(Root(_absolute(path), name) if has_name else Root(_absolute(part)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -9,13 +10,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from tbmem.analysis.analyzer import analyze
-from tbmem.errors import TbmemError
+from tbmem.errors import FileFormatError, TbmemError
 from tbmem.model.finding import Finding
 from tbmem.offline.catalog import Key, Run, RunFile
 from tbmem.present.views.subject import Subject
 from tbmem.sources.log_columns import ColumnLog, DeviceColumns
 from tbmem.sources.recording import read_recording
 
+_log = logging.getLogger(__name__)
 _MOST_ROWS = 3_000_000
 _MOST_SUBJECTS = 24
 _MOST_LOG_ROWS = 4_000_000
@@ -108,6 +110,11 @@ class Shelf:
         except (TbmemError, OSError) as error:
             self._errors[one.key] = reason(error)
             raise
+        except Exception as error:
+            # a file that nobody thought of is an item with its error, not a broken page
+            _log.exception("%s", one.path)
+            self._errors[one.key] = f"cannot be analysed: {type(error).__name__}: {reason(error)}"
+            raise FileFormatError(f"{one.file}: {self._errors[one.key]}") from error
         self._errors.pop(one.key, None)
 
     def _trim(self) -> None:

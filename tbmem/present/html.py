@@ -8,11 +8,11 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from itertools import count
 from typing import Any
 
 from tbmem.present.colours import BLUE, GREEN, INK, LIGHT, MUTED, ORANGE, RED
+from tbmem.present.plotly_js import plotly_js
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _STYLE = f"""
@@ -162,8 +162,3 @@ def folded(summary: str, lines: Sequence[str]) -> str:
     if not lines:
         return escape(summary)
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
-
-
-def plotly_js() -> str:
-    """The script that the installed plotly brings along."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
