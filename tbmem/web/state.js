@@ -13,9 +13,11 @@ let written = "";
 export function startState() {
   current = readAddress();
   outerWindow().addEventListener("hashchange", () => {
-    if (outerWindow().location.hash === written) return;
+    if (outerWindow().location.hash === written || !isOurs()) return;
     const found = readAddress();
-    if (isOurs()) tell(found);
+    // TensorBoard writes its own address when the user comes back to this tab: what was shown stays
+    if (inTab() && !Object.keys(found).length) writeAddress();
+    else tell(found);
   });
 }
 

@@ -157,8 +157,10 @@ class Browser:
         return path
 
     def complaints(self) -> list[str]:
-        """Errors and warnings on the console since they were asked for last."""
-        return [line["message"] for line in self._driver.get_log("browser") if line["level"] in ("SEVERE", "WARNING")]
+        """Errors and warnings on the console since they were asked for last, without those of TensorBoard's own page."""
+        lines = self._driver.get_log("browser")
+        found = [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
+        return [message for message in found if "/index.js?_file_hash=" not in message]
 
     def hosts(self) -> set[str]:
         """Hosts that were asked for something since they were asked for last."""
