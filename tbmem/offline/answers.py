@@ -116,6 +116,16 @@ class Answers:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](Asked(params))
 
+    def subject(self, run: str, file: str) -> Subject:
+        """A recording, analysed.
+
+        Raises:
+            MissingError: There is no such run or file.
+            FileFormatError: The file cannot be read.
+        """
+        found = self._reader.run(run)
+        return self._reader.open(found, self._reader.file(found, file))
+
     def version(self, params: Params) -> tuple[str, ...]:
         """What the answers on some runs depend on: another one when a file of them has changed."""
         runs = self.catalog.runs()
@@ -194,6 +204,8 @@ class Answers:
         low = min((float(place[0]) for place in places), default=0.0)
         high = max((float(place[-1]) for place in places), default=0.0)
         begin, end = asked.number("from"), asked.number("to")
+        if begin is not None and end is not None and begin > end:
+            raise UsageError(f"from={begin:g} lies after to={end:g}")
         begin, end = low if begin is None else max(begin, low), high if end is None else min(end, high)
         count = sum(len(run.series) for run in runs)
         points = min(asked.whole("points", POINTS, 10, _MOST_POINTS), max(_MOST_LIVE // max(count, 1), 100))

@@ -18,7 +18,7 @@ from tbmem.analysis.patterns import Detector
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Site, Suspicion
 from tbmem.model.finding import Finding
-from tbmem.runtime.files import complete_or_nothing
+from tbmem.model.whole_file import complete_or_nothing
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.births import Births, births_of

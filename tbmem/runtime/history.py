@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbmem.runtime.files import complete_or_nothing
+from tbmem.model.whole_file import complete_or_nothing
 
 PICKLE_PROTOCOL = 4
 """The newest that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""

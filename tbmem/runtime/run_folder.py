@@ -16,7 +16,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import layout
 from tbmem.model.address_book import AddressBook
-from tbmem.runtime.files import complete_or_nothing
+from tbmem.model.whole_file import complete_or_nothing
 from tbmem.runtime.ranks import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")

@@ -16,8 +16,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
+from tbmem.model.whole_file import complete_or_nothing, compress
 from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.files import complete_or_nothing, compress
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.cpu_births import prepared_profiles

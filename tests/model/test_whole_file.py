@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.runtime.files import complete_or_nothing, compress
+from tbmem.model.whole_file import complete_or_nothing, compress
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
