@@ -1,6 +1,6 @@
 // The answer `allocations` goes in; each allocation is painted as a band over its lifetime, and found under the pointer.
 
-import { after } from "./layers.js";
+import { after, fillBetween } from "./layers.js";
 import { colours, onGround } from "./theme.js";
 
 const SHADES = [1, 0.86, 0.93, 0.79];
@@ -79,13 +79,11 @@ function cornerAt(answer, band, x) {
 
 function paintRest(context, frame, answer) {
   const begin = Math.max(after(answer.rest_x, frame.range[0]) - 1, 0);
+  const end = Math.min(after(answer.rest_x, frame.range[1]) + 1, answer.rest_x.length);
+  const high = answer.total.slice(begin, end);
+  const low = high.map((total, at) => total - answer.rest_bytes[begin + at]);
   context.fillStyle = colours().rest;
-  for (let at = begin; at < answer.rest_x.length && answer.rest_x[at] <= frame.range[1]; at++) {
-    const next = at + 1 < answer.rest_x.length ? answer.rest_x[at + 1] : frame.range[1];
-    const x = Math.max(frame.x(answer.rest_x[at]), frame.left);
-    const top = frame.y(answer.total[at]);
-    context.fillRect(x, top, Math.max(frame.x(next) - x, 0.3), answer.rest_bytes[at] / frame.scale);
-  }
+  fillBetween(context, frame, answer.rest_x, begin, end, low, high);
 }
 
 function shaded(colour, shade) {

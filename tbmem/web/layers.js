@@ -42,9 +42,10 @@ export function after(values, x) {
   return low;
 }
 
-function fillBetween(context, frame, x, begin, end, low, high) {
+/** Fill what lies between two staircases; `low` and `high` begin at `begin`. */
+export function fillBetween(context, frame, x, begin, end, low, high) {
   context.beginPath();
-  steps(context, frame, x, begin, end, high, false);
+  steps(context, frame, x, begin, end, high);
   for (let at = end - 1; at >= begin; at--) {
     const right = at + 1 < end ? frame.x(x[at + 1]) : frame.x(frame.range[1]) + 1;
     const y = frame.y(low[at - begin]);
@@ -103,7 +104,7 @@ function paintPhases(context, frame, stretches) {
   stretches.begin.forEach((begin, at) => {
     const from = Math.max(frame.x(begin), frame.left);
     const to = Math.min(frame.x(stretches.end[at]), frame.left + frame.wide);
-    if (to <= from) return;
+    if (to <= from || stretches.label[at] === "OTHER") return;
     context.fillStyle = stretches.colour[at];
     context.fillRect(from, frame.bottom + 2, Math.max(to - from, 0.5), STRIP - 4);
     const text = stretches.label[at].toLowerCase();

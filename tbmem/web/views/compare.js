@@ -54,7 +54,8 @@ function verdict(answer) {
   if (grown === null) return null;
   const kind = Math.abs(grown) < 1 ? "good" : grown > 0 ? "warning" : "good";
   const text = Math.abs(grown) < 1 ? "SAME" : grown > 0 ? "GREW" : "SHRANK";
-  const sentence = `The peak of ${answer.after} against that of ${answer.before}: ${changeText(grown)}.`;
+  const what = answer.recordings.length ? "Recorded peak" : "Peak";
+  const sentence = `${what} of ${answer.after} against ${answer.before}: ${changeText(grown)}.`;
   return el("div", { class: `finding ${kind}`, id: "grown" }, el("p", {}, badge(text, kind), " ", sentence));
 }
 
@@ -82,10 +83,18 @@ function recorded(answer, runs) {
   return section("Recordings", note, parts);
 }
 
+/** `run_peak_bytes` as `Run peak`; names of modules and lines stay as they are. */
+function written(text, kind) {
+  if (kind === "category") return word(text);
+  if (kind !== "figure") return text;
+  const plain = text.replace(/_bytes$/, "").replaceAll("_", " ");
+  return plain.charAt(0).toUpperCase() + plain.slice(1);
+}
+
 function changes(id, name, list, search) {
   const most = Math.max(...list.change.map(Math.abs), 1);
   const columns = [
-    { key: "name", label: name, text: (row) => (name === "category" ? word(row.name) : row.name) },
+    { key: "name", label: name, text: (row) => written(row.name, name) },
     { key: "before", label: "before", kind: "bytes" },
     { key: "after", label: "after", kind: "bytes" },
     {

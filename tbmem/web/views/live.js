@@ -19,6 +19,7 @@ const HOST = [
 ];
 const NEAR = 0.6;
 const MANY = 24;
+const MOST_WINDOWS = 40;
 const SEVERITY = { critical: "#D55E00", warning: "#E69F00", info: "#0072B2", good: "#009E73" };
 
 export const liveView = { name: "live", title: "Live", needs: "runs", draw };
@@ -110,12 +111,11 @@ class LivePage {
   }
 
   relayout(change) {
-    if ("xaxis.range[0]" in change) {
-      set({ from: change["xaxis.range[0]"], to: change["xaxis.range[1]"] }, true);
-    } else if (change["xaxis.autorange"] || (change["xaxis.range"] && get("from"))) {
-      const range = change["xaxis.range"];
-      set({ from: range?.[0] ?? null, to: range?.[1] ?? null }, true);
-    } else return;
+    const range = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (!known(range[0]) && !change["xaxis.autorange"]) return;
+    const [first, last] = wholeRange(this.answer);
+    const all = !known(range[0]) || (range[0] <= first && range[1] >= last);
+    set({ from: all ? null : range[0], to: all ? null : range[1] }, true);
     this.refine();
   }
 
@@ -156,11 +156,12 @@ class LivePage {
   }
 
   windows() {
-    const found = this.answer.windows;
+    const found = this.answer.windows.filter((window) => window.files.length).slice(-MOST_WINDOWS);
+    const several = this.context.runs.length > 1;
     if (!found.length) return null;
     const rows = found.map((window) => {
       const open = (file) => () => set({ view: "timeline", run: window.run, runs: null, file, device: null, t0: null, t1: null, b0: null, b1: null });
-      const name = `rank ${window.rank}, window ${window.number}: steps ${window.first_step} to ${window.last_step}`;
+      const name = `${several ? `${window.run}, ` : ""}rank ${window.rank}, window ${window.number}: steps ${window.first_step} to ${window.last_step}`;
       const files = window.files.map((file) => button(/snapshot/.test(file) ? "snapshot" : "trace", open(file), { title: file }));
       return el("li", {}, name, window.complete ? " " : ", cut off ", files);
     });
@@ -212,11 +213,18 @@ function chart(page, kinds, marked, only) {
   }
   const [from, to] = [get("from"), get("to")];
   const x = { title: { text: answer.x === "step" ? "step" : "seconds since the run began" } };
-  if (from && to) Object.assign(x, { range: [Number(from), Number(to)], autorange: false });
-  else Object.assign(x, { autorange: true });
+  Object.assign(x, { range: from && to ? [Number(from), Number(to)] : wholeRange(answer), autorange: false });
   const many = data.length > MANY;
   const layout = { shapes, hovermode: many ? "closest" : "x unified", xaxis: x, yaxis: { title: { text: unit.name }, range: [0, (1.08 * Math.max(top, ...near)) / unit.bytes] }, showlegend: !many };
   return { data, layout };
+}
+
+/** From the first window or point to the last. */
+function wholeRange(answer) {
+  const pad = answer.x === "step" ? 0.5 : 0;
+  const begins = answer.windows.map((window) => window.x0 - pad);
+  const ends = answer.windows.map((window) => window.x1 + pad);
+  return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
 }
 
 function curves(one, kinds, unit, number, all) {

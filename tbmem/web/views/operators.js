@@ -10,12 +10,12 @@ import { rowsOf, table } from "../table.js";
 const COLUMNS = [
   { key: "name", label: "operator" },
   { key: "calls", label: "calls", kind: "whole", width: "90px" },
-  { key: "size_increase", label: "size increase", kind: "bytes", text: (row) => signed(row.size_increase), width: "130px", hint: "Allocated less freed, with the operators it calls" },
-  { key: "self_size_increase", label: "self size increase", kind: "bytes", text: (row) => signed(row.self_size_increase), width: "140px", hint: "Without the operators it calls" },
+  { key: "size_increase", label: "size increase", kind: "bytes", text: (row) => signed(row.size_increase), width: "135px", hint: "Allocated less freed, with the operators it calls" },
+  { key: "self_size_increase", label: "self size increase", kind: "bytes", text: (row) => signed(row.self_size_increase), width: "170px", hint: "Without the operators it calls" },
   { key: "allocations", label: "allocations", kind: "whole" },
-  { key: "self_allocations", label: "self allocations", kind: "whole", width: "130px" },
+  { key: "self_allocations", label: "self allocations", kind: "whole", width: "155px" },
   { key: "allocated", label: "allocated", kind: "bytes" },
-  { key: "self_allocated", label: "self allocated", kind: "bytes", width: "130px" },
+  { key: "self_allocated", label: "self allocated", kind: "bytes", width: "145px" },
 ];
 
 export const operatorsView = { name: "operators", title: "Operators", needs: "recording", prefers: ["trace"], draw };

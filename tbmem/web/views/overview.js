@@ -58,11 +58,13 @@ function runSection(run, context) {
     head,
     errorsOf(run.errors),
     run.empty && emptyState(run.empty),
-    cards.length > 0 && el("div", { class: "cards" }, cards),
+    el(
+      "div",
+      { class: "run-body" },
+      cards.length > 0 && el("div", { class: "cards" }, cards),
+      el("div", { class: "run-side" }, nextSteps(run), findings(run), notesOf(run.notes)),
+    ),
     rest > 0 && el("p", { class: "note" }, `${whole(rest)} more ranks: see the tab Ranks.`),
-    nextSteps(run),
-    findings(run),
-    notesOf(run.notes),
   );
 }
 

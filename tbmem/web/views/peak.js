@@ -60,7 +60,7 @@ function figures(answer) {
     ["peak", bytes(peak.bytes), when],
     answer.reserved_peak !== null && ["reserved at most", bytes(answer.reserved_peak), of(answer.reserved_peak)],
     capacity && ["device", bytes(capacity), of(peak.bytes)],
-    ["counted", `${answer.head.measure} bytes`, answer.head.kind],
+    ["recording", answer.head.kind, `${answer.head.measure} bytes`],
   ];
 }
 
@@ -78,7 +78,8 @@ function shareBar(shares, total) {
 }
 
 function advice(answer) {
-  const suspects = answer.suspects.map((one) => el("li", {}, el("b", {}, "Piles up: "), one.message));
+  const said = (one) => answer.advice.some((other) => other.message.includes(one.message));
+  const suspects = answer.suspects.filter((one) => !said(one)).map((one) => el("li", {}, el("b", {}, "Piles up: "), one.message));
   const wise = answer.advice.map((one) => el("li", {}, one.message, one.setting && [" ", el("code", {}, one.setting)]));
   const all = [...suspects, ...wise];
   return all.length ? el("ul", { class: "advice-list" }, all) : null;
@@ -160,13 +161,19 @@ function stackTable(stacks) {
   };
   const columns = [
     { key: "line", label: "the user's own line", text: (row) => row.line || row.frames[0] || "" },
-    { key: "frames", label: "stack", text: (row) => row.frames.join(" ← "), value: (row) => row.frames.join("\n") },
+    { key: "frames", label: "stack", text: (row) => shortStack(row.frames), value: (row) => row.frames.join("\n") },
     { key: "bytes", label: "at the peak", kind: "bytes", bar: (row) => row.percent, width: "180px" },
     { key: "percent", label: "%", kind: "percent", width: "80px" },
     { key: "count", label: "allocations", kind: "whole" },
   ];
   const rows = rowsOf(stacks);
   return el("div", {}, table({ id: "peak-stacks", name: "peak-by-stack", columns, rows, sort: "bytes", open }), frames);
+}
+
+/** Lines of Python, the innermost first; those of C++ only where there are no others. */
+function shortStack(frames) {
+  const python = frames.filter((frame) => /\.py:/.test(frame));
+  return (python.length ? python : frames).join(" ← ");
 }
 
 function tensorTable(where, context, detail) {

@@ -14,8 +14,8 @@ export const ranksView = { name: "ranks", title: "Ranks", needs: "run", draw };
 
 async function draw(context) {
   const answer = await context.ask("ranks", { run: context.run, recordings: 1 });
-  if (answer.empty) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
   const rows = rowsOf(answer.columns);
+  if (answer.empty && !rows.length) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
   const most = Math.max(...rows.map((row) => row.peak ?? row.allocated ?? 0), 1);
   const open = (row) => set({ view: "live", runs: null, run: context.run, on: get("on") && row.device });
   const columns = [
@@ -33,14 +33,17 @@ async function draw(context) {
   ];
   const odd = answer.odd && el("div", { class: "finding warning", id: "odd" }, el("p", {}, badge("ODD ONE OUT", "warning"), " ", answer.odd));
   const list = table({ id: "ranks", name: `ranks-of-${context.run}`, columns, rows, sort: null, open, search: rows.length > 8 });
-  const none = rows.length > 1 && !answer.odd && el("p", { class: "note" }, "No rank stands out.");
+  const ranks = new Set(answer.columns.rank).size;
+  const count = ranks > 1 ? `${whole(ranks)} ranks, the bars to one scale` : "one rank";
+  const none = !answer.empty && !answer.odd && el("p", { class: "note" }, "No rank stands out.");
   return el(
     "div",
     {},
     errorsOf(answer.errors),
     odd,
     none,
-    section("Ranks", `${whole(new Set(answer.columns.rank).size)} ranks, the bars to one scale`, list),
+    section("Ranks", count, list),
+    answer.empty && emptyState(answer.empty),
     recordings(answer.recordings),
   );
 }

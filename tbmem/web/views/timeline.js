@@ -5,7 +5,7 @@ import { bandAt, outline, paintBands } from "../bands.js";
 import { brushedHere, brushPanel } from "../brush.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
-import { bytes, known, whole, word } from "../format.js";
+import { bytes, known, percent, whole, word } from "../format.js";
 import { Frame } from "../frame.js";
 import { after, paintLayers, stretchAt, STRIP } from "../layers.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
@@ -134,6 +134,7 @@ class TimelinePage {
   legend() {
     const { words, colours } = this.layers;
     const phases = new Map(this.layers.phases.label.map((label, at) => [label, this.layers.phases.colour[at]]));
+    phases.delete("OTHER");
     return el(
       "div",
       { class: "legend", id: "categories" },
@@ -198,7 +199,8 @@ class TimelinePage {
 
   tell() {
     const { shown, count, shown_bytes, count_bytes } = this.bands;
-    const rest = count > shown ? `, ${bytes(count_bytes - shown_bytes)} of smaller ones grey on top` : "";
+    const share = percent((100 * shown_bytes) / (count_bytes || 1), 0);
+    const rest = count > shown ? `, ${share} of their bytes; the smaller ones grey on top` : "";
     this.info.textContent = `${whole(shown)} of ${whole(count)} allocations${rest}`;
   }
 
