@@ -28,7 +28,7 @@ def command(
     from tbmem.offline.reports import RESULTS
     from tbmem.offline.rules_file import load_rules
     from tbmem.offline.run_reports import read_story, recordings_of, write_run_report
-    from tbmem.present.run_page import run_lines
+    from tbmem.present.run_text import run_lines
 
     if html is not None:
         _write_page(run, html, as_json)

@@ -11,6 +11,7 @@ from typing import Any
 from tbmem import __version__
 from tbmem.analysis.report import Analysis
 from tbmem.errors import RunFolderError, TbmemError, UsageError
+from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.whole_file import complete_or_nothing
 from tbmem.offline.answers import Answers
 from tbmem.offline.catalog import TRACE, Catalog, Root
@@ -106,16 +107,17 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield "overview", key_of("overview", {"run": run})
 
 
-def analysis_html(analysis: Analysis, written: str) -> str:
+def analysis_html(analysis: Analysis, written: str = "", calls: OperatorCalls | None = None) -> str:
     """The page of one recording.
 
     Args:
         analysis: With its rows.
         written: When, as people write it.
+        calls: The operators' calls, if the recording has them.
     """
     run = analysis.name or "recording"
     file = Path(analysis.path).name or run
-    subject = Subject(run, file, run, analysis)
+    subject = Subject(run, file, run, analysis, calls)
     item: FileItem = {
         "file": file,
         "name": run,

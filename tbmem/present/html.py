@@ -132,16 +132,6 @@ def escape(text: str) -> str:
     return html.escape(text)
 
 
-def coloured(text: str, colour: str) -> str:
-    """Text as HTML, with a small square of its colour before it."""
-    return f'<span class="whole"><span class="key" style="background:{colour}"></span>{escape(text)}</span>'
-
-
-def whole(text: str) -> str:
-    """Text as HTML that is not broken into lines."""
-    return f'<span class="whole">{escape(text)}</span>'
-
-
 def finding(kind: str, text: str, more: str = "", code: str = "") -> str:
     """One finding as HTML.
 
@@ -155,10 +145,3 @@ def finding(kind: str, text: str, more: str = "", code: str = "") -> str:
     parts += [f'<p class="note">{escape(more)}</p>'] if more else []
     parts += [f"<p>change: <code>{escape(code)}</code></p>"] if code else []
     return f'<div class="finding {escape(kind)}">{"".join(parts)}</div>'
-
-
-def folded(summary: str, lines: Sequence[str]) -> str:
-    """Lines that are shown when one clicks on the summary, as HTML."""
-    if not lines:
-        return escape(summary)
-    return f"<details><summary>{escape(summary)}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
