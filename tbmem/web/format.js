@@ -12,7 +12,7 @@ const NONE = "–";
 export function bytes(count) {
   if (!known(count)) return NONE;
   for (const [name, size] of UNITS) {
-    if (Math.abs(count) >= (1023.995 / 1024) * size) return `${(count / size).toFixed(2)} ${name}`;
+    if (Math.abs(count) >= (1023.995 / 1024) * size) return `${fixed(count / size, 2)} ${name}`;
   }
   return `${Math.round(count)} B`;
 }
@@ -35,7 +35,7 @@ export function whole(count) {
 
 /** `58.3 %`. */
 export function percent(share, digits = 1) {
-  return known(share) ? `${share.toFixed(digits)} %` : NONE;
+  return known(share) ? `${fixed(share, digits)} %` : NONE;
 }
 
 /** `4 min 10 s`. */
@@ -71,6 +71,14 @@ export function deviceName(device) {
   const [kind, index] = String(device).split(":");
   const name = { cuda: "GPU", mps: "GPU" }[kind] ?? kind.toUpperCase();
   return index === undefined ? name : `${name} ${index}`;
+}
+
+/** So many digits; what lies in the middle goes to the even one, as Python does it. */
+function fixed(value, digits) {
+  const power = 10 ** digits;
+  const low = Math.floor(Math.abs(value) * power);
+  const even = Math.abs(value) * power - low === 0.5 && low % 2 === 0;
+  return even ? ((Math.sign(value) * low) / power).toFixed(digits) : value.toFixed(digits);
 }
 
 /** Whether something is a number that can be shown. */

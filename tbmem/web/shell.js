@@ -82,6 +82,7 @@ export class Shell {
     if (turn !== this.turn) return;
     this.asked = asked;
     replace(this.main, content);
+    if (this.main.dataset.drawn !== view.name) window.scrollTo(0, 0);
     for (const act of later) act();
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
     this.main.removeAttribute("aria-busy");

@@ -87,6 +87,19 @@ class Browser:
         """Wait until an expression in the page is true."""
         self._until(lambda: bool(self.script(code)), code, seconds)
 
+    def wait_for(self, holds: Callable[[], bool], seconds: float = 30) -> None:
+        """Wait until something outside of the page is true."""
+        self._until(holds, repr(holds), seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing."""
+        time.sleep(seconds)
+
+    def save_to(self, folder: Path) -> None:
+        """Put what the page hands out into this folder."""
+        parameters = {"behavior": "allow", "downloadPath": str(folder)}
+        self._driver.execute_cdp_cmd("Browser.setDownloadBehavior", parameters)
+
     def _until(self, holds: Callable[[], bool], what: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
@@ -112,7 +125,9 @@ class Browser:
 
     def click(self, css: str) -> None:
         """Click on the first element."""
-        self.find(css).click()
+        element = self.find(css)
+        self._driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
 
     def type(self, css: str, text: str) -> None:
         """Type into an element."""
@@ -162,11 +177,15 @@ class Browser:
         found = [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
         return [message for message in found if "/index.js?_file_hash=" not in message]
 
-    def hosts(self) -> set[str]:
-        """Hosts that were asked for something since they were asked for last."""
+    def asked(self) -> list[str]:
+        """Addresses that were asked for something since this was called last."""
         messages = [json.loads(line["message"])["message"] for line in self._driver.get_log("performance")]
-        urls = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-        return {urlsplit(url).hostname or "" for url in urls if urlsplit(url).scheme in ("http", "https", "ws", "wss")}
+        return [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+
+    def hosts(self) -> set[str]:
+        """Their hosts."""
+        parts = [urlsplit(url) for url in self.asked()]
+        return {part.hostname or "" for part in parts if part.scheme in ("http", "https", "ws", "wss")}
 
     def close(self) -> None:
         """End the browser."""
