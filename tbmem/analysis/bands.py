@@ -55,16 +55,26 @@ def bands_of(
     alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > begin))
     found = np.flatnonzero(alive)
     total = int(rows.bytes[found].sum())
-    order = found[np.argsort(-rows.bytes[found], kind="stable")[:largest]]
+    order = _largest(found, rows.bytes[found], largest)
     while True:
         chosen = order[np.argsort(rows.alloc_event[order], kind="stable")]
-        piled = _pile(timeline, chosen, begin, end, places, 40 * most_corners)
+        piled = _pile(timeline, chosen, begin, end, places, 10 * most_corners)
         if piled is not None and (len(piled[1]) <= most_corners or len(order) <= _LEAST_SHOWN):
             break
         order = order[: max(len(order) // 2, _LEAST_SHOWN)]
     start, corner, base = piled
     first, last = _edges(timeline, chosen, begin, end)
     return Bands(chosen, first, last, start, corner, base, len(found), total)
+
+
+def _largest(which: I64, size: I64, count: int) -> I64:
+    """The largest rows, the largest first; of equal ones the first."""
+    if len(which) > count:
+        least = np.partition(size, len(size) - count)[len(size) - count]
+        kept = size >= least
+        which, size = which[kept], size[kept]
+    found: I64 = which[np.argsort(-size, kind="stable")[:count]]
+    return found
 
 
 def _edges(timeline: AllocationTimeline, chosen: I64, begin: int, end: int) -> tuple[I64, I64]:

@@ -127,10 +127,10 @@ class Answers:
         return self._reader.open(found, self._reader.file(found, file))
 
     def version(self, params: Params) -> tuple[str, ...]:
-        """What the answers on some runs depend on: another one when a file of them has changed."""
+        """What answers on some runs depend on: another one when a file of them changes, or a run falls silent."""
         runs = self.catalog.runs()
-        names = [name for key in ("run", "before", "after") for name in params.get(key, ())]
-        return tuple(runs[name].version for name in names if name in runs)
+        found = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
+        return tuple(f"{run.version} {self._reader.status(run.of(LOG))}" for run in found)
 
     def _subject(self, asked: Asked) -> Subject:
         run = self._reader.run(asked.text("run"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +25,7 @@ from tbmem.present.views.subject import Subject
 from tbmem.sources.log_columns import sample_rows
 
 _STATE_ROWS = 4000
+_KEPT_RUNS = 32
 _SILENT_SECONDS = 60.0
 _TAIL = 64 << 10
 
@@ -39,7 +42,9 @@ class RunReader:
         self.catalog = catalog
         self.shelf = Shelf()
         self._now = now
+        self._lock = threading.Lock()
         self._known_ends: dict[Key, bool] = {}
+        self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
         """A run by its name.
@@ -124,6 +129,20 @@ class RunReader:
 
     def logged(self, run: Run) -> LoggedRun:
         """A run from its logs; one that cannot be read is an error beside the others."""
+        key = (run.version, len(self.shelf.errors))
+        with self._lock:
+            kept = self._logged.get(run.name)
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        found = self._read_logs(run)
+        with self._lock:
+            self._logged[run.name] = (run.version, len(self.shelf.errors)), found
+            self._logged.move_to_end(run.name)
+            if len(self._logged) > _KEPT_RUNS:
+                self._logged.popitem(last=False)
+        return found
+
+    def _read_logs(self, run: Run) -> LoggedRun:
         states: list[RunState] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,6 +45,11 @@ class Shelf:
         self._subjects: OrderedDict[Key, Subject] = OrderedDict()
         self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
+
+    @property
+    def errors(self) -> Mapping[Key, str]:
+        """Files that could not be read, and why."""
+        return self._errors
 
     def error(self, one: RunFile) -> str | None:
         """Why a file could not be read; ``None`` if it could, or was not tried."""

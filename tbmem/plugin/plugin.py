@@ -22,8 +22,8 @@ from tbmem.plugin.kept import Kept
 from tbmem.present.plotly_js import plotly_js, plotly_version
 
 _YEAR = 365 * 24 * 3600
-_CHANGING = ("index", "overview", "live", "ranks")
-"""Views that speak of the time that has passed, or of files that are read on: never kept."""
+_CHANGING = ("index", "overview")
+"""Views that speak of the time that has passed: never kept."""
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]

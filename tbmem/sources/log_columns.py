@@ -97,20 +97,19 @@ class ColumnLog:
         return sum(len(columns["step"]) for parts in self._parts.values() for _, columns in parts)
 
     def _take(self, text: bytes) -> None:
-        lines = text.split(b"\n")
-        if device := _only_device(text, len(lines)):
-            self._add({device: lines})
+        device = _only_device(text)
+        if device is not None and self._add(device, text):
             return
         groups: dict[tuple[bytes, bytes], list[bytes]] = {}
-        for line in lines:
+        for line in text.split(b"\n"):
             if line.startswith(_SAMPLES):
                 groups.setdefault((_device_of(line), line.translate(None, _DIGITS)), []).append(line)
             elif line.strip():
                 if line.startswith(_HEADER):
-                    self._add(groups)
+                    self._add_groups(groups)
                     groups = {}
                 self._take_other(line)
-        self._add(groups)
+        self._add_groups(groups)
 
     def _take_other(self, line: bytes) -> None:
         if not take_line(line, self.rest):
@@ -121,16 +120,21 @@ class ColumnLog:
             self._keep([row])
         self.rest.rows.clear()
 
-    def _add(self, groups: Mapping[tuple[bytes, bytes], list[bytes]]) -> None:
+    def _add_groups(self, groups: Mapping[tuple[bytes, bytes], Sequence[bytes]]) -> None:
         for (device, _), lines in groups.items():
-            read = _convert(device, lines)
-            if read is None:
+            if not self._add(device, b"\n".join(lines)):
                 for line in lines:
                     self._take_other(line)
-                continue
-            rank, columns = read
-            self._understood += len(lines)
-            self._part(rank, device.decode(), columns)
+
+    def _add(self, device: bytes, text: bytes) -> bool:
+        """Take lines of one make; ``False`` if they are not what they seem."""
+        read = _convert(text)
+        if read is None:
+            return False
+        rank, columns = read
+        self._understood += len(columns["step"])
+        self._part(rank, device.decode(errors="replace"), columns)
+        return True
 
     def _keep(self, rows: Sequence[SampleRow]) -> None:
         for row in rows:
@@ -147,50 +151,51 @@ def _device_of(line: bytes) -> bytes:
     return line[begin : line.find(b'"', begin)]
 
 
-def _only_device(text: bytes, count: int) -> tuple[bytes, bytes] | None:
-    """Device and make of the lines if all are samples of one device and differ in their numbers only."""
+def _only_device(text: bytes) -> bytes | None:
+    """The device of all lines, if they are samples and differ in their numbers only."""
     makes = set(text.translate(None, _DIGITS).split(b"\n"))
     if len(makes) > 1 or not text.startswith(_SAMPLES):
         return None
-    device = _device_of(text[: text.find(b"\n") if count > 1 else None])
-    return (device, makes.pop()) if text.count(_DEVICE + device + b'"') == count else None
+    device = _device_of(text[: text.find(b"\n")] if b"\n" in text else text)
+    return device if text.count(_DEVICE + device + b'"') == text.count(b"\n") + 1 else None
 
 
-def _convert(device: bytes, lines: Sequence[bytes]) -> tuple[int, dict[str, F64]] | None:
+def _convert(text: bytes) -> tuple[int, dict[str, F64]] | None:
     """Numbers of lines that differ in nothing else; ``None`` if they are not what they seem."""
+    count = text.count(b"\n") + 1
     try:
-        first, last = json.loads(lines[0]), json.loads(lines[-1])
+        first, last = (json.loads(line) for line in (text.partition(b"\n")[0], text.rpartition(b"\n")[2]))
     except (ValueError, RecursionError):
         return None
     names = [name for name in first if name != "type"]
-    # what is deleted leaves the commas: one before each value, the device being its digits
-    text = b"".join(lines)
-    if not device.translate(None, _NO_NUMBER):
-        text = text.replace(_DEVICE + device, _DEVICE + b"0")
-    for word, digit in ((b":true", b":1"), (b":false", b":0")):
-        if word in lines[0]:
-            text = text.replace(word, digit)
+    # what is deleted leaves the commas, one before each value; nothing is left of a truth value, nor of 'cpu'
+    digits = text.translate(None, _NO_NUMBER)
+    while b",," in digits:
+        digits = digits.replace(b",,", b",0,")
     try:
-        numbers = np.fromstring(text.translate(None, _NO_NUMBER)[1:].decode("ascii"), np.float64, sep=",")
+        numbers = np.fromstring((digits[1:] + b"0" * digits.endswith(b",")).decode("ascii"), np.float64, sep=",")
     except (ValueError, DeprecationWarning):
         return None
-    if len(numbers) != len(names) * len(lines):
+    if len(numbers) != len(names) * count or "step" not in names:
         return None
-    grid = numbers.reshape(len(lines), len(names))
-    if not (_agrees(names, grid[0], first) and _agrees(names, grid[-1], last)) or "step" not in names:
+    grid = numbers.reshape(count, len(names))
+    if not (_agrees(names, grid[0], first) and _agrees(names, grid[-1], last)):
         return None
+    return int(first.get("rank", 0)), _columns(names, grid, first)
+
+
+def _columns(names: Sequence[str], grid: F64, line: Mapping[str, Any]) -> dict[str, F64]:
     place = {name: number for number, name in enumerate(names)}
-    missing = np.full(len(lines), np.nan)
+    missing = np.full(len(grid), np.nan)
     columns = {name: grid[:, place[name]].copy() if name in place else missing for name in COLUMNS}
-    if "profiled" not in place:
-        columns["profiled"] = np.zeros(len(lines))
-    return int(first.get("rank", 0)), columns
+    columns["profiled"] = np.full(len(grid), float(line.get("profiled", False) is True))
+    return columns
 
 
 def _agrees(names: Sequence[str], numbers: F64, line: Mapping[str, Any]) -> bool:
-    """Whether the numbers are those of a line as JSON reads it."""
+    """Whether the numbers are those of a line as JSON reads it; what is no number there is looked at elsewhere."""
     return all(
-        name == "device" or (isinstance(line.get(name), (int, float)) and float(line[name]) == number)
+        name == "device" or isinstance(line.get(name), bool) or line.get(name) == number
         for name, number in zip(names, numbers.tolist(), strict=True)
     )
 
