@@ -27,7 +27,7 @@ COLUMNS = (
 """What is kept of a row; NaN where a counter was not read."""
 _CHUNK = 16 << 20
 _SAMPLES = b'{"type":"samples",'
-_HEADER = b'{"type":"header"'
+_HEADER = b"header"
 _DEVICE = b'"device":"'
 _DIGITS = b"0123456789."
 _NO_NUMBER = bytes(set(range(256)) - set(b"0123456789.,-"))
@@ -105,7 +105,7 @@ class ColumnLog:
             if line.startswith(_SAMPLES):
                 groups.setdefault((_device_of(line), line.translate(None, _DIGITS)), []).append(line)
             elif line.strip():
-                if line.startswith(_HEADER):
+                if _HEADER in line[:24]:
                     self._add_groups(groups)
                     groups = {}
                 self._take_other(line)
@@ -181,7 +181,10 @@ def _convert(text: bytes) -> tuple[int, dict[str, F64]] | None:
     grid = numbers.reshape(count, len(names))
     if not (_agrees(names, grid[0], first) and _agrees(names, grid[-1], last)):
         return None
-    return int(first.get("rank", 0)), _columns(names, grid, first)
+    rank = int(first.get("rank", 0))
+    if "rank" in names and (grid[:, names.index("rank")] != rank).any():
+        return None
+    return rank, _columns(names, grid, first)
 
 
 def _columns(names: Sequence[str], grid: F64, line: Mapping[str, Any]) -> dict[str, F64]:
