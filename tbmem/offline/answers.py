@@ -198,7 +198,8 @@ class Answers:
         names = asked.all("run")
         if not names:
             raise UsageError("run= is missing: name one run or several")
-        runs = [self._reader.logged(self._reader.run(name)) for name in dict.fromkeys(names)]
+        asked_for = [self._reader.run(name) for name in dict.fromkeys(names)]
+        runs = [self._reader.logged(run) for run in asked_for]
         places = [run_views.x_of(run, one, x) for run in runs for one in run.series]
         places = [place for place in places if len(place)]
         low = min((float(place[0]) for place in places), default=0.0)
@@ -222,7 +223,7 @@ class Answers:
             ],
             "windows": [window for run in runs for window in run_views.windows_of(run, x)],
             "ooms": [oom for run in runs for oom in run_views.ooms_of(run, x)],
-            "running": any(run.status(self._now()) in ("running", "starting") for run in runs),
+            "running": any(self._reader.status(run.of(LOG)) == "running" for run in asked_for),
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }

@@ -74,13 +74,6 @@ class LoggedRun:
     """Files."""
     notes: Sequence[str] = field(default=())
 
-    def status(self, now: float) -> str:
-        """``running``, ``silent``, ...; ``files`` without a log."""
-        if not self.states:
-            return "files"
-        found: str = run_view(self.name, self.states, now)["status"]
-        return found
-
     @property
     def began(self) -> float:
         """Unix time; 0 if not known."""
