@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -32,12 +33,13 @@ class Server:
         self.address = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + 180
+        while time.monotonic() < deadline and self._process.poll() is None:
             found = re.search(r"http://[^/\s]+:\d+/\S*", self._log.read_text())
             if found:
                 return found[0].rstrip("/")
             time.sleep(0.1)
+        self.close()
         raise AssertionError(self._log.read_text())
 
     def get(self, path: str, **query: str) -> Any:
@@ -61,5 +63,6 @@ class Server:
         raise AssertionError(answer)
 
     def close(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)

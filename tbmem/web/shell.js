@@ -20,6 +20,8 @@ const STATUS = {
 /** What no longer means anything when another run or recording is shown. */
 const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, axis: null };
 
+const PATIENCE = 250;
+
 /** Builds the page once; draws a view whenever what it shows has changed. */
 export class Shell {
   /** @param views Modules with `name`, `title`, `needs` and `draw(context)`. */
@@ -78,7 +80,9 @@ export class Shell {
     this.main.setAttribute("aria-labelledby", `tab-${view.name}`);
     const asked = [];
     const later = [];
+    const waiting = setTimeout(() => this.wait(view, turn), PATIENCE);
     const content = await this.content(view, asked, later, turn);
+    clearTimeout(waiting);
     if (turn !== this.turn) return;
     this.asked = asked;
     replace(this.main, content);
@@ -87,6 +91,12 @@ export class Shell {
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
     this.main.removeAttribute("aria-busy");
     this.main.dataset.drawn = view.name;
+  }
+
+  /** Say that it takes longer, unless the view is there and only drawn anew. */
+  wait(view, turn) {
+    if (turn !== this.turn || this.main.dataset.drawn === view.name) return;
+    replace(this.main, el("p", { class: "note loading", role: "status" }, "Reading the files …"));
   }
 
   async content(view, asked, later, turn) {

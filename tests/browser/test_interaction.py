@@ -176,10 +176,10 @@ def test_tables_filter_sort_and_export(
     browser.open(address(server, "operators", run="leak", file=trace), "operators")
 
     browser.type("#operators-search", "gelu")
-    fitting = [name for name in columns["name"] if "gelu" in name]
+    fitting = [name for name in columns["name"] if "gelu" in name.lower()]
     browser.until(f"document.querySelectorAll('#operators tbody tr[data-at]').length === {len(fitting)}")
     browser.click("#operators th:first-child button")
-    assert looking.column(browser, "operators", 1) == sorted(fitting)
+    assert looking.column(browser, "operators", 1) == sorted(fitting, key=str.lower)
 
     browser.click("#operators .table-bar button")
     file = tmp_path / "operators.csv"
@@ -203,6 +203,7 @@ def test_a_run_that_is_being_written_is_followed(browser: Browser, server: Serve
     # when it goes on, and TensorBoard's own button is pressed
     with log.open("a") as more:
         more.writelines(samples[2:3])
+    browser.rest(1.2)  # the server looks at its folder once a second
     browser.leave()
     browser.click(RELOAD)
     browser.enter()
