@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tbmem.analysis.outlier import outlier
 from tbmem.analysis.run_state import RunState
 from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.analysis.tracks import Track
@@ -372,24 +373,16 @@ def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
     return columns, message
 
 
-_ODD_PERCENT, _ODD_SPREADS = 5.0, 4.0
-
-
 def _odd(cards: Sequence[Card]) -> tuple[int | None, str | None]:
     """The rank whose peak lies farthest from the middle, if it stands out; fewer than three have none."""
     known = [(at, card["peak"]) for at, card in enumerate(cards) if card["peak"] is not None]
-    if len(known) < 3:
-        return None, None
-    values = np.array([peak for _, peak in known], np.float64)
-    distance = np.abs(values - np.median(values))
-    at = int(distance.argmax())
-    others = float(np.median(np.delete(distance, at)))
-    if 100 * distance[at] <= _ODD_PERCENT * np.median(values) or distance[at] <= _ODD_SPREADS * others:
+    peaks = [peak for _, peak in known]
+    at = outlier(peaks)
+    if at is None:
         return None, None
     number = known[at][0]
     card = cards[number]
-    middle = format_bytes(float(np.median(values)))
     return number, (
-        f"Rank {card['rank']} ({card['name']}) is the odd one: a peak of {format_bytes(values[at])}, where the middle"
-        f" of all is {middle}."
+        f"Rank {card['rank']} ({card['name']}) is the odd one: a peak of {format_bytes(peaks[at])}, where the middle"
+        f" of all is {format_bytes(float(np.median(peaks)))}."
     )
