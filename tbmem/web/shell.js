@@ -225,8 +225,10 @@ export function noRecording(item) {
 
 function itemOf(index, view) {
   const found = index.runs.find((one) => one.run === get("run"));
-  if (found || view.needs !== "recording") return found;
-  return index.runs.find((one) => one.recordings.length);
+  if (found) return found;
+  // nobody chose one: the latest that has something to show
+  const fits = { recording: (one) => one.recordings.length, runs: (one) => one.logs.length, run: (one) => one.logs.length };
+  return index.runs.find(fits[view.needs] ?? (() => true));
 }
 
 function isRecording(file, run) {

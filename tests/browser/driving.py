@@ -27,6 +27,8 @@ _FLAGS = (
     *("window-size=1440,1000", "use-angle=swiftshader", "enable-unsafe-swiftshader", "hide-scrollbars"),
     "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
+_TENSORBOARDS_OWN = ("/index.js?_file_hash=", "/font-roboto/")
+"""Its page warns of a library that it loads twice; with a prefix it looks for fonts where they are not."""
 
 
 class Browser:
@@ -175,7 +177,7 @@ class Browser:
         """Errors and warnings on the console since they were asked for last, without those of TensorBoard's own page."""
         lines = self._driver.get_log("browser")
         found = [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
-        return [message for message in found if "/index.js?_file_hash=" not in message]
+        return [message for message in found if not any(own in message for own in _TENSORBOARDS_OWN)]
 
     def asked(self) -> list[str]:
         """Addresses that were asked for something since this was called last."""
