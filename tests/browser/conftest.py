@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of ``tbmem demo``, one of which leaks; four ranks made of their logs; a GPU's snapshot; a strange name."""
+    """Two runs of ``tbmem demo``, one of which leaks; four ranks of their logs; a GPU's snapshot; a strange name."""
     folder = tmp_path_factory.mktemp("runs")
     for name, options in RUNS.items():
         command = [sys.executable, "-m", "tbmem", "demo", "--logdir", str(folder), "--device", "cpu", *options]

@@ -174,7 +174,7 @@ class Browser:
         return path
 
     def complaints(self) -> list[str]:
-        """Errors and warnings on the console since they were asked for last, without those of TensorBoard's own page."""
+        """Errors and warnings on the console since they were asked for last, without TensorBoard's own."""
         lines = self._driver.get_log("browser")
         found = [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
         return [message for message in found if not any(own in message for own in _TENSORBOARDS_OWN)]

@@ -1,4 +1,4 @@
-"""A page on a view and the view's own answer go in; an assertion comes out where what is shown is not what is answered."""
+"""A page on a view and the view's answer go in; an assertion fails where what is shown is not what is answered."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def see_compare(browser: Browser, ask: Ask, before: str, after: str) -> None:
     answer = ask("compare", before=before, after=after)
     totals = answer["recordings"][0]["totals"]
     assert column(browser, f"rec-{answer['recordings'][0]['device']}", 3) == [format_bytes(n) for n in totals["after"]]
-    has(browser, "#grown", f"{answer['grown_percent']:+.1f} %")
+    has(browser, "#grown", f"{totals['percent'][totals['name'].index('peak_bytes')]:+.1f} %")
 
 
 def see_estimate(browser: Browser, ask: Ask, run: str) -> None:

@@ -1,4 +1,4 @@
-"""The Memory tab in other company: beside torch-tb-profiler, behind a prefix, with the slow loader, with nothing to show."""
+"""The Memory tab in other company: beside torch-tb-profiler, behind a prefix, with the slow loader, with no data."""
 
 from __future__ import annotations
 

@@ -50,13 +50,20 @@ function chooser(runs, before, after) {
 }
 
 function verdict(answer) {
-  const grown = answer.grown_percent;
+  const grown = peakChange(answer);
   if (grown === null) return null;
   const kind = Math.abs(grown) < 1 ? "good" : grown > 0 ? "warning" : "good";
   const text = Math.abs(grown) < 1 ? "SAME" : grown > 0 ? "GREW" : "SHRANK";
   const what = answer.recordings.length ? "Recorded peak" : "Peak";
   const sentence = `${what} of ${answer.after} against ${answer.before}: ${changeText(grown)}.`;
   return el("div", { class: `finding ${kind}`, id: "grown" }, el("p", {}, badge(text, kind), " ", sentence));
+}
+
+/** Change of the peak in per cent: of the recording, else of the whole run. */
+function peakChange(answer) {
+  const totals = (answer.recordings[0] ?? answer.runs[0])?.totals;
+  const at = totals?.name.findIndex((name) => name.includes("peak")) ?? -1;
+  return at < 0 ? answer.grown_percent : totals.percent[at];
 }
 
 function whole(answer) {
