@@ -152,15 +152,16 @@ class RunReader:
         for one in run.of(LOG):
             try:
                 log = self.shelf.log(one)
-            except (TbmemError, OSError) as error:
+                own = [DeviceSeries(device.rank, device.device, device.columns) for device in log.devices]
+                state = _state(log, own)
+            except (TbmemError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # whatever stands in a log, the others are shown
                 errors.append(self.file_item(one, reason(error).replace(str(one.path), one.file)))
                 continue
-            own = [DeviceSeries(device.rank, device.device, device.columns) for device in log.devices]
-            state = _state(log, own)
             states.append(state)
             series += own
-            windows += [{**window, "rank": state.rank} for window in log.windows]
-            findings += log.findings
+            windows += [{**window, "rank": state.rank} for window in log.windows if _has_steps(window)]
+            findings += [finding for finding in log.findings if isinstance(finding.last_step, int)]
             notes += _notes(log, state.rank)
         broken = [self.file_item(one) for one in run.recordings if self.shelf.error(one)]
         return LoggedRun(
@@ -193,6 +194,10 @@ def _state(log: LogNow, devices: Sequence[DeviceSeries]) -> RunState:
     for device, one in zip(log.devices, devices, strict=True):
         state.add(MonitorLog(rows=sample_rows(device, _telling(one))))
     return state
+
+
+def _has_steps(window: Mapping[str, Any]) -> bool:
+    return all(isinstance(window.get(key), int) for key in ("first_step", "last_step"))
 
 
 def _notes(log: LogNow, rank: int) -> list[str]:

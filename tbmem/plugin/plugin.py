@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,10 @@ from tbmem.offline.answers import Answers
 from tbmem.offline.asked import MissingError, OutsideError
 from tbmem.offline.catalog import Catalog, roots_of
 from tbmem.plugin.kept import Kept
+from tbmem.present.plain_json import as_json
 from tbmem.present.plotly_js import plotly_js, plotly_version
 
+_log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
 _CHANGING = ("index", "overview")
 """Views that speak of the time that has passed: never kept."""
@@ -69,7 +72,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return self._kept.get(key, make)
 
     def _encoded(self, view: str, params: dict[str, list[str]]) -> bytes:
-        text = json.dumps(self._answers.answer(view, params), allow_nan=False, separators=(",", ":"))
+        text = as_json(self._answers.answer(view, params))
         return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
     @wrappers.Request.application  # type: ignore[arg-type]
@@ -102,7 +105,7 @@ def _refusing(make: Callable[[], bytes]) -> bytes:
     Raises:
         NotFoundError: There is no such view, run or file: 404.
         PermissionDeniedError: The file lies outside of the log folder: 403.
-        InvalidArgumentError: A parameter is wrong, or the file cannot be read: 400.
+        InvalidArgumentError: A parameter is wrong, or the file cannot be read or shown: 400.
     """
     try:
         return make()
@@ -112,3 +115,7 @@ def _refusing(make: Callable[[], bytes]) -> bytes:
         raise errors.PermissionDeniedError(str(error)) from error
     except TbmemError as error:
         raise errors.InvalidArgumentError(str(error)) from error
+    except Exception as error:
+        # the page goes on with the other views; what it was stands in TensorBoard's log
+        _log.exception("the Memory tab could not answer")
+        raise errors.InvalidArgumentError(f"cannot be shown: {type(error).__name__}: {error}") from error

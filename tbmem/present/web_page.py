@@ -6,12 +6,12 @@ The page forbids its browser to fetch anything: it looks the same without a netw
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbmem import web
 from tbmem.present.bundle import bundle
+from tbmem.present.plain_json import as_json
 from tbmem.present.plotly_js import plotly_js
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -48,10 +48,9 @@ def as_inline_json(answers: Mapping[str, Any]) -> str:
     """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data.
 
     Args:
-        answers: Plain JSON values, without NaN.
+        answers: Plain JSON values.
     """
-    text = json.dumps(answers, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:

@@ -208,13 +208,22 @@ def _joined(parts: Sequence[tuple[int, Mapping[str, F64]]]) -> Mapping[str, F64]
     epochs = sorted({epoch for epoch, _ in parts})
     found: dict[str, F64] = {name: np.zeros(0) for name in COLUMNS}
     for epoch in epochs:
-        own = {name: np.concatenate([columns[name] for at, columns in parts if at == epoch]) for name in COLUMNS}
-        order = np.argsort(own["step"], kind="stable")
-        if len(order) and (np.diff(own["step"]) < 0).any():
+        own = _known(
+            {name: np.concatenate([columns[name] for at, columns in parts if at == epoch]) for name in COLUMNS}
+        )
+        if (np.diff(own["step"]) < 0).any():
+            order = np.argsort(own["step"], kind="stable")
             own = {name: values[order] for name, values in own.items()}
-        kept = found["step"] < (own["step"][0] if len(order) else np.inf)
+        kept = found["step"] < (own["step"][0] if len(own["step"]) else np.inf)
         found = {name: np.concatenate([found[name][kept], own[name]]) for name in COLUMNS}
     return found
+
+
+def _known(columns: Mapping[str, F64]) -> dict[str, F64]:
+    """Rows of which step and time are known; what is not finite is not known."""
+    found = {name: np.where(np.isfinite(values), values, np.nan) for name, values in columns.items()}
+    whole = ~(np.isnan(found["step"]) | np.isnan(found["time"]))
+    return found if whole.all() else {name: values[whole] for name, values in found.items()}
 
 
 def sample_rows(one: DeviceColumns, places: NDArray[np.int64]) -> list[SampleRow]:

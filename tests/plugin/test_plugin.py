@@ -20,7 +20,7 @@ from tbmem import web
 from tbmem.model.timeline_file import save_timeline
 from tbmem.plugin.loader import MemoryPluginLoader
 from tests.analysis.timelines import recording, training_step
-from tests.offline.test_answers import GIB, Folder
+from tests.offline.test_answers import GIB, LEAK, Folder
 
 HERE = "/data/plugin/tbmem"
 
@@ -256,9 +256,13 @@ def test_no_answer_has_nan(tab: Tab, folder: Folder) -> None:
     path = folder.log("n", steps=2)
     lines = path.read_text().splitlines()
     lines[1] = lines[1].replace(f'"reserved":{GIB}', '"reserved":NaN')
+    lines[2] = lines[2].replace('"time":1002.0', '"time":NaN')
+    odd = {"type": "finding", **LEAK, "evidence": {"bytes_per_step": float("nan")}}
+    lines += [lines[1].replace('"allocated":', '"allocated":Infinity,"x":'), json.dumps(odd)]
+    lines += ['{"type":"window","number":1}', '{"type":"finding","kind":"leak","severity":"info","last_step":"x"}']
     path.write_text("\n".join(lines) + "\n")
 
-    for view in ("overview?run=n", "live?run=n", "ranks?run=n"):
+    for view in ("overview?run=n", "live?run=n", "live?run=n&x=time", "ranks?run=n", "compare?before=n&after=a"):
         json.loads(tab.data(view).text, parse_constant=pytest.fail)
 
 
@@ -279,3 +283,16 @@ def test_a_large_window_is_a_small_answer(tmp_path: Path) -> None:
         view, _, more = question.partition("?")
         answer = tab.data(f"{view}?run=a&file=w.tbmem.npz&{more}")
         assert (answer.status_code, len(answer.data) < 2 << 20) == (200, True), question
+
+
+def test_what_nobody_thought_of_is_a_line_too(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("colour")
+
+    monkeypatch.setattr("tbmem.offline.answers.run_views.overview_of", broken)
+    with caplog.at_level(logging.CRITICAL):
+        answer = tab.data("overview?run=a")
+
+    assert (answer.status_code, "cannot be shown: KeyError" in answer.text) == (400, True)

@@ -81,9 +81,10 @@ def test_data_stays_text() -> None:
     assert json.loads(as_inline_json(answers)) == answers
 
 
-def test_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="Out of range"):
-        as_inline_json({"x": float("nan")})
+def test_what_is_no_finite_number_is_null() -> None:
+    values = {"x": [float("nan"), 1.5, {"y": float("-inf")}]}
+
+    assert json.loads(as_inline_json(values)) == {"x": [None, 1.5, {"y": None}]}
 
 
 def test_keys() -> None:
