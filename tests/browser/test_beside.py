@@ -47,6 +47,7 @@ def test_however_tensorboard_was_started(
     running = Server(None if spec else logdir, tmp_path / "log.txt", *given)
     try:
         browser.hosts()
+        browser.complaints()
         browser.open(f"{running.address}/#tbmem", "overview")
         assert any("leak" in name for name in browser.texts(".run h2"))
         browser.go("live")
