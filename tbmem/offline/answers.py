@@ -16,12 +16,13 @@ from tbmem.offline.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
 from tbmem.offline.run_reader import RunReader
 from tbmem.offline.shelf import reason
 from tbmem.present.colours import category_colour
-from tbmem.present.views import run as run_views
 from tbmem.present.views.allocations import LARGEST, allocations_view
 from tbmem.present.views.brushed import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.brushed import brushed_view
 from tbmem.present.views.index import index_view
+from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
+from tbmem.present.views.overview import finding_item, overview_of, rank_columns
 from tbmem.present.views.pairs import compared, estimate_curve, predicted_categories
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.runs import Empty, FileItem, Index, RankRecordings, RunItem
@@ -186,7 +187,7 @@ class Answers:
         chosen = [self._reader.run(name) for name in names] if names else list(runs.values())[:_LATEST]
         now = self._now()
         return {
-            "runs": [run_views.overview_of(self._reader.logged(run), now) for run in chosen],
+            "runs": [overview_of(self._reader.logged(run), now) for run in chosen],
             "left_out": 0 if names else len(runs) - len(chosen),
             "empty": None if chosen else NO_RUNS if self.catalog.roots else NO_LOGDIR,
         }
@@ -200,7 +201,7 @@ class Answers:
             raise UsageError("run= is missing: name one run or several")
         asked_for = [self._reader.run(name) for name in dict.fromkeys(names)]
         runs = [self._reader.logged(run) for run in asked_for]
-        places = [run_views.x_of(run, one, x) for run in runs for one in run.series]
+        places = [x_of(run, one, x) for run in runs for one in run.series]
         places = [place for place in places if len(place)]
         low = min((float(place[0]) for place in places), default=0.0)
         high = max((float(place[-1]) for place in places), default=0.0)
@@ -215,14 +216,14 @@ class Answers:
             "x": x,
             "extent": [low, high] if places else [],
             "range": [begin, end] if places else [],
-            "series": [run_views.series_of(run, one, x, begin, end, points) for run in runs for one in run.series],
+            "series": [series_of(run, one, x, begin, end, points) for run in runs for one in run.series],
             "findings": [
-                run_views.finding_item(run.name, one, run_views.x_of_step(run, one.rank, one.last_step, x))
+                finding_item(run.name, one, x_of_step(run, one.rank, one.last_step, x))
                 for run in runs
                 for one in run.findings
             ],
-            "windows": [window for run in runs for window in run_views.windows_of(run, x)],
-            "ooms": [oom for run in runs for oom in run_views.ooms_of(run, x)],
+            "windows": [window for run in runs for window in windows_of(run, x)],
+            "ooms": [oom for run in runs for oom in ooms_of(run, x)],
             "running": any(self._reader.status(run.of(LOG)) == "running" for run in asked_for),
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
@@ -231,7 +232,7 @@ class Answers:
     def _ranks(self, asked: Asked) -> Any:
         run = self._reader.run(asked.text("run"))
         logged = self._reader.logged(run)
-        columns, odd = run_views.rank_columns(logged)
+        columns, odd = rank_columns(logged)
         recordings, errors = self._rank_recordings(run) if asked.text("recordings") else (None, [])
         ranks = set(columns["rank"]) | {one.rank for one in run.recordings if one.rank is not None}
         return {

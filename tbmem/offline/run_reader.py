@@ -19,7 +19,7 @@ from tbmem.model.monitor_log import MonitorLog
 from tbmem.offline.asked import MissingError, OutsideError
 from tbmem.offline.catalog import LOG, Catalog, Key, Run, RunFile, is_inside
 from tbmem.offline.shelf import LogNow, Shelf, reason
-from tbmem.present.views.run import DeviceSeries, LoggedRun
+from tbmem.present.views.logged import DeviceSeries, LoggedRun
 from tbmem.present.views.runs import FileItem
 from tbmem.present.views.subject import Subject
 from tbmem.sources.log_columns import sample_rows

@@ -18,9 +18,10 @@ from tbmem.offline.catalog import TRACE, Catalog, Root
 from tbmem.offline.live_logs import read_run
 from tbmem.present.views.allocations import allocations_view
 from tbmem.present.views.index import index_view
+from tbmem.present.views.logged import LoggedRun
 from tbmem.present.views.operators import operators_view
+from tbmem.present.views.overview import overview_of
 from tbmem.present.views.peak import peak_view, stack_view
-from tbmem.present.views.run import LoggedRun, overview_of
 from tbmem.present.views.runs import FileItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.subject import Subject

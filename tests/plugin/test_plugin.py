@@ -291,7 +291,7 @@ def test_what_nobody_thought_of_is_a_line_too(
     def broken(*_: object, **__: object) -> None:
         raise KeyError("colour")
 
-    monkeypatch.setattr("tbmem.offline.answers.run_views.overview_of", broken)
+    monkeypatch.setattr("tbmem.offline.answers.overview_of", broken)
     with caplog.at_level(logging.CRITICAL):
         answer = tab.data("overview?run=a")
 

@@ -1,84 +1,24 @@
-"""Where a run stands goes in; cards, findings and the live series come out (``runs.Overview``, ``Live``, ``Ranks``)."""
+"""Where a run stands goes in; its cards, findings and what to do next come out (``runs.Overview``, ``Ranks``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tbmem.analysis.outlier import outlier
 from tbmem.analysis.run_state import RunState
-from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.console import device_label
 from tbmem.present.run_view import run_view
-from tbmem.present.views.runs import (
-    Card,
-    Empty,
-    FileItem,
-    FindingItem,
-    LiveOom,
-    LiveSeries,
-    LiveWindow,
-    OverviewRun,
-    RankColumns,
-)
+from tbmem.present.views.logged import LoggedRun
+from tbmem.present.views.runs import Card, Empty, FindingItem, OverviewRun, RankColumns
 from tbmem.present.views.texts import NO_LOG, NO_RECORDINGS, NO_SAMPLES
 from tbmem.units import format_bytes, format_duration
 
-F64 = NDArray[np.float64]
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_NAMES = {
-    "allocated": ("allocated",),
-    "lowest": ("allocated_min", "allocated"),
-    "highest": ("allocated_max", "allocated"),
-    "reserved": ("reserved",),
-    "device_used": ("device_used",),
-    "host": ("host_rss",),
-    "workers": ("workers_rss",),
-}
-"""Columns of the answer by those of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSeries:
-    """One device of one rank, all of its log's rows."""
-
-    rank: int
-    device: str
-    columns: Mapping[str, F64]
-    """By the names of the log's fields; NaN where a counter was not read."""
-
-    def peak(self) -> F64:
-        """Highest level within the steps of each row; of the CPU the resident memory's."""
-        peak = self.columns["peak_allocated"]
-        return np.where(np.isnan(peak), self.columns["host_peak_rss"], peak) if self.device == "cpu" else peak
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRun:
-    """A run as its logs tell it."""
-
-    name: str
-    states: Sequence[RunState] = ()
-    """One per rank that could be read."""
-    series: Sequence[DeviceSeries] = ()
-    windows: Sequence[Mapping[str, Any]] = ()
-    """As logged, with the ``rank``."""
-    findings: Sequence[Finding] = ()
-    errors: Sequence[FileItem] = ()
-    recordings: Sequence[str] = ()
-    """Files."""
-    notes: Sequence[str] = field(default=())
-
-    @property
-    def began(self) -> float:
-        """Unix time; 0 if not known."""
-        return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
 
 
 def overview_of(run: LoggedRun, now: float) -> OverviewRun:
@@ -219,135 +159,6 @@ def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Findin
         found.append("See Timeline and Peak for what the memory of a recorded window is made of.")
     else:
         found.append(f"{NO_RECORDINGS['title']}: {NO_RECORDINGS['text']}")
-    return found
-
-
-def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
-    """One series of a run, thinned: of each stretch of rows the highest and the lowest are kept.
-
-    Args:
-        run: Of which run.
-        one: The device.
-        x: ``step`` or ``time``.
-        begin: From where, in x.
-        end: Until where.
-        points: Rows that are kept, about.
-    """
-    place = x_of(run, one, x)
-    inside = np.flatnonzero((place >= begin) & (place <= end))
-    kept = _kept(one, inside, points)
-    columns = {name: _first_known(one, names)[kept] for name, names in _NAMES.items()}
-    capacity = one.columns["device_total"]
-    return {
-        "run": run.name,
-        "rank": one.rank,
-        "device": one.device,
-        "name": device_label(one.device),
-        "x": np.round(place[kept], 3).tolist(),
-        "step": one.columns["step"][kept].astype(np.int64).tolist(),
-        "allocated": _plain(columns["allocated"]),
-        "lowest": _plain(columns["lowest"]),
-        "highest": _plain(columns["highest"]),
-        "reserved": _plain(columns["reserved"]),
-        "peak": _plain(one.peak()[kept]),
-        "device_used": _plain(columns["device_used"]),
-        "host": _plain(columns["host"]),
-        "workers": _plain(columns["workers"]),
-        "capacity": None if np.isnan(capacity).all() else int(np.nanmax(capacity)),
-        "points": len(inside),
-    }
-
-
-def x_of(run: LoggedRun, one: DeviceSeries, x: str) -> F64:
-    """Steps, or seconds since the run began."""
-    if x == "step":
-        return one.columns["step"]
-    time = one.columns["time"]
-    began = run.began or (float(time[0]) if len(time) else 0.0)
-    found: F64 = time - began
-    return found
-
-
-def _first_known(one: DeviceSeries, names: Sequence[str]) -> F64:
-    found = one.columns[names[0]]
-    for name in names[1:]:
-        found = np.where(np.isnan(found), one.columns[name], found)
-    return found
-
-
-def _kept(one: DeviceSeries, inside: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """Rows that a picture needs, so that no extreme of any line is lost."""
-    if len(inside) <= points:
-        return inside
-    lines = [one.peak(), _first_known(one, _NAMES["highest"]), _first_known(one, _NAMES["lowest"])]
-    lines += [one.columns[name] for name in ("reserved", "device_used", "host_rss", "workers_rss")]
-    lines = [line[inside] for line in lines if not np.isnan(line[inside]).all()]
-    # each line needs two rows of a stretch; those of several often are the same
-    stretch = even_stretches(len(inside), max(points // (2 * max(len(lines), 1)), 2))
-    found = [np.array([0, len(inside) - 1])]
-    for line in lines:
-        level = np.where(np.isnan(line), np.nanmin(line), line)
-        found.append(extremes(level, stretch))
-    kept: NDArray[np.int64] = inside[np.unique(np.concatenate(found))]
-    return kept
-
-
-def _plain(values: F64) -> list[int | None]:
-    return [None if value != value else int(value) for value in values.tolist()]
-
-
-def x_of_step(run: LoggedRun, rank: int, step: int, x: str) -> float | None:
-    """Where a step lies; ``None`` if it was not logged."""
-    if x == "step":
-        return float(step)
-    own = [one for one in run.series if one.rank == rank] or list(run.series)
-    if not own or not len(own[0].columns["step"]):
-        return None
-    at = min(int(np.searchsorted(own[0].columns["step"], step)), len(own[0].columns["step"]) - 1)
-    return round(float(x_of(run, own[0], x)[at]), 3)
-
-
-def windows_of(run: LoggedRun, x: str) -> list[LiveWindow]:
-    """Stretches that the profiler recorded."""
-    found: list[LiveWindow] = []
-    for window in run.windows:
-        rank, first, last = int(window.get("rank", 0)), int(window["first_step"]), int(window["last_step"])
-        names = {name.rpartition("/")[2] for name in window.get("files", ())}
-        begin, end = x_of_step(run, rank, first, x), x_of_step(run, rank, last, x)
-        if begin is None or end is None:
-            continue
-        found.append(
-            {
-                "run": run.name,
-                "rank": rank,
-                "number": int(window.get("number", 0)),
-                "first_step": first,
-                "last_step": last,
-                "x0": begin,
-                "x1": end,
-                "complete": bool(window.get("complete", True)),
-                "files": [file for file in run.recordings if file.rpartition("/")[2] in names],
-            }
-        )
-    return found
-
-
-def ooms_of(run: LoggedRun, x: str) -> list[LiveOom]:
-    """Steps in which memory ran out, by their findings."""
-    found: list[LiveOom] = []
-    for one in run.findings:
-        place = x_of_step(run, one.rank, one.last_step, x)
-        if one.kind is FindingKind.OOM and place is not None:
-            found.append(
-                {
-                    "run": run.name,
-                    "rank": one.rank,
-                    "device": one.device,
-                    "step": one.last_step,
-                    "x": place,
-                    "message": one.message,
-                }
-            )
     return found
 
 
