@@ -225,7 +225,7 @@ def _telling(one: DeviceSeries) -> I64:
     count = len(one.columns["step"])
     if count <= _STATE_ROWS:
         return np.arange(count)
-    level = np.nan_to_num(one.peak())
+    level = np.nan_to_num(one.line("peak"))
     low = np.nan_to_num(one.columns["allocated"])
     stretch = even_stretches(count, _STATE_ROWS // 4)
     return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

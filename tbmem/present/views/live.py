@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.model.columns import I64
 from tbmem.model.finding import FindingKind
 from tbmem.present.console import device_label
-from tbmem.present.views.logged import F64, DeviceSeries, LoggedRun
+from tbmem.present.views.logged import F64, LINES, DeviceSeries, LoggedRun, extremes_of
 from tbmem.present.views.runs import LiveOom, LiveSeries, LiveWindow
-
-_NAMES = {
-    "allocated": ("allocated",),
-    "lowest": ("allocated_min", "allocated"),
-    "highest": ("allocated_max", "allocated"),
-    "reserved": ("reserved",),
-    "device_used": ("device_used",),
-    "host": ("host_rss",),
-    "workers": ("workers_rss",),
-}
-"""Columns of the answer by those of the log."""
 
 
 def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
@@ -37,10 +23,11 @@ def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: floa
         points: Rows that are kept, about.
     """
     place = x_of(run, one, x)
-    inside = np.flatnonzero((place >= begin) & (place <= end))
-    kept = _kept(one, inside, points)
-    columns = {name: _first_known(one, names)[kept] for name, names in _NAMES.items()}
+    first, last = int(np.searchsorted(place, begin, "left")), int(np.searchsorted(place, end, "right"))
+    kept = _kept(one, first, last, points)
     capacity = one.columns["device_total"]
+    known = capacity[~np.isnan(capacity)]
+    lines = {name: _plain(one.line(name, kept)) for name in LINES}
     return {
         "run": run.name,
         "rank": one.rank,
@@ -48,16 +35,16 @@ def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: floa
         "name": device_label(one.device),
         "x": np.round(place[kept], 3).tolist(),
         "step": one.columns["step"][kept].astype(np.int64).tolist(),
-        "allocated": _plain(columns["allocated"]),
-        "lowest": _plain(columns["lowest"]),
-        "highest": _plain(columns["highest"]),
-        "reserved": _plain(columns["reserved"]),
-        "peak": _plain(one.peak()[kept]),
-        "device_used": _plain(columns["device_used"]),
-        "host": _plain(columns["host"]),
-        "workers": _plain(columns["workers"]),
-        "capacity": None if np.isnan(capacity).all() else int(np.nanmax(capacity)),
-        "points": len(inside),
+        "allocated": lines["allocated"],
+        "lowest": lines["lowest"],
+        "highest": lines["highest"],
+        "reserved": lines["reserved"],
+        "peak": lines["peak"],
+        "device_used": lines["device_used"],
+        "host": lines["host"],
+        "workers": lines["workers"],
+        "capacity": int(known.max()) if len(known) else None,
+        "points": max(last - first, 0),
     }
 
 
@@ -71,28 +58,17 @@ def x_of(run: LoggedRun, one: DeviceSeries, x: str) -> F64:
     return found
 
 
-def _first_known(one: DeviceSeries, names: Sequence[str]) -> F64:
-    found = one.columns[names[0]]
-    for name in names[1:]:
-        found = np.where(np.isnan(found), one.columns[name], found)
-    return found
-
-
-def _kept(one: DeviceSeries, inside: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """Rows that a picture needs, so that no extreme of any line is lost."""
-    if len(inside) <= points:
-        return inside
-    lines = [one.peak(), _first_known(one, _NAMES["highest"]), _first_known(one, _NAMES["lowest"])]
-    lines += [one.columns[name] for name in ("reserved", "device_used", "host_rss", "workers_rss")]
-    lines = [line[inside] for line in lines if not np.isnan(line[inside]).all()]
-    # each line needs two rows of a stretch; those of several often are the same
-    stretch = even_stretches(len(inside), max(points // (2 * max(len(lines), 1)), 2))
-    found = [np.array([0, len(inside) - 1])]
-    for line in lines:
-        level = np.where(np.isnan(line), np.nanmin(line), line)
-        found.append(extremes(level, stretch))
-    kept: NDArray[np.int64] = inside[np.unique(np.concatenate(found))]
-    return kept
+def _kept(one: DeviceSeries, first: int, last: int, points: int) -> I64:
+    """Rows from ``first`` until before ``last`` that a picture needs, so that no extreme of any line is lost."""
+    if last - first <= points:
+        return np.arange(first, last)
+    telling = one.telling
+    inside = telling[np.searchsorted(telling, first) : np.searchsorted(telling, last)]
+    if len(inside) < points:
+        inside = np.arange(first, last)
+    # a line needs two rows of a stretch; those of several lines often are the same
+    kept = extremes_of(one, inside, max(points // 4, 2))
+    return kept if len(kept) <= points else extremes_of(one, inside, max(points // (2 * len(LINES)), 2))
 
 
 def _plain(values: F64) -> list[int | None]:
