@@ -26,7 +26,7 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
     """
     modules = {name: web.read(name).decode() for name in web.names() if name.endswith(".js")}
     script = bundle(modules, "index.js", "render")
-    style = web.read("style.css").decode()
+    style = "".join(web.read(name).decode() for name in sorted(web.names()) if name.endswith(".css"))
     return "\n".join(
         (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',

@@ -53,7 +53,7 @@ def test_however_tensorboard_was_started(
         browser.go("live")
         browser.until("document.querySelector('#live-plot')?.data?.length > 0")
         browser.go("timeline")
-        assert looking.painted(browser, 0) > 2
+        browser.wait_for(lambda: looking.painted(browser, 0) > 2)
         assert browser.hosts() == {"127.0.0.1"}
         assert browser.complaints() == []
     finally:
