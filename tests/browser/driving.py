@@ -27,8 +27,9 @@ _FLAGS = (
     *("window-size=1440,1000", "use-angle=swiftshader", "enable-unsafe-swiftshader", "hide-scrollbars"),
     "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
-_TENSORBOARDS_OWN = ("/index.js?_file_hash=", "/font-roboto/")
-"""Its page warns of a library that it loads twice; with a prefix it looks for fonts where they are not."""
+_NOT_OURS = ("/index.js?_file_hash=", "/font-roboto/", "[Intervention]")
+"""TensorBoard's page warns of a library that it loads twice, and with a prefix looks for fonts where they are not;
+Chromium itself remarks when a busy machine is slow."""
 
 
 class Browser:
@@ -177,7 +178,7 @@ class Browser:
         """Errors and warnings on the console since they were asked for last, without TensorBoard's own."""
         lines = self._driver.get_log("browser")
         found = [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
-        return [message for message in found if not any(own in message for own in _TENSORBOARDS_OWN)]
+        return [message for message in found if not any(own in message for own in _NOT_OURS)]
 
     def asked(self) -> list[str]:
         """Addresses that were asked for something since this was called last."""
