@@ -10,6 +10,8 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	@echo "To use the commands named above: source $(BIN)/activate"
 
 test: lint $(VENV)/.frameworks           ## all checks, the same for people and CI
+	@command -v chromedriver >/dev/null || echo "No Chromium here: the tests of pages are skipped." \
+	    "To run them: apt-get install chromium chromium-driver"
 	$(BIN)/pytest
 
 lint: $(VENV)/.installed

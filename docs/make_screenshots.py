@@ -2,8 +2,8 @@
 
     make screenshots
 
-Writes docs/terminal.svg and docs/tensorboard.png. Needs Chromium and its driver (Debian: packages chromium and
-chromium-driver) and Selenium (pip install --group docs).
+Writes docs/terminal.svg, docs/tensorboard.png and docs/memory_*.png. Needs Chromium and its driver (Debian: packages
+chromium and chromium-driver), Selenium and Pillow (pip install --group docs).
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from contextlib import contextmanager
 from os import killpg
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.text import Text
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import frame_to_be_available_and_switch_to_it as into_frame
+from selenium.webdriver.support.expected_conditions import presence_of_element_located as presence
+from selenium.webdriver.support.ui import WebDriverWait
 
 DOCS = Path(__file__).parent
 PROMPT = "$ tbmem demo --inject leak"
+TAB = "#tbmem&p.tbmem.run=leak&p.tbmem.cards=leak%0Astable&p.tbmem.view="
 RUNS = {"stable": (), "leak": ("--inject", "leak"), "spike": ("--inject", "spike")}
 
 
@@ -50,22 +55,38 @@ def draw_terminal(lines: str, logdir: Path) -> None:
 
 
 def draw_tensorboard(logdir: Path) -> None:
-    """TensorBoard's own time series of the three runs, drawn by a real browser."""
+    """TensorBoard's own time series of the three runs and two views of the Memory tab, drawn by a real browser."""
     log = logdir / "server.txt"
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
     with log.open("w") as lines:
         server = subprocess.Popen(command, stdout=lines, stderr=lines, start_new_session=True)
     try:
         with browser() as driver:
-            driver.get(f"{wait_for_address(log)}/?darkMode=false&smoothing=0#timeseries")
+            address = wait_for_address(log)
+            driver.get(f"{address}/?darkMode=false&smoothing=0#timeseries")
             time.sleep(6)
             settings = driver.find_element(By.XPATH, "//button[contains(., 'Settings')]")
             settings.click()
             time.sleep(4)
             driver.save_screenshot(str(DOCS / "tensorboard.png"))
+            for view, height in (("overview", 780), ("timeline", 1280)):
+                driver.set_window_size(1320, height)
+                driver.get("about:blank")
+                driver.get(f"{address}/?darkMode=false{TAB}{view}")
+                WebDriverWait(driver, 60).until(into_frame((By.CSS_SELECTOR, "iframe[src*='name=tbmem']")))
+                WebDriverWait(driver, 60).until(presence((By.CSS_SELECTOR, f"main[data-drawn={view}]")))
+                time.sleep(1)
+                save_small(driver, DOCS / f"memory_{view}.png")
     finally:
         killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+def save_small(driver: webdriver.Chrome, path: Path) -> None:
+    """A screenshot without its transparency, packed as well as it can be."""
+    driver.save_screenshot(str(path))
+    with Image.open(path) as picture:
+        picture.convert("RGB").save(path, optimize=True)
 
 
 @contextmanager

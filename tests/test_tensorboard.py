@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tbmem import MemoryCallback
+from tests.tensorboard_server import Server
 
 PLUGIN = "/data/plugin/pytorch_profiler"
-
-
-class Server:
-    """A TensorBoard that was started for the tests."""
-
-    def __init__(self, logdir: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
-        self._log = log
-        with log.open("w") as lines:
-            # its own session: it starts a data server and a process per trace, which must all end with it
-            self._process = subprocess.Popen(
-                [*command, "--host", "127.0.0.1"], stdout=lines, stderr=lines, start_new_session=True
-            )
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self._address = self._wait_for_address()
-
-    def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            found = re.search(r"http://[^/\s]+:\d+/", self._log.read_text())
-            if found:
-                return found[0].rstrip("/")
-            time.sleep(0.1)
-        raise AssertionError(self._log.read_text())
-
-    def get(self, path: str, **query: str) -> Any:
-        """The JSON at a path."""
-        url = f"{self._address}{path}?{urllib.parse.urlencode(query)}"
-        with self._opener.open(urllib.request.Request(url), timeout=60) as answer:
-            body = answer.read()
-        if body[:2] == b"\x1f\x8b":
-            import gzip
-
-            body = gzip.decompress(body)
-        return json.loads(body)
-
-    def wait_for(self, path: str, key: str, count: int) -> Any:
-        """The JSON at a path once ``key`` has ``count`` entries."""
-        deadline = time.monotonic() + 120
-        answer: Any = None
-        while time.monotonic() < deadline:
-            answer = self.get(path)
-            if len(answer[key]) >= count and not answer.get("loading"):
-                return answer
-            time.sleep(0.5)
-        raise AssertionError(answer)
-
-    def close(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
 
 
 @pytest.fixture(scope="module")

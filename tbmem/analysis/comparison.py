@@ -8,12 +8,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tbmem.analysis.breakdown import OTHER
+from tbmem.analysis.outlier import outlier
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Share
 from tbmem.units import format_bytes, format_signed
-
-_ODD_PERCENT = 2.0
-_ODD_SPREADS = 4.0
-"""An odd one lies this many times farther from the middle than the others typically do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,14 +230,11 @@ def odd_one(analyses: Sequence[Analysis]) -> OddOne | None:
 def _odd(analyses: Sequence[Analysis], figure: str) -> OddOne | None:
     values = [_figure(analysis.main, figure) for analysis in analyses]
     known = [value for value in values if value is not None]
-    if len(known) < 3 or len(known) < len(values):
+    at = outlier(known)
+    if at is None or len(known) < len(values):
         return None
     middle = median(known)
     distance = [abs(value - middle) for value in known]
-    at = max(range(len(known)), key=distance.__getitem__)
-    others = median([value for number, value in enumerate(distance) if number != at])
-    if 100 * distance[at] <= _ODD_PERCENT * middle or distance[at] <= _ODD_SPREADS * others:
-        return None
     odd, typical = analyses[at], min((number for number in range(len(known)) if number != at), key=distance.__getitem__)
     difference = changes(analyses[typical].main.by_category, odd.main.by_category)
     why = f"; {difference[0].name} {format_signed(difference[0].bytes)}" if difference else ""

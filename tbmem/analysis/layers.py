@@ -17,7 +17,7 @@ from tbmem.analysis.report import Analysis
 from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.model.category import Phase
 from tbmem.model.columns import I64
-from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline import AllocationTimeline, Curve
 
 _FROM_BELOW = (
     *("PARAMETER", "Parameter", "BUFFER", "OPTIMIZER_STATE", "Optimizer State", "GRADIENT", "Gradient"),
@@ -49,7 +49,14 @@ class Layers(NamedTuple):
     """Its step; -1 if not known."""
 
 
-def layers_of(analysis: Analysis, device: int, stretches: int = 1000, most: int | None = 12) -> Layers:
+def layers_of(
+    analysis: Analysis,
+    device: int,
+    stretches: int = 1000,
+    most: int | None = 12,
+    between: tuple[int, int] | None = None,
+    curve: Curve | None = None,
+) -> Layers:
     """Memory of a device over time.
 
     Args:
@@ -57,9 +64,13 @@ def layers_of(analysis: Analysis, device: int, stretches: int = 1000, most: int 
         device: Its number.
         stretches: Into how many the recording is cut; of each at most four moments are kept.
         most: Layers; the smallest are put together. ``None`` keeps all apart.
+        between: Last event before the stretch that is wanted, and last event in it; by default all.
+        curve: The device's, if it is at hand.
     """
     timeline, number = analysis.timeline, device
-    curve = timeline.curve(number)
+    curve = timeline.curve(number) if curve is None else curve
+    if between is not None:
+        curve = _cut(curve, *between)
     ns = _times(curve.ns)
     kept = _kept(curve.bytes, ns, stretches)
     event = curve.event[kept]
@@ -76,6 +87,13 @@ def layers_of(analysis: Analysis, device: int, stretches: int = 1000, most: int 
         phase=phase,
         step=step,
     )
+
+
+def _cut(curve: Curve, before: int, last: int) -> Curve:
+    """The part of a curve that begins with its state after ``before``."""
+    first = max(int(np.searchsorted(curve.event, before, side="right")) - 1, 0)
+    end = max(int(np.searchsorted(curve.event, last, side="right")), first + 1)
+    return Curve(*(column[first:end] for column in curve))
 
 
 def _times(ns: I64) -> I64 | None:

@@ -62,6 +62,11 @@ def short(frame: Frame) -> str:
     return f"{path}:{frame.line} {frame.function}" if frame.line else frame.function
 
 
+def is_own(frame: Frame) -> bool:
+    """Whether a frame is the user's own code: neither torch's, nor an installed package's, nor C++."""
+    return _rank(frame) == 0
+
+
 def _rank(frame: Frame) -> int:
     """0 for the user's code, then installed packages, torch, autograd's nodes, operators, what else is not Python."""
     path = frame.file.replace("\\", "/")

@@ -18,6 +18,9 @@ def command(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
     ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write the page alone, as this one file.")
+    ] = None,
     rules: Rules = None,
     as_json: AsJson = False,
 ) -> None:
@@ -25,8 +28,11 @@ def command(
     from tbmem.offline.reports import RESULTS
     from tbmem.offline.rules_file import load_rules
     from tbmem.offline.run_reports import read_story, recordings_of, write_run_report
-    from tbmem.present.run_page import run_lines
+    from tbmem.present.run_text import run_lines
 
+    if html is not None:
+        _write_page(run, html, as_json)
+        return
     if as_json and out is None:
         typer.echo(json.dumps(read_story(run).to_dict(), indent=2))
         return
@@ -41,3 +47,13 @@ def command(
     for line in run_lines(report.story, report.recorded):
         console.print(line, soft_wrap=True, markup=False)
     console.print(f"wrote {report.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+
+
+def _write_page(run: str, html: str, as_json: bool) -> None:
+    from tbmem.offline.web_reports import write_html
+
+    path = write_html(run, html)
+    if as_json:
+        typer.echo(json.dumps({"html": str(path), "bytes": path.stat().st_size}))
+    else:
+        print(f"wrote {path}: open it in a browser, it needs no network")

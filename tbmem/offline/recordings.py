@@ -13,7 +13,7 @@ from pathlib import Path
 from tbmem.errors import FileFormatError
 from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
 
-_IN_FOLDERS = (
+IN_FOLDERS = (
     "trace.json",
     ".json.gz",
     ".pickle",
@@ -82,7 +82,7 @@ def _expand(text: str) -> list[tuple[Path, bool]]:
 
 
 def _in_folder(folder: Path, must: bool = True) -> list[Path]:
-    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(_IN_FOLDERS) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(IN_FOLDERS) and path.is_file())
     if not found and must:
         raise NothingFoundError(
             f"{folder}: no recording in this folder: no *.pt.trace.json[.gz], *.pickle, *.pkl or *.tbmem.npz"

@@ -16,15 +16,17 @@ from tbmem.analysis.category_rules import CategoryTable
 from tbmem.analysis.comparison import OddOne, compare_analyses, odd_one
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import Analysis
+from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.result_folder import result_folder
-from tbmem.offline.study import analyze_found, each, without_rows
+from tbmem.offline.study import analyze_recording, each, without_rows
+from tbmem.offline.web_reports import analysis_html
 from tbmem.present.analysis import analyses_view
 from tbmem.present.comparison_page import Side, comparison_page
 from tbmem.present.findings_text import comparison_text, findings_text
 from tbmem.present.pictures import write_pictures
-from tbmem.present.report_page import report_page
 from tbmem.present.report_text import report_text
+from tbmem.sources.recording import read_recording
 
 RESULTS = "results"
 """Where reports go unless another folder is named."""
@@ -97,20 +99,22 @@ def write_one(
     Returns:
         The analysis without its rows, and its main device's memory over time.
     """
-    analysis = analyze_found(found, table=table, name=name)
+    recording = read_recording(found.path, calls=True)
+    analysis = analyze_recording(recording, found, table=table, name=name)
     place = folder / found.name
     place.mkdir()
-    layers = write_analysis(analysis, place, written)
+    layers = write_analysis(analysis, place, written, recording.calls)
     return without_rows(analysis), layers
 
 
-def write_analysis(analysis: Analysis, folder: Path, written: str = "") -> Layers:
+def write_analysis(analysis: Analysis, folder: Path, written: str = "", calls: OperatorCalls | None = None) -> Layers:
     """Write pictures, texts, figures and the page of one analysis into a folder that is there.
 
     Args:
         analysis: With its rows.
         folder: Where to.
         written: When, as people write it.
+        calls: The operators' calls, if the recording has them.
 
     Raises:
         OSError: A file cannot be written.
@@ -119,7 +123,7 @@ def write_analysis(analysis: Analysis, folder: Path, written: str = "") -> Layer
     write_pictures(analysis, folder, layers)
     write_text(folder / "analysis_report.txt", report_text(analysis, written))
     write_text(folder / "README.md", findings_text(analysis, written))
-    write_text(folder / "report.html", report_page(analysis, written, layers))
+    write_text(folder / "report.html", analysis_html(analysis, written, calls))
     write_json(folder / "analysis.json", analysis.to_dict())
     return layers
 

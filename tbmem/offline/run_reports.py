@@ -18,7 +18,8 @@ from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.reports import RESULTS, write_json, write_one, write_text
 from tbmem.offline.result_folder import result_folder
 from tbmem.offline.study import each
-from tbmem.present.run_page import Recorded, run_page, run_text
+from tbmem.offline.web_reports import run_html
+from tbmem.present.run_text import Recorded, run_text
 from tbmem.present.series_picture import draw_series
 
 
@@ -95,7 +96,7 @@ def write_run_report(
         windows = [dict(window) for window in story.windows if window["rank"] == story.ranks[0]]
         if story.series:
             draw_series(story.name, story.series, story.findings, windows, folder.path / "memory_series.png")
-        write_text(folder.path / "report.html", run_page(story, recorded, written))
+        write_text(folder.path / "report.html", run_html(run, written))
         write_text(folder.path / "README.md", run_text(story, recorded, written))
         write_json(
             folder.path / "run.json",

@@ -19,7 +19,7 @@ from tbmem.model.address_book import AddressBook
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
 from tbmem.offline.run_logs import run_figures
-from tbmem.sources.recording import read_recording
+from tbmem.sources.recording import Recording, read_recording
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
 _Result = TypeVar("_Result")
@@ -58,7 +58,18 @@ def analyze_found(
     found: Found, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
 ) -> Analysis:
     """Read and analyse one file; arguments and errors as for ``analyze``."""
-    recording = read_recording(found.path)
+    return analyze_recording(read_recording(found.path), found, book=book, table=table, name=name)
+
+
+def analyze_recording(
+    recording: Recording,
+    found: Found,
+    *,
+    book: AddressBook | None = None,
+    table: CategoryTable | None = None,
+    name: str | None = None,
+) -> Analysis:
+    """Analyse what was read from a file; arguments as for ``analyze``."""
     return analyze_timeline(
         recording.timeline,
         book=recording.book if book is None else book,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from itertools import count
 from typing import Any
 
 from tbmem.present.colours import BLUE, GREEN, INK, LIGHT, MUTED, ORANGE, RED
+from tbmem.present.plotly_js import plotly_js
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _STYLE = f"""
@@ -132,16 +132,6 @@ def escape(text: str) -> str:
     return html.escape(text)
 
 
-def coloured(text: str, colour: str) -> str:
-    """Text as HTML, with a small square of its colour before it."""
-    return f'<span class="whole"><span class="key" style="background:{colour}"></span>{escape(text)}</span>'
-
-
-def whole(text: str) -> str:
-    """Text as HTML that is not broken into lines."""
-    return f'<span class="whole">{escape(text)}</span>'
-
-
 def finding(kind: str, text: str, more: str = "", code: str = "") -> str:
     """One finding as HTML.
 
@@ -155,15 +145,3 @@ def finding(kind: str, text: str, more: str = "", code: str = "") -> str:
     parts += [f'<p class="note">{escape(more)}</p>'] if more else []
     parts += [f"<p>change: <code>{escape(code)}</code></p>"] if code else []
     return f'<div class="finding {escape(kind)}">{"".join(parts)}</div>'
-
-
-def folded(summary: str, lines: Sequence[str]) -> str:
-    """Lines that are shown when one clicks on the summary, as HTML."""
-    if not lines:
-        return escape(summary)
-    return f"<details><summary>{escape(summary)}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
-
-
-def plotly_js() -> str:
-    """The script that the installed plotly brings along."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from tbmem.model.finding import Finding
 from tbmem.present.canvas import byte_axis, picture
 from tbmem.present.colours import BLUE, INK, MUTED, SKY, finding_colour
 from tbmem.present.labels import shortened
-from tbmem.present.series_charts import capacity_of, highest_of, level_at, marks_of, series_name, shown_columns
+from tbmem.present.series_lines import capacity_of, highest_of, level_at, marks_of, series_name, shown_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,11 +12,12 @@ from pathlib import Path
 from tbmem.errors import FileFormatError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
+from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import load_timeline
 from tbmem.sources.opened import opened
 from tbmem.sources.snapshot import read_snapshot
-from tbmem.sources.trace import read_trace
+from tbmem.sources.trace import read_trace, read_trace_with_calls
 
 _ZIP = b"PK\x03\x04"
 _PICKLE = re.compile(rb"\x80|[(}\]]|c[\w.]+\n\w+\n")
@@ -33,28 +34,35 @@ class Recording:
     timeline: AllocationTimeline
     book: AddressBook | None
     """The address book of the same window, if it lies beside the file."""
+    calls: OperatorCalls | None = None
+    """Of a trace, if they were asked for."""
 
 
-def read_recording(path: str | os.PathLike[str]) -> Recording:
+def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recording:
     """Read a memory snapshot, a trace of torch.profiler or a ``*.tbmem.npz``, told apart by what is in them.
+
+    Args:
+        path: The file.
+        calls: Whether to keep the operators' calls of a trace as well.
 
     Raises:
         FileFormatError: The file is damaged, cut off, empty, or something else.
         OSError: The file cannot be read.
     """
     place = Path(path)
-    return Recording(path=place, timeline=_read(place), book=_book_beside(place))
+    timeline, found = _read(place, calls)
+    return Recording(path=place, timeline=timeline, book=_book_beside(place), calls=found)
 
 
-def _read(place: Path) -> AllocationTimeline:
+def _read(place: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | None]:
     with opened(place) as file:
         begin = file.read(_LOOKED_AT)
     if begin.startswith(_ZIP):
-        return _from_zip(place)
+        return _from_zip(place), None
     if _PICKLE.match(begin):
-        return read_snapshot(place)
+        return read_snapshot(place), None
     if begin.lstrip().startswith(_JSON):
-        return read_trace(place)
+        return read_trace_with_calls(place) if calls else (read_trace(place), None)
     raise FileFormatError(
         f"{place}: neither a memory snapshot (pickle), a trace of torch.profiler (JSON), nor a timeline of tbmem (npz)"
     )

@@ -11,11 +11,13 @@ import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.columns import I64
+from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, ReservationRows
 from tbmem.sources.json_events import JsonEvents
 from tbmem.sources.opened import opened
 from tbmem.sources.ranges import steps
+from tbmem.sources.trace_calls import calls_of
 from tbmem.sources.trace_columns import TraceColumns
 from tbmem.sources.trace_notes import notes_on
 from tbmem.sources.trace_ranges import Running
@@ -33,6 +35,30 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
+    columns, events = _columns(place)
+    return _timeline_or_why(columns, events, place)
+
+
+def read_trace_with_calls(path: str | os.PathLike[str]) -> tuple[AllocationTimeline, OperatorCalls]:
+    """The same, with each call of an operator and the memory events of its thread.
+
+    Raises:
+        FileFormatError: As ``read_trace``.
+        OSError: The file cannot be read.
+    """
+    place = os.fspath(path)
+    columns, events = _columns(place)
+    timeline = _timeline_or_why(columns, events, place)
+    return timeline, calls_of(columns, timeline, int(events.about.get("baseTimeNanoseconds", 0)))
+
+
+def _timeline_or_why(columns: TraceColumns, events: JsonEvents, place: str) -> AllocationTimeline:
+    if not len(columns.memory):
+        raise NoMemoryEventsError(f"{place}: {_why_nothing(events)}")
+    return _timeline(columns, events.about, os.path.basename(place))
+
+
+def _columns(place: str) -> tuple[TraceColumns, JsonEvents]:
     columns = TraceColumns()
     with opened(place) as file:
         events = JsonEvents(file, place)
@@ -44,9 +70,7 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
                 raise
             what = f"an event near number {events.count} is none of torch.profiler ({error})"
             raise FileFormatError(f"{place}: {what}") from error
-    if not len(columns.memory):
-        raise NoMemoryEventsError(f"{place}: {_why_nothing(events)}")
-    return _timeline(columns, events.about, os.path.basename(place))
+    return columns, events
 
 
 def _why_nothing(events: JsonEvents) -> str:

@@ -144,8 +144,14 @@ def test_the_report_of_a_run_of_two_ranks(tmp_path: Path) -> None:
     assert found == {"README.md", "report.html", "run.json", "memory_series.png", "rank0"}
     look = Look((report.folder / "report.html").read_text())
     assert_it_is_offline(look)
-    assert [trace["name"] for trace in look.charts[0]["data"]] == ["rank 0 · GPU 0", "rank 1 · GPU 0"]
-    assert "rank0/report.html" in look.addresses
+    (answers,) = look.charts
+    assert [(one["rank"], one["device"]) for one in answers["live?run=first"]["series"]] == [
+        (0, "cuda:0"),
+        (1, "cuda:0"),
+    ]
+    place = "file=rank0/w.snapshot.pickle&run=first"
+    assert answers[f"peak?{place}"]["peak"]["bytes"] == 1 << 20
+    assert answers[f"peak?device=cuda:0&{place}"] == f"peak?{place}"
     data = json.loads((report.folder / "run.json").read_text())
     assert data["recordings"]["w.snapshot.pickle"]["devices"]["0"]["peak_bytes"] == 1 << 20
 

@@ -1,0 +1,94 @@
+"""A timeline's device goes in; the way from events to a time axis and back comes out: Clock."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.model.columns import I64
+from tbmem.model.timeline import AllocationTimeline
+
+F64 = NDArray[np.float64]
+TIME, EVENT = "time", "event"
+_IDLE = 0.4
+"""One pause this long, of the whole, would squeeze the rest."""
+_MS = 1e6
+
+
+class Clock(NamedTuple):
+    """When the events of one device happened."""
+
+    events: int
+    origin_ns: int
+    """When the recording began, over all devices; -1 if it has no times."""
+    event_ns: I64
+    """Unix time of each event, never falling, the first element being the beginning; empty without times."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that there are, the one that shows more first."""
+        if not len(self.event_ns):
+            return (EVENT,)
+        span = int(self.event_ns[-1] - self.event_ns[0])
+        squeezed = span == 0 or int(np.diff(self.event_ns).max(initial=0)) >= _IDLE * span
+        return (EVENT, TIME) if squeezed else (TIME, EVENT)
+
+    def x(self, event: NDArray[Any], axis: str) -> F64:
+        """Where events lie: milliseconds since the recording began, or their numbers (-1: the beginning)."""
+        if axis == EVENT:
+            number: F64 = np.clip(event, -1, self.events - 1).astype(np.float64)
+            return number
+        found: F64 = (self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS
+        return found
+
+    def extent(self, axis: str) -> tuple[float, float]:
+        """The whole range."""
+        ends = self.x(np.array([-1, self.events - 1]), axis)
+        return float(ends[0]), float(ends[1])
+
+    def events_in(self, begin: float, end: float, axis: str) -> tuple[int, int]:
+        """Last event before a range of x (-1: the beginning), and last event in it."""
+        if axis == EVENT:
+            return int(np.ceil(max(begin, -1))) - (begin > -1), int(np.floor(min(end, self.events - 1)))
+        low, high = begin * _MS + self.origin_ns, end * _MS + self.origin_ns
+        # half a nanosecond: x was rounded on its way to a screen and back
+        first = int(np.searchsorted(self.event_ns, low - _ROUNDING_NS, "left"))
+        last = int(np.searchsorted(self.event_ns, high + _ROUNDING_NS, "right"))
+        return max(first - 2, -1), max(last - 2, -1)
+
+
+_ROUNDING_NS = 2
+
+
+def clock_of(timeline: AllocationTimeline, device: int) -> Clock:
+    """The clock of a device.
+
+    Args:
+        timeline: The recording.
+        device: Its number.
+    """
+    events = timeline.devices[device].events
+    rows, marks, reservations = timeline.rows, timeline.marks, timeline.reservations
+    ns = np.full(events + 1, -1, np.int64)
+    tables = (
+        (rows.device, rows.alloc_event, rows.alloc_ns),
+        (rows.device, rows.free_event, rows.free_ns),
+        (reservations.device, reservations.event, reservations.ns),
+        (marks.device, marks.event, marks.ns),
+    )
+    for owner, event, moment in tables:
+        own = (owner == device) & (event >= 0) & (event < events) & (moment >= 0)
+        ns[event[own] + 1] = moment[own]
+    known = ns[1:] >= 0
+    if not known.any():
+        return Clock(events, -1, np.zeros(0, np.int64))
+    ns[0] = ns[1:][known][0]
+    return Clock(events, _origin(timeline), np.maximum.accumulate(ns))
+
+
+def _origin(timeline: AllocationTimeline) -> int:
+    rows, ranges = timeline.rows, timeline.ranges
+    times = [column[column >= 0] for column in (rows.alloc_ns, rows.free_ns, ranges.begin_ns)]
+    return min(int(column.min()) for column in times if len(column))

@@ -1,0 +1,193 @@
+"""A run's folder, or an analysed recording, goes in; the Memory tab as one file, with all answers inside, comes out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tbmem import __version__
+from tbmem.analysis.report import Analysis
+from tbmem.errors import RunFolderError, TbmemError, UsageError
+from tbmem.model.files import complete_or_nothing
+from tbmem.model.operator_calls import OperatorCalls
+from tbmem.offline.answers import Answers
+from tbmem.offline.catalog import TRACE, Catalog, Root
+from tbmem.offline.live_logs import read_run
+from tbmem.present.views.allocations import allocations_view
+from tbmem.present.views.index import index_view
+from tbmem.present.views.logged import LoggedRun
+from tbmem.present.views.operators import operators_view
+from tbmem.present.views.overview import overview_of
+from tbmem.present.views.peak import peak_view, stack_view
+from tbmem.present.views.runs import FileItem
+from tbmem.present.views.segments import segments_view
+from tbmem.present.views.subject import Subject
+from tbmem.present.views.tensors import tensors_view
+from tbmem.present.views.texts import NO_LOG
+from tbmem.present.views.timeline import timeline_view
+from tbmem.present.web_page import key_of, web_page
+
+_RECORDINGS = 24
+_BANDS = 1000
+_STACKS = 150
+_POINTS = "4000"
+_LEAST = 0.001
+"""Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
+
+
+def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
+    """Write the page of a run as one file.
+
+    Args:
+        run: Its folder, one above it with a single run in it, or its log.
+        path: The file; there afterwards as a whole, or as it was before.
+        now: Unix time.
+
+    Raises:
+        FileFormatError: There is no such run, or its log is damaged.
+        UsageError: There are several runs in the folder.
+        RunFolderError: The file cannot be written.
+    """
+    target = Path(path).expanduser()
+    moment = now()
+    page = run_html(run, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)))
+    try:
+        with complete_or_nothing(target) as partial:
+            partial.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return target
+
+
+def run_html(run: str | os.PathLike[str], written: str) -> str:
+    """The page of a run.
+
+    Args:
+        run: As ``write_html``.
+        written: When, as people write it.
+
+    Raises:
+        FileFormatError: As ``write_html``.
+        UsageError: There are several runs.
+    """
+    logs = read_run(run)
+    catalog = Catalog([Root(logs.folder, own=logs.name)])
+    answers = Answers(catalog, source="report", written=written)
+    found = catalog.runs()
+    if logs.name not in found:
+        raise UsageError(f"{run}: the run is gone")
+    return web_page(f"{logs.name} · tbmem", dict(_of_run(answers, logs.name)))
+
+
+def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
+    """Every answer on a run; a recording that cannot be read has none, and is an error in the overview."""
+    recordings = answers.catalog.runs()[run].recordings
+    opened = []
+    for one in recordings[:_RECORDINGS]:
+        try:
+            opened.append(answers.subject(run, one.file))
+        except TbmemError:
+            continue
+    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [_POINTS]})
+    yield (
+        key_of("live", {"run": run, "x": "time"}),
+        answers.answer("live", {"run": [run], "points": [_POINTS], "x": ["time"]}),
+    )
+    for view in ("overview", "estimate"):
+        yield key_of(view, {"run": run}), answers.answer(view, {"run": [run]})
+    yield key_of("ranks", {"run": run}), answers.answer("ranks", {"run": [run], "recordings": ["1"]})
+    for subject in opened:
+        yield from _of_recording(subject)
+    index = answers.answer("index", {})
+    if len(recordings) > _RECORDINGS:
+        index["notes"].append(f"Of {len(recordings)} recordings the first {_RECORDINGS} are in this file.")
+    yield "index", index
+    yield "overview", key_of("overview", {"run": run})
+
+
+def analysis_html(analysis: Analysis, written: str = "", calls: OperatorCalls | None = None) -> str:
+    """The page of one recording.
+
+    Args:
+        analysis: With its rows.
+        written: When, as people write it.
+        calls: The operators' calls, if the recording has them.
+    """
+    run = analysis.name or "recording"
+    file = Path(analysis.path).name or run
+    subject = Subject(run, file, run, analysis, calls)
+    item: FileItem = {
+        "file": file,
+        "name": run,
+        "kind": analysis.source or TRACE,
+        "rank": None,
+        "bytes": 0,
+        "changed": 0.0,
+        "error": None,
+    }
+    index = index_view(
+        [
+            {
+                "run": run,
+                "status": "files",
+                "changed": 0.0,
+                "version": "",
+                "ranks": [],
+                "logs": [],
+                "recordings": [item],
+                "estimates": [],
+            }
+        ],
+        version=__version__,
+        plotly="",
+        source="report",
+        written=written or None,
+    )
+    logged = LoggedRun(run, recordings=[file])
+    overview = {"runs": [overview_of(logged, 0.0)], "left_out": 0, "empty": None}
+    live = {
+        **{"x": "step", "extent": [], "range": [], "series": [], "findings": [], "windows": [], "ooms": []},
+        **{"running": False, "errors": [], "empty": NO_LOG},
+    }
+    answers: dict[str, Any] = {
+        "index": index,
+        "overview": key_of("overview", {"run": run}),
+        key_of("overview", {"run": run}): overview,
+        key_of("live", {"run": run}): live,
+        **dict(_of_recording(subject)),
+    }
+    return web_page(f"Memory of {run} · tbmem", answers)
+
+
+def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """Every answer on a recording, and the stacks of what is largest."""
+    main = subject.analysis.main
+    rows: dict[int, None] = {}
+    for device in subject.analysis.devices:
+        if device is not main and device.peak.bytes <= _LEAST * main.peak.bytes:
+            continue
+        place: Mapping[str, str] = {"run": subject.run, "file": subject.file}
+        if device is not main:
+            place = {**place, "device": device.name}
+        found: dict[str, Any] = {
+            "timeline": timeline_view(subject, device.name),
+            "allocations": allocations_view(subject, device.name, largest=_BANDS),
+            "peak": peak_view(subject, device.name),
+            "tensors": tensors_view(subject, device.name),
+            "segments": segments_view(subject, device.name),
+            "operators": operators_view(subject, device.name),
+        }
+        for view, answer in found.items():
+            key = key_of(view, place)
+            yield key, answer
+            if device is main:
+                yield key_of(view, {**place, "device": device.name}), key
+        rows |= dict.fromkeys(found["tensors"]["columns"]["row"][:_STACKS])
+        bands = found["allocations"]["bands"]
+        largest = sorted(range(len(bands["row"])), key=lambda at: -bands["bytes"][at])[:_STACKS]
+        rows |= dict.fromkeys(bands["row"][at] for at in largest)
+    for row in rows:
+        yield key_of("stack", {"run": subject.run, "file": subject.file, "row": str(row)}), stack_view(subject, row)

@@ -1,0 +1,21 @@
+"""TensorBoard's context goes in, the plugin comes out; light to import: an error here would end TensorBoard itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorboard.plugins import base_plugin
+
+
+class MemoryPluginLoader(base_plugin.TBLoader):  # type: ignore[misc]
+    """What the entry point ``tensorboard_plugins`` names."""
+
+    def load(self, context: Any) -> base_plugin.TBPlugin:
+        """The plugin; an exception here is logged by TensorBoard, which goes on without it.
+
+        Args:
+            context: TensorBoard's ``TBContext``.
+        """
+        from tbmem.plugin.plugin import MemoryPlugin
+
+        return MemoryPlugin(context)

@@ -1,0 +1,121 @@
+"""Requests go in; answers on runs, the front end's files and plotly.js come out: routes, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tensorboard import errors
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from tbmem import web
+from tbmem.errors import TbmemError
+from tbmem.offline.answers import Answers
+from tbmem.offline.asked import MissingError, OutsideError
+from tbmem.offline.catalog import Catalog, roots_of
+from tbmem.plugin.kept import Kept
+from tbmem.present.plain_json import as_json
+from tbmem.present.plotly_js import plotly_js, plotly_version
+
+_log = logging.getLogger(__name__)
+_YEAR = 365 * 24 * 3600
+_CHANGING = ("index", "overview")
+"""Views that speak of the time that has passed: never kept."""
+
+
+class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
+    """The Memory tab.
+
+    Args:
+        context: TensorBoard's ``TBContext``; of it the log folder is used, as typed.
+    """
+
+    plugin_name = "tbmem"
+
+    def __init__(self, context: Any) -> None:
+        flags = context.flags
+        roots = roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
+        self._catalog = Catalog(roots)
+        self._answers = Answers(self._catalog, plotly=f"plotly.js?v={plotly_version()}")
+        self._kept = Kept()
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        """WSGI applications by route."""
+        return {"/data/*": self._serve_answer, "/static/*": self._serve_static, "/plotly.js": self._serve_plotly}
+
+    def is_active(self) -> bool:
+        """Whether there is a run; asked on each listing, answered from memory."""
+        return self._catalog.has_any()
+
+    def frontend_metadata(self) -> Any:
+        """Name of the tab, and the module that draws it."""
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="Memory")
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def _serve_answer(self, request: wrappers.Request) -> Any:
+        view = _below(request, "/data/")
+        content = _refusing(functools.partial(self._answer, view, dict(request.args.lists())))
+        return http_util.Respond(request, content, "application/json", content_encoding="gzip")
+
+    def _answer(self, view: str, params: dict[str, list[str]]) -> bytes:
+        """One answer as JSON, compressed once."""
+        make = functools.partial(self._encoded, view, params)
+        if view in _CHANGING:
+            return make()
+        key = (view, json.dumps(sorted(params.items())), self._answers.version(params))
+        return self._kept.get(key, make)
+
+    def _encoded(self, view: str, params: dict[str, list[str]]) -> bytes:
+        text = as_json(self._answers.answer(view, params))
+        return gzip.compress(text.encode(), compresslevel=1, mtime=0)
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def _serve_static(self, request: wrappers.Request) -> Any:
+        name = _below(request, "/static/")
+        if name not in web.names():
+            raise errors.NotFoundError(f"static/{name}: no such file")
+        return http_util.Respond(request, web.read(name), web.content_type(name))
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def _serve_plotly(self, request: wrappers.Request) -> Any:
+        return http_util.Respond(
+            request, _compressed_plotly(), "text/javascript", content_encoding="gzip", expires=_YEAR
+        )
+
+
+@functools.cache
+def _compressed_plotly() -> bytes:
+    return gzip.compress(plotly_js().encode(), compresslevel=6, mtime=0)
+
+
+def _below(request: wrappers.Request, route: str) -> str:
+    """What follows a route in the path, whatever prefix TensorBoard was started with."""
+    return request.path.partition(f"/plugin/{MemoryPlugin.plugin_name}{route}")[2]
+
+
+def _refusing(make: Callable[[], bytes]) -> bytes:
+    """An answer, or the refusal that TensorBoard turns into a status.
+
+    Raises:
+        NotFoundError: There is no such view, run or file: 404.
+        PermissionDeniedError: The file lies outside of the log folder: 403.
+        InvalidArgumentError: A parameter is wrong, or the file cannot be read or shown: 400.
+    """
+    try:
+        return make()
+    except MissingError as error:
+        raise errors.NotFoundError(str(error)) from error
+    except OutsideError as error:
+        raise errors.PermissionDeniedError(str(error)) from error
+    except TbmemError as error:
+        raise errors.InvalidArgumentError(str(error)) from error
+    except Exception as error:
+        # the page goes on with the other views; what it was stands in TensorBoard's log
+        _log.exception("the Memory tab could not answer")
+        raise errors.InvalidArgumentError(f"cannot be shown: {type(error).__name__}: {error}") from error

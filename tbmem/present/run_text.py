@@ -1,0 +1,81 @@
+"""The story of a run goes in, with analyses of its recordings; README and lines for the terminal come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_story import RunStory
+from tbmem.analysis.series import Series
+from tbmem.model.finding import FindingKind
+from tbmem.present.console import SEPARATOR, finding_line
+from tbmem.present.series_lines import highest_of, series_name
+from tbmem.units import format_bytes, format_duration
+
+_QUIET = (FindingKind.SUSPECT, FindingKind.DISMISSED)
+
+
+class Recorded(NamedTuple):
+    """One trace or snapshot of the run."""
+
+    analysis: Analysis
+    """Its rows are not needed."""
+    file: str
+    """Name of the file."""
+    link: str
+    """Folder of its report, relative to the run's."""
+
+
+def _about(story: RunStory) -> str:
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(story.started)) if story.started else ""
+    words = (f"begun {begun}" if begun else "", story.host, f"torch {story.torch}" if story.torch else "", story.end)
+    return SEPARATOR.join(filter(None, words))
+
+
+def _share(series: Series) -> str:
+    capacity = series.most("capacity")
+    return f"{100 * highest_of(series) / capacity:.0f} % of {format_bytes(capacity)}" if capacity else ""
+
+
+def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
+    """The same in short, for a terminal."""
+    lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.end}"]
+    several = len(story.ranks) > 1
+    lines += [
+        SEPARATOR.join(
+            filter(None, (f"highest {series_name(one, several)}: {format_bytes(highest_of(one))}", _share(one)))
+        )
+        for one in story.series
+    ]
+    loud = [one for one in story.findings if one.kind not in _QUIET]
+    lines += [f"step {one.last_step}: {finding_line(one)}" for one in loud] or ["no findings"]
+    for one in recorded:
+        peak = one.analysis.main.peak
+        lines.append(f"{one.file}: peak {format_bytes(peak.bytes)} in {peak.phase.lower()} {peak.line}".rstrip())
+    return [*lines, *(f"not known: {note}" for note in story.notes)]
+
+
+def run_text(story: RunStory, recorded: Sequence[Recorded], written: str = "") -> str:
+    """The README of the report of a run."""
+    lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
+    lines += [f"- Written: {written}"] if written else []
+    lines += ["", "## What was seen", "", *(f"- {_plain(line)}" for line in run_lines(story, ())[1:])]
+    advice = dict.fromkeys(one.advice for one in story.findings if one.advice and one.kind not in _QUIET)
+    lines += ["", "## What to do", "", *(f"- {_plain(text)}" for text in advice)] if advice else []
+    if recorded:
+        lines += ["", "## Recordings", "", "| recording | peak |", "|---|---:|"]
+        for one in recorded:
+            lines.append(
+                f"| [{_plain(one.file)}]({one.link}/README.md) | {format_bytes(one.analysis.main.peak.bytes)} |"
+            )
+    lines += ["", "## Files", "", "| file | what |", "|---|---|"]
+    lines.append("| [report.html](report.html) | live series, findings, windows; needs no network |")
+    lines.append("| [memory_series.png](memory_series.png) | memory over the steps |")
+    lines.append("| [run.json](run.json) | the figures for programs |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("_", "\\_").replace("*", "\\*").replace("|", "\\|").replace("<", "\\<")

@@ -1,0 +1,93 @@
+"""A comparison, or a prediction and a measurement, goes in; columns and curves come out (``runs.Compare``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, changes
+from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.model.timeline_tables import RangeKind
+from tbmem.present.console import device_label
+from tbmem.present.views.runs import Changes, ComparedDevice, EstimateCurve
+from tbmem.present.views.subject import Subject
+
+_CHANGES = 300
+
+
+def compared(comparison: Comparison) -> tuple[list[ComparedDevice], list[ComparedDevice]]:
+    """Devices of the runs, and of the recordings."""
+    return [_device(one) for one in comparison.runs], [_device(one) for one in comparison.devices]
+
+
+def _device(one: DeviceComparison) -> ComparedDevice:
+    return {
+        "device": one.name,
+        "before_device": one.before_name,
+        "name": device_label(one.name),
+        "totals": changes_of(one.totals),
+        "by_category": changes_of(one.by_category),
+        "by_module": changes_of(one.by_module),
+        "by_line": changes_of(one.by_line),
+        "by_operator": changes_of(one.by_operator),
+    }
+
+
+def changes_of(found: Sequence[Change]) -> Changes:
+    """Changes as columns."""
+    kept = found[:_CHANGES]
+    return {
+        "name": [one.name for one in kept],
+        "before": [one.before for one in kept],
+        "after": [one.after for one in kept],
+        "change": [one.bytes for one in kept],
+        "percent": [one.percent for one in kept],
+    }
+
+
+def estimate_curve(subject: Subject, device: str | None, points: int) -> EstimateCurve:
+    """A recording's curve over the share of its events, 0 to 100.
+
+    Args:
+        subject: The recording.
+        device: Name; by default the main one.
+        points: Kept, about.
+    """
+    one = subject.device(device)
+    curve = subject.curve(one.number)
+    kept = np.arange(len(curve.event))
+    if len(kept) > points:
+        kept = np.unique(
+            np.concatenate([[0, len(kept) - 1], extremes(curve.bytes, even_stretches(len(kept), max(points // 2, 2)))])
+        )
+    share = 100 / max(one.events - 1, 1)
+    return {
+        "file": subject.file,
+        "device": one.name,
+        "x": np.round(np.maximum(curve.event[kept], 0) * share, 4).tolist(),
+        "bytes": curve.bytes[kept].tolist(),
+        "peak": one.peak.bytes,
+        "peak_x": round(max(one.peak.event, 0) * share, 4),
+        "steps": [round(event * share, 4) for event in _step_events(subject, one.number)],
+    }
+
+
+def _step_events(subject: Subject, device: int) -> list[int]:
+    """First event of each step."""
+    timeline = subject.analysis.timeline
+    clock = subject.clock(device)
+    steps = timeline.ranges.take(timeline.ranges.kind == RangeKind.STEP)
+    if len(steps) and len(clock.event_ns):
+        found: list[int] = np.searchsorted(clock.event_ns[1:], steps.begin_ns, side="left").tolist()
+        return found
+    rows = timeline.rows
+    own = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
+    own = own[np.argsort(rows.alloc_event[own], kind="stable")]
+    _, first = np.unique(rows.step[own], return_index=True)
+    return [int(event) for event in rows.alloc_event[own[first]]]
+
+
+def predicted_categories(predicted: Subject, measured: Subject) -> Changes:
+    """Categories at the two peaks."""
+    return changes_of(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))

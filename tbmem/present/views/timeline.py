@@ -1,0 +1,152 @@
+"""A recording and a range go in; memory over time, stacked by category, comes out (``recordings.Timeline``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.analysis.layers import Layers, layers_of
+from tbmem.analysis.report import DeviceAnalysis
+from tbmem.model.category import Phase
+from tbmem.model.timeline_tables import MarkKind, RangeKind
+from tbmem.present.colours import LIGHT, PHASES, category_colour, category_word
+from tbmem.present.stretches import stretches
+from tbmem.present.views.recordings import Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
+from tbmem.present.views.texts import NOTHING_RECORDED
+
+POINTS = 2000
+_LEAST_WIDTH = 0.001
+_MOST_RANGES = 400
+
+
+def timeline_view(
+    subject: Subject,
+    device: str | None = None,
+    axis: str | None = None,
+    begin: float | None = None,
+    end: float | None = None,
+    points: int = POINTS,
+) -> Timeline:
+    """Memory over time.
+
+    Args:
+        subject: The recording.
+        device: Name; by default the main one.
+        axis: ``time`` or ``event``.
+        begin: From where, in x.
+        end: Until where.
+        points: Of the range, about so many are kept: the highest and the lowest of each stretch.
+
+    Raises:
+        UsageError: There is no such device, axis or range.
+    """
+    one = subject.device(device)
+    part = stretch_of(subject, one.number, axis, begin, end)
+    curve = subject.curve(one.number)
+    layers = layers_of(
+        subject.analysis,
+        one.number,
+        stretches=max(points // 2, 2),
+        between=None if part.whole else (part.before, part.last),
+        curve=curve,
+    )
+    event = layers.event
+    inside = (curve.event > part.before) & (curve.event <= part.last)
+    return {
+        "head": subject.head(one),
+        "axis": part.about(),
+        "x": part.x(event),
+        "names": list(layers.names),
+        "words": [category_word(name) for name in layers.names],
+        "colours": [category_colour(name) for name in layers.names],
+        "bytes": layers.bytes.tolist(),
+        "total": layers.total.tolist(),
+        "reserved": None if layers.reserved is None else layers.reserved.tolist(),
+        "capacity": one.total_bytes,
+        "phases": _phases(layers, part),
+        "steps": _steps(subject, one, layers, part),
+        "ranges": _ranges(subject, one, part),
+        "marks": marks_of(subject, one, part),
+        "peak": peak_of(subject, one, part.axis),
+        "points": int(inside.sum()),
+        "empty": None if one.events else NOTHING_RECORDED,
+    }
+
+
+def peak_of(subject: Subject, device: DeviceAnalysis, axis: str) -> PeakPoint:
+    """The highest moment of the whole recording."""
+    peak = device.peak
+    return {
+        "x": round(float(subject.clock(device.number).x(np.array([peak.event]), axis)[0]), 6),
+        "bytes": peak.bytes,
+        "event": peak.event,
+        "step": peak.step,
+        "phase": peak.phase,
+        "line": peak.line,
+    }
+
+
+def _phases(layers: Layers, part: Stretch) -> Stretches:
+    x = np.array(part.x(layers.event))
+    found = stretches(layers.phase, x, least=_LEAST_WIDTH * (part.end - part.begin))
+    names = [Phase(one.value).name for one in found]
+    return _stretches(
+        [one.begin for one in found], [one.end for one in found], names, [PHASES.get(name, LIGHT) for name in names]
+    )
+
+
+def _steps(subject: Subject, device: DeviceAnalysis, layers: Layers, part: Stretch) -> Stretches:
+    """As the recording's own ranges say it, else by the steps of its allocations."""
+    ranges = subject.analysis.timeline.ranges
+    own = (ranges.kind == RangeKind.STEP) & ((ranges.device < 0) | (ranges.device == device.number))
+    if own.any() and len(part.clock.event_ns):
+        rows = ranges.take(own)
+        begin, end = part.x_of_time(rows.begin_ns), part.x_of_time(rows.end_ns)
+        end = np.where(rows.end_ns < 0, part.end, end)
+        shown = (end >= part.begin) & (begin <= part.end)
+        labels = [f"step {number}" for number in rows.step[shown].tolist()]
+        return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
+    found = [one for one in stretches(layers.step, np.array(part.x(layers.event))) if one.value >= 0]
+    labels = [f"step {one.value}" for one in found]
+    return _stretches([one.begin for one in found], [one.end for one in found], labels, [""] * len(labels))
+
+
+def _ranges(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Stretches:
+    """The user's own annotations, the longest ones."""
+    timeline = subject.analysis.timeline
+    ranges = timeline.ranges
+    own = (ranges.kind == RangeKind.ANNOTATION) & ((ranges.device < 0) | (ranges.device == device.number))
+    if not own.any() or not len(part.clock.event_ns):
+        return _stretches([], [], [], [])
+    rows = ranges.take(own)
+    begin = part.x_of_time(rows.begin_ns)
+    end = np.where(rows.end_ns < 0, part.end, part.x_of_time(rows.end_ns))
+    shown = np.flatnonzero((end >= part.begin) & (begin <= part.end))
+    shown = np.sort(shown[np.argsort(begin[shown] - end[shown], kind="stable")][:_MOST_RANGES])
+    labels = [timeline.range_names[number] if number >= 0 else "" for number in rows.name[shown].tolist()]
+    return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
+
+
+def _cut(x: NDArray[Any], part: Stretch) -> list[float]:
+    return numbers(np.clip(x, part.begin, part.end))
+
+
+def _stretches(begin: Sequence[float], end: Sequence[float], label: list[str], colour: list[str]) -> Stretches:
+    return {"begin": list(begin), "end": list(end), "label": label, "colour": colour}
+
+
+def marks_of(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Marks:
+    """Out of memory, snapshots taken."""
+    marks = subject.analysis.timeline.marks
+    shown = (marks.device == device.number) & (marks.event > part.before) & (marks.event <= part.last)
+    rows = marks.take(shown)
+    return {
+        "x": part.x(rows.event),
+        "kind": [MarkKind(kind).name.lower() for kind in rows.kind.tolist()],
+        "bytes": rows.bytes.tolist(),
+        "device_free": rows.device_free_bytes.tolist(),
+    }

@@ -1,0 +1,72 @@
+"""Answers by key go in; one HTML file comes out that needs nothing else: the tab's own modules, plotly.js and all data.
+
+The page forbids its browser to fetch anything: it looks the same without a network.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbmem import web
+from tbmem.present.bundle import bundle
+from tbmem.present.plain_json import as_json
+from tbmem.present.plotly_js import plotly_js
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def web_page(title: str, answers: Mapping[str, Any]) -> str:
+    """The page.
+
+    Args:
+        title: Name of the browser's tab.
+        answers: By key, as ``tbmem.present.views`` says.
+    """
+    modules = {name: web.read(name).decode() for name in web.names() if name.endswith(".js")}
+    script = bundle(modules, "index.js", "render")
+    style = "".join(web.read(name).decode() for name in sorted(web.names()) if name.endswith(".css"))
+    return "\n".join(
+        (
+            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{html.escape(title)}</title>",
+            f"<style>{_no_end(style)}</style>",
+            f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
+            f"<script>{_no_end(plotly_js())}</script>",
+            # the page draws into its body, which is there when the document has been read
+            f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{_no_end(script)}}});</script>',
+            "</head><body></body></html>\n",
+        )
+    )
+
+
+def as_inline_json(answers: Mapping[str, Any]) -> str:
+    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data.
+
+    Args:
+        answers: Plain JSON values.
+    """
+    return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
+    """Key of an answer: ``'timeline?file=a.json&run=b'``.
+
+    Args:
+        view: Its name.
+        params: Those that are given.
+    """
+    pairs = []
+    for name in sorted(params):
+        value = params[name]
+        pairs += [f"{name}={one}" for one in ([value] if isinstance(value, str) else value)]
+    return f"{view}?{'&'.join(pairs)}" if pairs else view
+
+
+def _no_end(text: str) -> str:
+    """A script or style in which nothing ends it, nor begins a comment of HTML; both stand in texts only."""
+    return text.replace("</script", "<\\/script").replace("</style", "<\\/style").replace("<!--", "<\\!--")

@@ -1,0 +1,30 @@
+"""Names of the front end's files go in; their bytes come out. Plain ES modules, without a build step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def names() -> frozenset[str]:
+    """The files that there are; no other is ever read."""
+    found = (path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
+    return frozenset(path.relative_to(_FOLDER).as_posix() for path in found)
+
+
+def read(name: str) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        KeyError: It is none of ``names``.
+    """
+    if name not in names():
+        raise KeyError(name)
+    return (_FOLDER / name).read_bytes()
+
+
+def content_type(name: str) -> str:
+    """Its MIME type."""
+    return _TYPES[Path(name).suffix]

@@ -1,0 +1,111 @@
+// A view's name and its parameters go in; the answer that the contract (tbmem/present/views) declares comes out.
+//
+// In TensorBoard it is fetched from a route of the plugin, in report.html it stands in the page.
+
+const RECORDING = ["run", "file", "device"];
+const IDENTITY = {
+  index: [],
+  overview: ["run"],
+  live: ["run"],
+  ranks: ["run"],
+  compare: ["before", "after"],
+  estimate: ["run"],
+  stack: ["run", "file", "row"],
+};
+const KEPT = 60;
+
+const kept = new Map();
+let inlined;
+
+/** What the user should read when there is no answer. */
+export class ViewError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Whether the answers stand in the page. */
+export function isReport() {
+  return inlinedAnswers() !== null;
+}
+
+/** The answer of a view; the same object for the same question until `forget` is called. */
+export async function fetchView(view, params = {}) {
+  if (isReport()) return fromPage(view, params);
+  const address = addressOf(view, params);
+  if (!kept.has(address)) {
+    const answer = fetchJson(address);
+    kept.set(address, answer);
+    answer.catch(() => kept.delete(address));
+    if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+  }
+  return kept.get(address);
+}
+
+/** Ask anew from now on: something was written. */
+export function forget() {
+  kept.clear();
+}
+
+async function fetchJson(address) {
+  let reply;
+  try {
+    reply = await fetch(address, { headers: { Accept: "application/json" } });
+  } catch {
+    throw new ViewError(0, "TensorBoard does not answer. Is it still running?");
+  }
+  if (!reply.ok) throw new ViewError(reply.status, firstLine(await reply.text()) || `status ${reply.status}`);
+  return reply.json();
+}
+
+function addressOf(view, params) {
+  const query = new URLSearchParams();
+  for (const [name, value] of pairs(params)) query.append(name, value);
+  const text = query.toString();
+  return text ? `data/${view}?${text}` : `data/${view}`;
+}
+
+function fromPage(view, params) {
+  const answers = inlinedAnswers();
+  const identity = IDENTITY[view] ?? RECORDING;
+  const few = Object.fromEntries(Object.entries(params).filter(([name]) => identity.includes(name)));
+  const { device: _device, ...fewer } = few;
+  for (const asked of [params, few, fewer]) {
+    let answer = answers[keyOf(view, asked)];
+    if (typeof answer === "string") answer = answers[answer];
+    if (answer !== undefined) return answer;
+  }
+  throw new ViewError(404, "This is not in the report. Open the run with tensorboard --logdir to see it.");
+}
+
+function keyOf(view, params) {
+  const text = pairs(params)
+    .map(([name, value]) => `${name}=${value}`)
+    .join("&");
+  return text ? `${view}?${text}` : view;
+}
+
+/** Names in alphabetical order, lists once for each value; what is not given is left out. */
+function pairs(params) {
+  const found = [];
+  for (const name of Object.keys(params).sort()) {
+    const value = params[name];
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "") found.push([name, String(one)]);
+    }
+  }
+  return found;
+}
+
+function inlinedAnswers() {
+  if (inlined === undefined) {
+    const place = document.getElementById("tbmem-data");
+    inlined = place ? JSON.parse(place.textContent) : null;
+  }
+  return inlined;
+}
+
+function firstLine(text) {
+  return text.trim().split("\n")[0].slice(0, 500);
+}

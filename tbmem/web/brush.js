@@ -1,0 +1,118 @@
+// A stretch of a recording goes in; what was allocated, freed and alive in it comes out, as sums and as tables.
+
+import { button, el, section } from "./dom.js";
+import { bytes, signedBytes, whole, word } from "./format.js";
+import { keyed, tiles } from "./parts.js";
+import { set } from "./state.js";
+import { rowsOf, table } from "./table.js";
+
+const SUMS = [
+  ["allocated", "Allocated in it"],
+  ["freed", "Freed in it"],
+  ["alive", "Made in it, alive at its end"],
+  ["throughout", "Alive all the time"],
+];
+const FEW = 200;
+
+/** The panel below a brushed timeline. */
+export function brushPanel(answer, head, acts) {
+  const figures = [
+    ["at its beginning", bytes(answer.at_begin)],
+    ["highest in it", bytes(answer.highest)],
+    ["at its end", bytes(answer.at_end), signedBytes(answer.at_end - answer.at_begin)],
+    ...SUMS.map(([key, text]) => [text.toLowerCase(), bytes(answer[key].bytes), `${whole(answer[key].count)} allocations`]),
+  ];
+  const buttons = el(
+    "div",
+    { class: "bar" },
+    button("Zoom to it", acts.zoom, { id: "brush-zoom" }),
+    button("Operators in it", () => set({ view: "operators" }), { id: "brush-operators" }),
+    button("Clear", acts.clear, { id: "brush-clear" }),
+  );
+  const note = answer.partial && el("p", { class: "note" }, answer.partial);
+  return section(`Range ${acts.text}`, null, buttons, note, tiles(figures), SUMS.map((sum) => part(answer, sum, acts.open)));
+}
+
+function part(answer, [key, text], open) {
+  const sum = answer[key];
+  if (!sum.count) return null;
+  const legend = sum.categories.map((name, at) => keyed(`${word(name)} ${bytes(sum.by_category[at])}`, sum.colours[at]));
+  return el(
+    "details",
+    { "data-sum": key, open: key === "alive" },
+    el("summary", {}, `${text}: ${bytes(sum.bytes)} in ${whole(sum.count)}`),
+    el("div", { class: "legend" }, legend),
+    table({
+      id: `range-${key}`,
+      name: `${key}-in-range`,
+      columns: allocationColumns(),
+      rows: rowsOf(sum.largest),
+      sort: "bytes",
+      open: (row) => open(row.row),
+    }),
+  );
+}
+
+/** Columns of a table of single allocations. */
+export function allocationColumns(colours = {}) {
+  return [
+    { key: "bytes", label: "size", kind: "bytes" },
+    { key: "category", label: "category", width: "150px", colour: (row) => colours[row.category], text: (row) => word(row.category) },
+    { key: "name", label: "name" },
+    { key: "module", label: "module" },
+    { key: "operator", label: "operator" },
+    { key: "phase", label: "phase", width: "90px", text: (row) => (row.phase === "OTHER" ? "" : word(row.phase).toLowerCase()) },
+    { key: "step", label: "step", kind: "whole", width: "70px", text: (row) => (row.step >= 0 ? whole(row.step) : "") },
+    { key: "line", label: "line", width: "22%" },
+  ];
+}
+
+/** The same sums from the bands of a report, which has no server to ask. */
+export function brushedHere(layers, answer, [from, to]) {
+  const { bands } = answer;
+  const all = bands.row.map((_, at) => at);
+  const born = (at) => !bands.before[at] && bands.x0[at] >= from && bands.x0[at] <= to;
+  const dies = (at) => !bands.alive[at] && bands.x1[at] >= from && bands.x1[at] <= to;
+  const there = (at) => bands.x0[at] <= to && (bands.alive[at] || bands.x1[at] > to);
+  const total = (x) => layers.total[Math.max(layers.x.findLastIndex((one) => one <= x), 0)];
+  const inside = layers.total.filter((_, at) => layers.x[at] >= from && layers.x[at] <= to);
+  const sum = (keep) => sumOf(answer, all.filter(keep));
+  const missing = answer.count - answer.shown;
+  return {
+    at_begin: total(from),
+    at_end: total(to),
+    highest: inside.reduce((most, one) => Math.max(most, one), total(from)),
+    allocated: sum(born),
+    freed: sum(dies),
+    alive: sum((at) => born(at) && there(at)),
+    throughout: sum((at) => !born(at) && bands.x0[at] <= from && there(at)),
+    partial: missing > 0 && `Sums of the ${whole(answer.shown)} largest of ${whole(answer.count)} allocations: the report has no others.`,
+  };
+}
+
+function sumOf(answer, kept) {
+  const { bands, names, colours } = answer;
+  const sizes = new Map();
+  for (const at of kept) sizes.set(bands.category[at], (sizes.get(bands.category[at]) ?? 0) + bands.bytes[at]);
+  const categories = [...sizes].sort((one, other) => other[1] - one[1]);
+  const few = [...kept].sort((one, other) => bands.bytes[other] - bands.bytes[one]).slice(0, FEW);
+  const pick = (get) => few.map(get);
+  return {
+    bytes: kept.reduce((sum, at) => sum + bands.bytes[at], 0),
+    count: kept.length,
+    categories: categories.map(([code]) => names[code]),
+    colours: categories.map(([code]) => colours[code]),
+    by_category: categories.map(([, size]) => size),
+    largest: {
+      row: pick((at) => bands.row[at]),
+      bytes: pick((at) => bands.bytes[at]),
+      category: pick((at) => names[bands.category[at]]),
+      name: pick((at) => answer.labels[bands.label[at]] ?? ""),
+      module: pick((at) => answer.modules[bands.module[at]] ?? ""),
+      line: pick((at) => answer.lines[bands.line[at]] ?? ""),
+      step: pick(() => -1),
+      phase: pick(() => "OTHER"),
+      operator: pick(() => ""),
+    },
+  };
+}

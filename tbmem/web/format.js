@@ -1,0 +1,87 @@
+// Numbers go in; text as people read it comes out, in the words of the Python side (tbmem/units.py).
+
+const UNITS = [
+  ["TiB", 2 ** 40],
+  ["GiB", 2 ** 30],
+  ["MiB", 2 ** 20],
+  ["KiB", 2 ** 10],
+];
+const NONE = "–";
+
+/** `45.12 GiB`; whole bytes below 1 KiB. */
+export function bytes(count) {
+  if (!known(count)) return NONE;
+  for (const [name, size] of UNITS) {
+    if (Math.abs(count) >= (1023.995 / 1024) * size) return `${fixed(count / size, 2)} ${name}`;
+  }
+  return `${Math.round(count)} B`;
+}
+
+/** The same with its sign. */
+export function signedBytes(count) {
+  return known(count) ? `${count >= 0 ? "+" : "-"}${bytes(Math.abs(count))}` : NONE;
+}
+
+/** Name and bytes of the unit in which an axis up to `most` reads best. */
+export function unitFor(most) {
+  for (const [name, size] of UNITS) if (most >= size) return { name, bytes: size };
+  return { name: "B", bytes: 1 };
+}
+
+/** `12 345`, with thin spaces. */
+export function whole(count) {
+  return known(count) ? Math.round(count).toLocaleString("en-US").replaceAll(",", "\u202f") : NONE;
+}
+
+/** `58.3 %`. */
+export function percent(share, digits = 1) {
+  return known(share) ? `${fixed(share, digits)} %` : NONE;
+}
+
+/** `4 min 10 s`. */
+export function duration(seconds) {
+  if (!known(seconds)) return NONE;
+  if (Math.abs(seconds) < 1e-3) return `${(seconds * 1e6).toFixed(seconds ? 1 : 0)} µs`;
+  if (Math.abs(seconds) < 1) return `${(seconds * 1e3).toFixed(1)} ms`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  const all = Math.floor(seconds);
+  if (all < 3600) return `${Math.floor(all / 60)} min ${all % 60} s`;
+  return `${Math.floor(all / 3600)} h ${Math.floor((all % 3600) / 60)} min`;
+}
+
+/** Unix seconds as local date and time. */
+export function moment(seconds) {
+  if (!known(seconds)) return NONE;
+  const date = new Date(seconds * 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** `OPTIMIZER_STATE` as `Optimizer state`; words of the user's own rules stay. */
+export function word(name) {
+  if (!name) return NONE;
+  if (name.length <= 4 || name !== name.toUpperCase()) return name;
+  const text = name.replaceAll("_", " ").toLowerCase();
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** `cuda:0` as `GPU 0`. */
+export function deviceName(device) {
+  const [kind, index] = String(device).split(":");
+  const name = { cuda: "GPU", mps: "GPU" }[kind] ?? kind.toUpperCase();
+  return index === undefined ? name : `${name} ${index}`;
+}
+
+/** So many digits; what lies in the middle goes to the even one, as Python does it. */
+function fixed(value, digits) {
+  const power = 10 ** digits;
+  const low = Math.floor(Math.abs(value) * power);
+  const even = Math.abs(value) * power - low === 0.5 && low % 2 === 0;
+  return even ? ((Math.sign(value) * low) / power).toFixed(digits) : value.toFixed(digits);
+}
+
+/** Whether something is a number that can be shown. */
+export function known(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}

@@ -1,0 +1,298 @@
+// A range of x and a highest y go in; a canvas with axes comes out that zooms, pans, brushes and tells what lies where.
+//
+// What is drawn between the axes is painted by whoever owns the frame. Over it lies a second canvas for the pointer's
+// highlight and the brush: moving the pointer repaints nothing else.
+
+import { el } from "./dom.js";
+import { unitFor } from "./format.js";
+import { colours } from "./theme.js";
+
+const LEFT = 62;
+const RIGHT = 28;
+const TOP = 18;
+const BOTTOM = 24;
+const STEP = 0.2;
+
+export class Frame {
+  /**
+   * @param options.label   What it shows, for those who cannot see it.
+   * @param options.height  Pixels.
+   * @param options.strip   Pixels kept free under the plot for a strip.
+   * @param options.extent  Whole range of x.
+   * @param options.xText   A value of x as text.
+   * @param options.paint   `(context, frame)`: draw between the axes.
+   * @param options.moved   `(range, done)`: the user zoomed or panned.
+   * @param options.brushed `(range)`: the user chose a stretch; `null` when it is taken away.
+   * @param options.hover   `(x, y, event)`: the pointer is there; `null` when it left. Returns whether something is.
+   * @param options.press   `(x, y)`: a click.
+   */
+  constructor(options) {
+    this.options = { height: 300, strip: 0, ...options };
+    this.extent = options.extent;
+    this.range = [...options.extent];
+    this.most = 1;
+    this.brush = null;
+    this.mode = "select";
+    this.back = el("canvas", { "aria-hidden": "true" });
+    this.front = el("canvas", { tabindex: 0, role: "img", "aria-label": options.label });
+    this.node = el("div", { class: "frame", style: { height: `${this.options.height}px` } }, this.back, this.front);
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.node);
+  }
+
+  /** Pixels of an x. */
+  x(value) {
+    const [from, to] = this.range;
+    return LEFT + ((value - from) / (to - from || 1)) * this.wide;
+  }
+
+  /** Pixels of an amount of bytes. */
+  y(value) {
+    return TOP + (1 - value / this.most) * this.high;
+  }
+
+  /** Bytes a pixel stands for. */
+  get scale() {
+    return this.most / this.high;
+  }
+
+  /** Pixels between the axes. */
+  get wide() {
+    return Math.max(this.node.clientWidth - LEFT - RIGHT, 1);
+  }
+
+  get high() {
+    return Math.max(this.options.height - TOP - BOTTOM - this.options.strip, 1);
+  }
+
+  get left() {
+    return LEFT;
+  }
+
+  get bottom() {
+    return TOP + this.high;
+  }
+
+  /** Where x lies under a pixel. */
+  xAt(pixel) {
+    const [from, to] = this.range;
+    return from + ((pixel - LEFT) / this.wide) * (to - from);
+  }
+
+  yAt(pixel) {
+    return (1 - (pixel - TOP) / this.high) * this.most;
+  }
+
+  /** Show another range, cut to what there is. */
+  show(range, most = this.most) {
+    this.range = this.cut(range);
+    this.most = Math.max(most, 1) * 1.04;
+    this.draw();
+  }
+
+  /** Zoom by a factor around an x, as buttons and keys do. */
+  zoom(factor, around = (this.range[0] + this.range[1]) / 2) {
+    const [from, to] = this.range;
+    this.move([around - (around - from) * factor, around + (to - around) * factor], true);
+  }
+
+  /** Pan by a share of what is shown. */
+  pan(share) {
+    const width = this.range[1] - this.range[0];
+    this.move([this.range[0] + share * width, this.range[1] + share * width], true);
+  }
+
+  /** Everything. */
+  reset() {
+    this.move([...this.extent], true);
+  }
+
+  /** Mark a stretch, without telling anybody. */
+  setBrush(range) {
+    this.brush = range;
+    this.drawFront();
+  }
+
+  draw() {
+    if (!this.node.clientWidth) return;
+    const context = fresh(this.back, this.node.clientWidth, this.options.height);
+    this.axes(context);
+    context.save();
+    context.beginPath();
+    context.rect(LEFT, 0, this.wide, TOP + this.high + this.options.strip + 2);
+    context.clip();
+    this.options.paint(context, this);
+    context.restore();
+    this.drawFront();
+  }
+
+  /** Redraw brush and highlight; `mark(context)` outlines what the pointer is on. */
+  drawFront(mark) {
+    if (!this.node.clientWidth) return;
+    const context = fresh(this.front, this.node.clientWidth, this.options.height);
+    context.beginPath();
+    context.rect(LEFT, 0, this.wide, this.options.height);
+    context.clip();
+    if (this.brush) {
+      const [from, to] = this.brush.map((value) => this.x(value));
+      context.fillStyle = "rgba(86,180,233,0.22)";
+      context.fillRect(from, TOP, to - from, this.high + this.options.strip);
+      context.fillStyle = "#56B4E9";
+      context.fillRect(from, TOP, 1.5, this.high + this.options.strip);
+      context.fillRect(to - 1.5, TOP, 1.5, this.high + this.options.strip);
+    }
+    mark?.(context);
+  }
+
+  cut([from, to]) {
+    const [first, last] = this.extent;
+    const least = (last - first) * 1e-6 || 1e-9;
+    const width = Math.min(Math.max(to - from, least), last - first);
+    const begin = Math.min(Math.max(from, first), last - width);
+    return [begin, begin + width];
+  }
+
+  move(range, done) {
+    this.range = this.cut(range);
+    this.options.moved?.(this.range, done);
+    this.draw();
+  }
+
+  axes(context) {
+    const { muted, grid } = colours();
+    const unit = unitFor(this.most);
+    context.font = '11px Roboto, system-ui, "DejaVu Sans", Arial, sans-serif';
+    context.fillStyle = muted;
+    context.strokeStyle = grid;
+    context.lineWidth = 1;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const most = this.most / unit.bytes;
+    const ys = ticks(0, most, 6);
+    for (const value of ys.values) {
+      const y = Math.round(this.y(value * unit.bytes)) + 0.5;
+      line(context, LEFT, y, LEFT + this.wide, y);
+      context.fillText(`${value.toFixed(ys.digits)} ${unit.name}`, LEFT - 6, y);
+    }
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    const base = this.bottom + this.options.strip;
+    const xs = ticks(this.range[0], this.range[1], Math.max(2, Math.floor(this.wide / 110)));
+    for (const value of xs.values) {
+      const x = this.x(value);
+      line(context, x, base, x, base + 4);
+      context.fillText(this.options.xText(value, xs.digits), x, base + 6);
+    }
+  }
+
+  listen() {
+    const { front } = this;
+    front.addEventListener("pointerdown", (event) => this.down(event));
+    front.addEventListener("pointermove", (event) => this.over(event));
+    front.addEventListener("pointerup", (event) => this.up(event));
+    front.addEventListener("pointerleave", () => {
+      if (!this.dragged) this.options.hover?.(null);
+    });
+    front.addEventListener("dblclick", () => this.reset());
+    front.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    front.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  down(event) {
+    if (event.button !== 0) return;
+    this.front.setPointerCapture(event.pointerId);
+    const pan = this.mode === "pan" || event.shiftKey;
+    this.dragged = { from: event.offsetX, range: this.range, pan, far: false };
+  }
+
+  over(event) {
+    const drag = this.dragged;
+    if (!drag) {
+      const inside = event.offsetX >= LEFT && event.offsetY >= TOP && event.offsetY <= this.bottom;
+      const found = inside && this.options.hover?.(this.xAt(event.offsetX), this.yAt(event.offsetY), event);
+      if (!inside) this.options.hover?.(null);
+      this.front.style.cursor = found ? "pointer" : this.mode === "pan" ? "grab" : "crosshair";
+      return;
+    }
+    drag.far ||= Math.abs(event.offsetX - drag.from) > 4;
+    if (!drag.far) return;
+    if (drag.pan) {
+      const by = ((drag.from - event.offsetX) / this.wide) * (drag.range[1] - drag.range[0]);
+      this.move([drag.range[0] + by, drag.range[1] + by], false);
+    } else {
+      this.setBrush(this.cutBrush(this.xAt(drag.from), this.xAt(event.offsetX)));
+    }
+  }
+
+  up(event) {
+    const drag = this.dragged;
+    this.dragged = null;
+    if (!drag) return;
+    if (!drag.far) this.options.press?.(this.xAt(event.offsetX), this.yAt(event.offsetY));
+    else if (drag.pan) this.options.moved?.(this.range, true);
+    else this.options.brushed?.(this.brush);
+  }
+
+  cutBrush(one, other) {
+    const [first, last] = this.extent;
+    const inside = (value) => Math.min(Math.max(value, first), last);
+    return [inside(Math.min(one, other)), inside(Math.max(one, other))];
+  }
+
+  /** Zooms once the chart has the focus, or with Ctrl: else the wheel scrolls the page. */
+  wheel(event) {
+    if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.front) return;
+    event.preventDefault();
+    const factor = Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006);
+    this.zoom(factor, this.xAt(event.offsetX));
+  }
+
+  key(event) {
+    const acts = {
+      ArrowLeft: () => this.pan(-STEP),
+      ArrowRight: () => this.pan(STEP),
+      "+": () => this.zoom(0.6),
+      "=": () => this.zoom(0.6),
+      "-": () => this.zoom(1 / 0.6),
+      0: () => this.reset(),
+      Escape: () => {
+        this.setBrush(null);
+        this.options.brushed?.(null);
+      },
+    };
+    const act = acts[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+}
+
+/** Round values between two others, at most so many, and the digits they need. */
+export function ticks(from, to, most) {
+  const raw = (to - from) / Math.max(most, 1) || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw * 0.999) ?? raw;
+  const values = [];
+  for (let at = Math.ceil(from / step - 1e-9); at * step <= to + step * 1e-9; at++) values.push(at * step);
+  return { values, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
+}
+
+/** A canvas as large as it is shown, in the screen's own pixels, empty. */
+export function fresh(canvas, wide, high) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(wide * ratio);
+  canvas.height = Math.round(high * ratio);
+  canvas.style.width = `${wide}px`;
+  canvas.style.height = `${high}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, wide, high);
+  return context;
+}
+
+function line(context, x0, y0, x1, y1) {
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  context.stroke();
+}

@@ -1,0 +1,37 @@
+// The Memory tab's first module: TensorBoard imports it and calls `render`; so does report.html.
+
+import { isReport } from "./api.js";
+import { el } from "./dom.js";
+import { Shell } from "./shell.js";
+import { startState } from "./state.js";
+import { compareView } from "./views/compare.js";
+import { estimateView } from "./views/estimate.js";
+import { liveView } from "./views/live.js";
+import { operatorsView } from "./views/operators.js";
+import { overviewView } from "./views/overview.js";
+import { peakView } from "./views/peak.js";
+import { ranksView } from "./views/ranks.js";
+import { segmentsView } from "./views/segments.js";
+import { timelineView } from "./views/timeline.js";
+
+const VIEWS = [
+  overviewView,
+  liveView,
+  timelineView,
+  peakView,
+  segmentsView,
+  operatorsView,
+  ranksView,
+  compareView,
+  estimateView,
+];
+
+const SHEETS = ["static/style.css", "static/style_parts.css", "static/style_views.css"];
+
+/** Draw the page into the empty body. */
+export async function render() {
+  document.title = "Memory · tbmem";
+  if (!isReport()) for (const href of SHEETS) document.head.append(el("link", { rel: "stylesheet", href }));
+  startState();
+  await new Shell(VIEWS).start(document.body);
+}

@@ -1,0 +1,155 @@
+// The answer `timeline` goes in; memory stacked by category is painted, with phases, steps, marks and the peak.
+
+import { bytes } from "./format.js";
+import { colours, onGround } from "./theme.js";
+
+export const STRIP = 16;
+
+/** Paint the stack and what is marked on it into a frame. */
+export function paintLayers(context, frame, answer) {
+  const begin = Math.max(after(answer.x, frame.range[0]) - 1, 0);
+  const end = Math.min(after(answer.x, frame.range[1]) + 1, answer.x.length);
+  const low = new Float64Array(end - begin);
+  for (let layer = 0; layer < answer.names.length; layer++) {
+    const high = low.map((value, at) => value + answer.bytes[layer][begin + at]);
+    context.fillStyle = onGround(answer.colours[layer]);
+    fillBetween(context, frame, answer.x, begin, end, low, high);
+    low.set(high);
+  }
+  if (answer.reserved) {
+    context.setLineDash([5, 4]);
+    strokeSteps(context, frame, answer.x, begin, end, answer.reserved, colours().muted);
+    context.setLineDash([]);
+  }
+  paintSteps(context, frame, answer.steps);
+  paintPhases(context, frame, answer.phases);
+  paintMarks(context, frame, answer);
+}
+
+/** The stretch that holds an x; -1 for none. */
+export function stretchAt(stretches, x) {
+  return stretches.begin.findIndex((begin, at) => begin <= x && x < stretches.end[at]);
+}
+
+/** How many values are not larger. */
+export function after(values, x) {
+  let [low, high] = [0, values.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Fill what lies between two staircases; `low` and `high` begin at `begin`. */
+export function fillBetween(context, frame, x, begin, end, low, high) {
+  context.beginPath();
+  steps(context, frame, x, begin, end, high);
+  for (let at = end - 1; at >= begin; at--) {
+    const right = at + 1 < end ? frame.x(x[at + 1]) : frame.x(frame.range[1]) + 1;
+    const y = frame.y(low[at - begin]);
+    context.lineTo(right, y);
+    context.lineTo(frame.x(x[at]), y);
+  }
+  context.closePath();
+  context.fill();
+}
+
+function steps(context, frame, x, begin, end, values) {
+  for (let at = begin; at < end; at++) {
+    const right = at + 1 < end ? frame.x(x[at + 1]) : frame.x(frame.range[1]) + 1;
+    const y = frame.y(values[at - begin]);
+    if (at === begin) context.moveTo(frame.x(x[at]), y);
+    else context.lineTo(frame.x(x[at]), y);
+    context.lineTo(right, y);
+  }
+}
+
+function strokeSteps(context, frame, x, begin, end, values, colour) {
+  context.beginPath();
+  steps(context, frame, x, begin, end, values.slice(begin, end));
+  context.strokeStyle = colour;
+  context.lineWidth = 1.3;
+  context.stroke();
+}
+
+function paintSteps(context, frame, stretches) {
+  const { ink, muted } = colours();
+  context.strokeStyle = muted;
+  context.fillStyle = ink;
+  context.lineWidth = 1;
+  context.textAlign = "left";
+  context.textBaseline = "top";
+  context.setLineDash([2, 3]);
+  let free = -Infinity;
+  stretches.begin.forEach((begin, at) => {
+    const x = Math.round(frame.x(begin)) + 0.5;
+    if (x < frame.left - 200 || x > frame.left + frame.wide) return;
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, frame.bottom);
+    context.stroke();
+    const place = Math.max(x, frame.left) + 3;
+    if (place < free || frame.x(stretches.end[at]) < place + 10) return;
+    context.fillText(stretches.label[at], place, 3);
+    free = place + context.measureText(stretches.label[at]).width + 6;
+  });
+  context.setLineDash([]);
+}
+
+function paintPhases(context, frame, stretches) {
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  stretches.begin.forEach((begin, at) => {
+    const from = Math.max(frame.x(begin), frame.left);
+    const to = Math.min(frame.x(stretches.end[at]), frame.left + frame.wide);
+    if (to <= from || stretches.label[at] === "OTHER") return;
+    context.fillStyle = stretches.colour[at];
+    context.fillRect(from, frame.bottom + 2, Math.max(to - from, 0.5), STRIP - 4);
+    const text = stretches.label[at].toLowerCase();
+    if (to - from < context.measureText(text).width + 8) return;
+    context.fillStyle = "#1F2933";
+    context.fillText(text, (from + to) / 2, frame.bottom + STRIP / 2 + 0.5);
+  });
+}
+
+function paintMarks(context, frame, answer) {
+  const { ink } = colours();
+  answer.marks.x.forEach((x, at) => {
+    const kind = answer.marks.kind[at];
+    upright(context, frame, x, kind === "oom" ? "#D55E00" : ink, kind === "oom" ? "out of memory" : kind);
+  });
+  const { peak } = answer;
+  if (peak.x === null) return;
+  const [x, y] = [frame.x(peak.x), frame.y(peak.bytes)];
+  context.fillStyle = ink;
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(x - 5, y - 8);
+  context.lineTo(x + 5, y - 8);
+  context.fill();
+  context.textAlign = x > frame.left + frame.wide - 130 ? "right" : "left";
+  context.textBaseline = "bottom";
+  halo(context, `peak ${bytes(peak.bytes)}`, x + (context.textAlign === "left" ? 8 : -8), y);
+}
+
+function upright(context, frame, at, colour, text) {
+  const x = frame.x(at);
+  context.fillStyle = colour;
+  context.fillRect(x - 1, frame.y(frame.most), 2, frame.high);
+  context.fillStyle = colours().ink;
+  context.textAlign = "left";
+  context.textBaseline = "top";
+  halo(context, text, x + 4, frame.y(frame.most) + 34);
+}
+
+function halo(context, text, x, y) {
+  context.save();
+  context.strokeStyle = colours().paper;
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.strokeText(text, x, y);
+  context.restore();
+  context.fillText(text, x, y);
+}

@@ -1,0 +1,255 @@
+// Views and the index of runs go in; the page around them comes out: tabs, pickers, reload, and what is drawn when.
+
+import { fetchView, forget, isReport } from "./api.js";
+import { button, choice, el, replace } from "./dom.js";
+import { moment } from "./format.js";
+import { isVisible, onReload, onVisible } from "./host.js";
+import { emptyState, failure } from "./parts.js";
+import { picker } from "./picker.js";
+import { get, onChange, set } from "./state.js";
+import { startTheme } from "./theme.js";
+
+const STATUS = {
+  running: "still being written",
+  starting: "starting",
+  silent: "silent: no line for a minute",
+  ended: "",
+  files: "recordings only",
+};
+
+/** What no longer means anything when another run or recording is shown. */
+const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, axis: null };
+
+const PATIENCE = 250;
+
+/** Builds the page once; draws a view whenever what it shows has changed. */
+export class Shell {
+  /** @param views Modules with `name`, `title`, `needs` and `draw(context)`. */
+  constructor(views) {
+    this.views = views;
+    this.tabs = views.map((view) => this.tab(view));
+    this.pickers = el("div", { class: "pickers" });
+    this.status = el("div", { class: "status", role: "status" });
+    this.main = el("main", { id: "view", role: "tabpanel", tabindex: -1 });
+    const reload = !isReport() && button("↻", () => this.reload(), { id: "reload", "aria-label": "Reload", title: "Reload" });
+    const list = el("nav", { role: "tablist", "aria-label": "Views", on: { keydown: (event) => this.key(event) } });
+    list.append(...this.tabs);
+    this.node = el(
+      "div",
+      { class: "shell" },
+      el("header", {}, list, el("div", { class: "tools" }, this.pickers, this.status, reload)),
+      this.main,
+    );
+    this.asked = [];
+    this.turn = 0;
+  }
+
+  /** Put the page into the document and keep it true from then on. */
+  async start(body) {
+    body.append(this.node);
+    startTheme(() => this.draw());
+    onChange(() => this.draw());
+    onReload(() => this.reload());
+    onVisible(() => this.missed && this.reload());
+    await this.draw();
+  }
+
+  /** Ask for everything that is shown again, and draw it if it has changed. */
+  async reload() {
+    this.missed = !isVisible();
+    if (this.missed) return;
+    const before = await this.answers(["index", {}], ...this.asked);
+    forget();
+    const after = await this.answers(["index", {}], ...this.asked);
+    if (before !== after) await this.draw();
+    this.node.dataset.reloads = String(Number(this.node.dataset.reloads ?? 0) + 1);
+  }
+
+  async answers(...asked) {
+    const found = await Promise.allSettled(asked.map(([view, params]) => fetchView(view, params)));
+    return JSON.stringify(found.map((one) => one.value ?? String(one.reason)));
+  }
+
+  /** Draw the chosen view; an older drawing that is not done yet is thrown away. */
+  async draw() {
+    const turn = ++this.turn;
+    const focus = document.activeElement?.id;
+    this.main.setAttribute("aria-busy", "true");
+    const view = this.view();
+    for (const tab of this.tabs) this.choose(tab, tab.dataset.view === view.name);
+    this.main.setAttribute("aria-labelledby", `tab-${view.name}`);
+    const asked = [];
+    const later = [];
+    const waiting = setTimeout(() => this.wait(view, turn), PATIENCE);
+    const content = await this.content(view, asked, later, turn);
+    clearTimeout(waiting);
+    if (turn !== this.turn) return;
+    this.asked = asked;
+    replace(this.main, content);
+    if (this.main.dataset.drawn !== view.name) window.scrollTo(0, 0);
+    for (const act of later) act();
+    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+    this.main.removeAttribute("aria-busy");
+    this.main.dataset.drawn = view.name;
+  }
+
+  /** Say that it takes longer, unless the view is there and only drawn anew. */
+  wait(view, turn) {
+    if (turn !== this.turn || this.main.dataset.drawn === view.name) return;
+    replace(this.main, el("p", { class: "note loading", role: "status" }, "Reading the files …"));
+  }
+
+  async content(view, asked, later, turn) {
+    try {
+      const index = await fetchView("index");
+      if (turn !== this.turn) return null;
+      const context = this.context(index, view, asked, later);
+      this.tools(index, view, context);
+      if (index.empty || !index.runs.length) return emptyState(index.empty ?? { title: "No runs", text: "" });
+      return await view.draw(context);
+    } catch (error) {
+      if (error.status === undefined) console.error(error);
+      return failure(error);
+    }
+  }
+
+  view() {
+    const name = get("view");
+    return this.views.find((view) => view.name === name) ?? this.views[0];
+  }
+
+  context(index, view, asked, later) {
+    const run = itemOf(index, view) ?? index.runs[0];
+    const files = run ? [...run.recordings, ...run.estimates.filter((file) => isRecording(file, run))] : [];
+    const file = fileOf(files, view);
+    return {
+      index,
+      item: run,
+      run: run?.run ?? "",
+      runs: chosenRuns(index, run),
+      files,
+      file: file?.file ?? "",
+      device: get("device"),
+      ask: (name, params) => {
+        asked.push([name, params]);
+        return fetchView(name, params);
+      },
+      after: (act) => later.push(act),
+    };
+  }
+
+  tools(index, view, context) {
+    // an open list stays open while the run is being written
+    const names = JSON.stringify([view.name, context.run, context.runs, context.file, runItems(index), context.files]);
+    if (names !== this.names) {
+      this.names = names;
+      const focus = document.activeElement?.id;
+      replace(this.pickers, this.pickersOf(index, view, context));
+      if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+    }
+    replace(this.status, this.statusOf(index, view, context));
+  }
+
+  pickersOf(index, view, context) {
+    const found = [];
+    if (view.needs === "runs") found.push(this.runsPicker(index, context));
+    if (view.needs === "run" || view.needs === "recording") found.push(this.runPicker(index, context));
+    if (view.needs === "recording" && context.files.length) found.push(this.filePicker(context));
+    return found;
+  }
+
+  statusOf(index, view, context) {
+    if (index.source === "report") return index.written && `written ${index.written}`;
+    const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
+    const running = shown.find((one) => one && STATUS[one.status]);
+    if (!running) return null;
+    return el("span", { class: `state ${running.status}`, title: `last line ${moment(running.changed)}` }, STATUS[running.status]);
+  }
+
+  runPicker(index, { run }) {
+    const pick = ([value]) => set({ ...CLEARED, run: value, runs: null, file: null });
+    return picker({ label: "Run", id: "pick-run", items: runItems(index), chosen: [run], pick });
+  }
+
+  runsPicker(index, { runs }) {
+    const pick = (values) => set({ ...CLEARED, run: values[0] ?? null, runs: values.join("\n"), file: null });
+    return picker({ label: "Runs", id: "pick-runs", items: runItems(index), chosen: runs, several: true, pick });
+  }
+
+  filePicker({ files, file }) {
+    const items = files.map((one) => ({ value: one.file, text: one.name, note: one.error ? "cannot be read" : one.kind }));
+    const pick = ([value]) => set({ ...CLEARED, file: value });
+    return picker({ label: "Recording", id: "pick-file", items, chosen: [file], pick });
+  }
+
+  tab(view) {
+    const press = () => set({ view: view.name });
+    const tab = button(view.title, press, { role: "tab", id: `tab-${view.name}`, "aria-controls": "view" });
+    tab.dataset.view = view.name;
+    return tab;
+  }
+
+  choose(tab, on) {
+    tab.setAttribute("aria-selected", String(on));
+    tab.tabIndex = on ? 0 : -1;
+  }
+
+  key(event) {
+    const at = this.tabs.indexOf(document.activeElement);
+    const count = this.tabs.length;
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: count - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    const tab = this.tabs[(to + count) % count];
+    tab.focus();
+    tab.click();
+  }
+}
+
+/** A list of devices, where a recording has several. */
+export function deviceChoice(head) {
+  if (head.devices.length < 2) return null;
+  const pick = (device) => set({ ...CLEARED, device });
+  const options = head.devices.map((device) => [device, device]);
+  return el("label", { class: "field" }, el("span", {}, "device"), choice(options, head.device, pick, { id: "pick-device" }));
+}
+
+/** What to say where a run has no recording. */
+export function noRecording(item) {
+  return emptyState({
+    title: "No recording yet",
+    text: `Run ${item.run} has neither a trace nor a snapshot. A recording is made in windows of the profiler's schedule, or by hand.`,
+    commands: ["with MemoryCallback(profiling={'wait': 1, 'warmup': 2, 'active': 3}) as memory:", "    ...", "tbmem demo --logdir runs"],
+  });
+}
+
+function itemOf(index, view) {
+  const found = index.runs.find((one) => one.run === get("run"));
+  if (found) return found;
+  // nobody chose one: the latest that has something to show
+  const fits = { recording: (one) => one.recordings.length, runs: (one) => one.logs.length, run: (one) => one.logs.length };
+  return index.runs.find(fits[view.needs] ?? (() => true));
+}
+
+function isRecording(file, run) {
+  return run.recordings.every((other) => other.file !== file.file);
+}
+
+function fileOf(files, view) {
+  const asked = files.find((one) => one.file === get("file"));
+  if (asked) return asked;
+  const readable = files.filter((one) => !one.error);
+  const fitting = readable.filter((one) => (view.prefers ?? []).includes(one.kind));
+  const list = fitting.length ? fitting : readable.length ? readable : files;
+  return list[0];
+}
+
+function chosenRuns(index, run) {
+  const names = new Set(index.runs.map((one) => one.run));
+  const chosen = get("runs").split("\n").filter((name) => names.has(name));
+  return chosen.length ? chosen : run ? [run.run] : [];
+}
+
+function runItems(index) {
+  return index.runs.map((one) => ({ value: one.run, text: one.run, note: STATUS[one.status] ? one.status : "" }));
+}

@@ -1,0 +1,98 @@
+// What is shown (view, runs, file, range, filters) is kept in the address, so that a link shows the same again.
+//
+// In TensorBoard the address is that of the outer page, `#tbmem&p.tbmem.view=live`; in a report it is the page's own.
+
+import { outerWindow } from "./host.js";
+
+const PREFIX = "p.tbmem.";
+const listeners = new Set();
+let current = {};
+let written = "";
+
+/** Read the address, and follow it when the user changes it. */
+export function startState() {
+  current = readAddress();
+  outerWindow().addEventListener("hashchange", () => {
+    if (outerWindow().location.hash === written || !isOurs()) return;
+    const found = readAddress();
+    // TensorBoard writes its own address when the user comes back to this tab: what was shown stays
+    if (inTab() && !Object.keys(found).length) writeAddress();
+    else tell(found);
+  });
+}
+
+/** One value; the empty string if there is none. */
+export function get(key) {
+  return current[key] ?? "";
+}
+
+/** All values. */
+export function all() {
+  return { ...current };
+}
+
+/** Change values, `null` takes one away. Who listens is told, unless `quietly`. */
+export function set(changes, quietly = false) {
+  const next = { ...current };
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") delete next[key];
+    else next[key] = String(value);
+  }
+  const before = current;
+  current = next;
+  writeAddress();
+  if (!quietly) for (const act of listeners) act(before, current);
+}
+
+/** Call with the values before and after each change. */
+export function onChange(act) {
+  listeners.add(act);
+}
+
+function tell(found) {
+  const before = current;
+  current = found;
+  for (const act of listeners) act(before, current);
+}
+
+function inTab() {
+  return outerWindow() !== window;
+}
+
+function parts() {
+  return outerWindow().location.hash.replace(/^#/, "").split("&").filter(Boolean);
+}
+
+function isOurs() {
+  return !inTab() || parts()[0] === "tbmem";
+}
+
+function readAddress() {
+  const found = {};
+  for (const part of parts()) {
+    const at = part.indexOf("=");
+    if (at < 0) continue;
+    const key = decode(part.slice(0, at));
+    if (inTab() && !key.startsWith(PREFIX)) continue;
+    found[inTab() ? key.slice(PREFIX.length) : key] = decode(part.slice(at + 1));
+  }
+  return found;
+}
+
+function writeAddress() {
+  if (!isOurs()) return;
+  const prefix = inTab() ? PREFIX : "";
+  const own = Object.entries(current).map(([key, value]) => `${prefix}${key}=${encodeURIComponent(value)}`);
+  const others = inTab() ? parts().filter((part) => !part.startsWith(PREFIX)) : [];
+  written = `#${[...others, ...own].join("&")}`;
+  const outer = outerWindow();
+  outer.history.replaceState(outer.history.state, "", written);
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

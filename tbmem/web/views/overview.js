@@ -1,0 +1,130 @@
+// The answer `overview` goes in; a card for each device of each rank comes out, with what to do next.
+
+import { button, el } from "../dom.js";
+import { bytes, duration, known, percent, signedBytes, whole } from "../format.js";
+import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparkline } from "../parts.js";
+import { picker } from "../picker.js";
+import { get, set } from "../state.js";
+
+const STATUS = { running: "running", starting: "starting", silent: "silent", ended: "ended", files: "recordings only" };
+const AT_ONCE = 24;
+
+export const overviewView = { name: "overview", title: "Overview", needs: "none", draw };
+
+async function draw(context) {
+  const chosen = get("cards").split("\n").filter((name) => context.index.runs.some((one) => one.run === name));
+  const answer = await context.ask("overview", { run: chosen });
+  if (answer.empty) return emptyState(answer.empty);
+  const left = answer.left_out > 0 && `${whole(answer.left_out)} more runs are not shown here: choose them above.`;
+  return el(
+    "div",
+    { class: "overview" },
+    (answer.left_out > 0 || chosen.length > 0) && el("div", { class: "bar" }, runsPicker(context.index, chosen)),
+    answer.runs.map((run) => runSection(run, context)),
+    left && el("p", { class: "note" }, left),
+  );
+}
+
+function runsPicker(index, chosen) {
+  const items = index.runs.map((one) => ({ value: one.run, text: one.run }));
+  const pick = (values) => set({ cards: values.join("\n") });
+  return picker({ label: "Runs (none: the latest)", id: "pick-cards", items, chosen, several: true, pick });
+}
+
+function runSection(run, context) {
+  const about = [
+    STATUS[run.status],
+    run.step > 0 && `step ${whole(run.step)}`,
+    known(run.seconds) && duration(run.seconds),
+    known(run.steps_per_second) && `${run.steps_per_second.toPrecision(3)} steps/s`,
+    run.end,
+    run.host,
+    run.torch && `torch ${run.torch}`,
+  ];
+  const head = el(
+    "div",
+    { class: "run-head" },
+    el("h2", {}, run.run),
+    el("span", { class: "note" }, [...new Set(about.filter(Boolean))].join(" · ")),
+    el("span", { class: "grow" }),
+    links(run, context),
+  );
+  const several = new Set(run.cards.map((card) => card.rank)).size > 1;
+  const cards = run.cards.slice(0, AT_ONCE).map((card) => deviceCard(card, several));
+  const rest = run.cards.length - AT_ONCE;
+  return el(
+    "section",
+    { class: "run", "data-run": run.run },
+    head,
+    errorsOf(run.errors),
+    run.empty && emptyState(run.empty),
+    el(
+      "div",
+      { class: "run-body" },
+      cards.length > 0 && el("div", { class: "cards" }, cards),
+      el("div", { class: "run-side" }, nextSteps(run), findings(run), notesOf(run.notes)),
+    ),
+    rest > 0 && el("p", { class: "note" }, `${whole(rest)} more ranks: see the tab Ranks.`),
+  );
+}
+
+function links(run, { index }) {
+  const item = index.runs.find((one) => one.run === run.run);
+  const go = (view) => () => set({ view, run: run.run, runs: null, file: null, device: null, from: null, to: null });
+  const views = [item?.logs.length && ["live", "Live"], item?.recordings.length && ["timeline", "Timeline"]];
+  const found = [...views, item?.recordings.length && ["peak", "Peak"], item?.ranks.length > 1 && ["ranks", "Ranks"]];
+  return el("span", { class: "links" }, found.filter(Boolean).map(([view, text]) => button(text, go(view))));
+}
+
+function deviceCard(card, several) {
+  const severity = severityOf(card);
+  return el(
+    "article",
+    { class: `card ${severity}`, "data-rank": card.rank, "data-device": card.device },
+    el("div", { class: "card-head" }, el("b", {}, several ? `rank ${card.rank} · ${card.name}` : card.name), badge(card.label, severity)),
+    card.message && el("p", { class: "message" }, card.message),
+    card.line && el("p", { class: "line" }, el("code", { title: card.line }, card.line)),
+    sparkline(card.levels, severity),
+    meter(card),
+    figures(card),
+    card.advice && el("p", { class: "advice" }, card.advice),
+  );
+}
+
+function meter(card) {
+  if (!card.capacity || !known(card.peak)) return null;
+  const share = (100 * card.peak) / card.capacity;
+  const label = `peak ${percent(share, 0)} of ${bytes(card.capacity)}`;
+  const fill = el("span", { style: { width: `${Math.min(share, 100)}%` }, class: share > 90 ? "high" : "" });
+  return el("div", { class: "meter", role: "img", "aria-label": label, title: label }, fill);
+}
+
+function figures(card) {
+  const rows = [
+    ["peak", bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
+    ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
+    ["allocated", bytes(card.allocated)],
+    ["reserved", bytes(card.reserved)],
+    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && ["growth", `${signedBytes(card.growth_per_step)}/step`],
+  ];
+  const shown = rows.filter((row) => row && row[1] !== "–");
+  return el(
+    "dl",
+    { class: "figures" },
+    shown.map(([name, value, more]) => [el("dt", {}, name), el("dd", {}, value, more && el("small", {}, ` ${more}`))]).flat(),
+  );
+}
+
+function nextSteps(run) {
+  if (!run.next_steps.length) return null;
+  return el("div", { class: "next" }, el("h3", {}, "What to do next"), el("ol", {}, run.next_steps.map((step) => el("li", {}, step))));
+}
+
+function findings(run) {
+  if (!run.findings.length) return null;
+  const open = get("findings") === run.run;
+  const toggle = (event) => set({ findings: event.target.open ? run.run : null }, true);
+  const count = `${run.findings.length} ${run.findings.length === 1 ? "finding" : "findings"} with evidence`;
+  return el("details", { open, on: { toggle } }, el("summary", {}, count), run.findings.map((one) => findingItem(one)));
+}
+

@@ -1,0 +1,78 @@
+// The answer `ranks` goes in; all ranks side by side come out, with the one that stands out.
+
+import { el, section } from "../dom.js";
+import { bytes, known, signedBytes, whole, word } from "../format.js";
+import { badge, emptyState, errorsOf, keyed, sparkline } from "../parts.js";
+import { get, set } from "../state.js";
+import { rowsOf, table } from "../table.js";
+import { onGround } from "../theme.js";
+
+const GOOD = ["stable", "dismissed"];
+const BAD = ["leak", "oom", "near_capacity"];
+
+export const ranksView = { name: "ranks", title: "Ranks", needs: "run", draw };
+
+async function draw(context) {
+  const answer = await context.ask("ranks", { run: context.run, recordings: 1 });
+  const rows = rowsOf(answer.columns);
+  if (answer.empty && !rows.length) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
+  const most = Math.max(...rows.map((row) => row.peak ?? row.allocated ?? 0), 1);
+  const open = (row) => set({ view: "live", runs: null, run: context.run, on: get("on") && row.device });
+  const columns = [
+    { key: "rank", label: "rank", kind: "whole", width: "70px" },
+    { key: "host", label: "host", width: "130px" },
+    { key: "device", label: "device", width: "90px" },
+    { key: "verdict", label: "verdict", width: "150px", cell: (row) => verdict(row) },
+    { key: "peak", label: "peak", kind: "bytes", bar: (row) => (100 * (row.peak ?? 0)) / most, colour: (row) => (row.odd ? "var(--warn)" : "var(--accent)"), width: "170px" },
+    { key: "allocated", label: "allocated", kind: "bytes" },
+    { key: "reserved", label: "reserved", kind: "bytes" },
+    { key: "headroom", label: "headroom", kind: "bytes" },
+    { key: "growth_per_step", label: "growth", kind: "bytes", width: "130px", text: (row) => (known(row.growth_per_step) ? `${signedBytes(row.growth_per_step)}/step` : "") },
+    { key: "step", label: "step", kind: "whole", width: "80px" },
+    { key: "levels", label: "over the steps", value: () => "", cell: (row) => sparkline(row.levels, row.odd ? "warning" : "info") ?? "", width: "180px" },
+  ];
+  const odd = answer.odd && el("div", { class: "finding warning", id: "odd" }, el("p", {}, badge("ODD ONE OUT", "warning"), " ", answer.odd));
+  const list = table({ id: "ranks", name: `ranks-of-${context.run}`, columns, rows, sort: null, open, search: rows.length > 8 });
+  const ranks = new Set(answer.columns.rank).size;
+  const count = ranks > 1 ? `${whole(ranks)} ranks, the bars to one scale` : "one rank";
+  const none = !answer.empty && !answer.odd && el("p", { class: "note" }, "No rank stands out.");
+  return el(
+    "div",
+    {},
+    errorsOf(answer.errors),
+    odd,
+    none,
+    section("Ranks", count, list),
+    answer.empty && emptyState(answer.empty),
+    recordings(answer.recordings),
+  );
+}
+
+function verdict(row) {
+  const severity = GOOD.includes(row.verdict) ? "good" : BAD.includes(row.verdict) ? "critical" : "info";
+  const text = row.verdict.replaceAll("_", " ").toUpperCase();
+  return el("span", {}, badge(text || "–", severity), row.odd && " odd");
+}
+
+/** One bar for each rank's recorded peak, its categories to scale. */
+function recordings(found) {
+  if (!found?.rank.length) return null;
+  const most = Math.max(...found.peak, 1);
+  const bars = found.rank.map((rank, at) => {
+    const parts = found.categories.map((name, code) => {
+      const size = found.bytes[code][at];
+      const style = { width: `${(100 * size) / most}%`, background: onGround(found.colours[code]) };
+      return size > 0 && el("span", { style, title: `${word(name)} ${bytes(size)}` });
+    });
+    const open = () => set({ view: "peak", file: found.file[at], device: found.device[at] });
+    return el(
+      "button",
+      { type: "button", class: "rank-bar", title: found.file[at], on: { click: open } },
+      el("span", { class: "rank-name" }, `rank ${rank}`),
+      el("span", { class: "share-bar" }, parts),
+      el("span", { class: "rank-size" }, bytes(found.peak[at])),
+    );
+  });
+  const legend = el("div", { class: "legend" }, found.categories.map((name, at) => keyed(word(name), found.colours[at])));
+  return section("Recorded peaks", "of the latest recording of each rank, by category", legend, el("div", { class: "rank-bars" }, bars));
+}

@@ -1,0 +1,149 @@
+"""A page on a view and the view's answer go in; an assertion fails where what is shown is not what is answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tbmem.units import format_bytes
+from tests.browser.driving import Browser
+
+Ask = Callable[..., Any]
+"""``ask(view, **parameters)`` gives an answer."""
+
+
+def words(text: str) -> str:
+    """Text with all kinds of spaces as one."""
+    return re.sub(r"\s+", " ", text)
+
+
+def has(browser: Browser, css: str, *texts: str) -> None:
+    """All texts stand in the first such element."""
+    shown = words(browser.script("document.querySelector(arguments[0]).textContent", css))
+    for text in texts:
+        assert words(text) in shown, f"{text!r} is not in {css}: {shown[:2000]}"
+
+
+def column(browser: Browser, table: str, number: int) -> list[str]:
+    """Cells of a table's column as text, of the rows that are drawn."""
+    return [words(text) for text in browser.texts(f"#{table} tbody tr[data-at] td:nth-child({number})")]
+
+
+def see_overview(browser: Browser, ask: Ask, run: str) -> None:
+    (found,) = [one for one in ask("overview")["runs"] if one["run"] == run]
+    for card in found["cards"]:
+        place = f"[data-run='{run}'] [data-rank='{card['rank']}'][data-device='{card['device']}']"
+        has(browser, place, card["label"], card["message"], card["line"], format_bytes(card["peak"]))
+        has(browser, place, format_bytes(card["headroom"]), format_bytes(card["allocated"]))
+    for step in found["next_steps"]:
+        has(browser, f"[data-run='{run}'] .next", step)
+
+
+def see_live(browser: Browser, ask: Ask, run: str) -> None:
+    answer = ask("live", run=run, x="step")
+    browser.until("document.querySelector('#live-plot')?.data?.length > 0")
+    drawn = {one["name"]: one for one in browser.script("document.querySelector('#live-plot').data")}
+    unit = browser.script("document.querySelector('#live-plot').layout.yaxis.title.text")
+    size = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
+    (series,) = answer["series"]
+    for name in ("allocated", "reserved", "peak"):
+        assert drawn[name]["x"] == series["x"]
+        assert [round(value * size) for value in drawn[name]["y"]] == series[name]
+        has(browser, ".latest", format_bytes(series[name][-1]))
+    loud = [one for one in answer["findings"] if not one["quiet"]]
+    assert len(drawn.get("findings", {"x": []})["x"]) == len(loud)
+    for finding in loud:
+        has(browser, ".finding-list", finding["message"])
+    shapes = browser.script("document.querySelector('#live-plot').layout.shapes")
+    assert sum(one["type"] == "rect" for one in shapes) == len(answer["windows"])
+
+
+def see_timeline(browser: Browser, ask: Ask, run: str, file: str) -> None:
+    answer = ask("timeline", run=run, file=file)
+    bands = ask("allocations", run=run, file=file, largest="1000")
+    has(browser, "main", f"peak {format_bytes(answer['peak']['bytes'])}", *answer["words"])
+    has(browser, "#bands-shown", f"{bands['shown']:,} of {bands['count']:,}".replace(",", " "))
+    for number, colours in enumerate((answer["colours"], bands["colours"])):
+        least = min(len(set(colours)), 3)
+        browser.wait_for(lambda number=number, least=least: painted(browser, number) >= least)  # type: ignore[misc]
+
+
+def painted(browser: Browser, number: int) -> int:
+    """How many colours there are in a canvas, at most some dozens."""
+    found: int = browser.script(
+        """(() => {
+          const canvas = document.querySelectorAll('.frame canvas:first-child')[arguments[0]];
+          const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+          const seen = new Set();
+          for (let at = 0; at < data.length && seen.size < 60; at += 44) {
+            if (data[at + 3] === 255) seen.add(`${data[at]} ${data[at + 1]} ${data[at + 2]}`);
+          }
+          return seen.size;
+        })()""",
+        number,
+    )
+    return found
+
+
+def see_peak(browser: Browser, ask: Ask, run: str, file: str) -> None:
+    answer = ask("peak", run=run, file=file)
+    has(browser, ".tiles", format_bytes(answer["peak"]["bytes"]))
+    shares = answer["by_category"]
+    browser.click("#part-category")
+    assert column(browser, "peak-category", 2) == [format_bytes(size) for size in shares["bytes"]]
+    browser.click("#part-tree")
+    has(browser, "#peak-tree", format_bytes(answer["modules"]["bytes"][0]))
+    browser.click("#part-merged")
+    assert column(browser, "peak-merged", 1)[: len(answer["merged"]["name"])] == answer["merged"]["name"][:42]
+    browser.click("#part-stacks")
+    has(browser, "#peak-stacks", format_bytes(answer["stacks"]["bytes"][0]))
+    browser.click("#part-tensors")
+    browser.until("document.querySelectorAll('#peak-tensors tbody tr[data-at]').length > 0")
+    tensors = ask("tensors", run=run, file=file, limit="2000", sort="bytes", order="desc")["columns"]
+    drawn = column(browser, "peak-tensors", 1)
+    assert drawn == [format_bytes(size) for size in tensors["bytes"][: len(drawn)]]
+
+
+def see_segments(browser: Browser, ask: Ask, run: str, file: str) -> None:
+    answer = ask("segments", run=run, file=file)
+    if answer["empty"]:
+        has(browser, ".empty", answer["empty"]["title"], *answer["empty"]["commands"])
+        return
+    has(browser, ".tiles", format_bytes(answer["reserved"]), format_bytes(answer["allocated"]))
+    has(browser, ".tiles", format_bytes(answer["fragmentation"]["free_in_gaps_bytes"]))
+    assert column(browser, "segments", 2) == [format_bytes(size) for size in answer["segments"]["bytes"]]
+
+
+def see_operators(browser: Browser, ask: Ask, run: str, file: str) -> None:
+    columns = ask("operators", run=run, file=file)["columns"]
+    largest = sorted(columns["self_allocated"], reverse=True)
+    drawn = column(browser, "operators", 8)
+    assert drawn == [format_bytes(size) for size in largest[: len(drawn)]]
+    calls = dict(zip(columns["name"], columns["calls"], strict=True))
+    for name, count in zip(column(browser, "operators", 1), column(browser, "operators", 2), strict=True):
+        assert count == f"{calls[name]:,}".replace(",", " ")
+
+
+def see_ranks(browser: Browser, ask: Ask, run: str) -> None:
+    answer = ask("ranks", run=run, recordings="1")
+    assert column(browser, "ranks", 5) == [format_bytes(size) for size in answer["columns"]["peak"]]
+    has(browser, "main", answer["odd"] or answer["empty"]["title"])
+
+
+def see_compare(browser: Browser, ask: Ask, before: str, after: str) -> None:
+    answer = ask("compare", before=before, after=after)
+    totals = answer["recordings"][0]["totals"]
+    assert column(browser, f"rec-{answer['recordings'][0]['device']}", 3) == [format_bytes(n) for n in totals["after"]]
+    has(browser, "#grown", f"{totals['percent'][totals['name'].index('peak_bytes')]:+.1f} %")
+
+
+def see_estimate(browser: Browser, ask: Ask, run: str) -> None:
+    answer: Mapping[str, Any] = ask("estimate", run=run)
+    if answer["empty"]:
+        has(browser, ".empty", answer["empty"]["title"], *answer["empty"]["commands"])
+        return
+    browser.until("document.querySelector('#estimate-plot')?.data?.length > 0")
+    for name in ("predicted", "measured"):
+        if answer[name]:
+            has(browser, ".tiles", format_bytes(answer[name]["peak"]))

@@ -1,0 +1,135 @@
+"""report.html from the disk, without a server: each view shows its numbers, asks nobody, complains of nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser import looking
+from tests.browser.conftest import HOSTILE
+from tests.browser.driving import Browser
+
+
+def report(run: Path, file: Path) -> Path:
+    """Write the report of a run as a user does."""
+    subprocess.run([sys.executable, "-m", "tbmem", "report", str(run), "--html", str(file)], check=True, timeout=240)
+    return file
+
+
+@pytest.fixture(scope="module")
+def page(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(logdir / "leak", tmp_path_factory.mktemp("report") / "report.html")
+
+
+def answers_of(page: Path) -> dict[str, Any]:
+    """The answers that stand in the page."""
+    text = page.read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="tbmem-data">(.*?)</script>', text, flags=re.DOTALL)
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ask(page: Path) -> looking.Ask:
+    """Answers by the keys of the contract."""
+    answers = answers_of(page)
+
+    def answer(view: str, **parameters: str) -> Any:
+        given = {name: value for name, value in parameters.items() if name in ("run", "file")}
+        for key in (given, {} if view == "overview" else given):
+            text = "&".join(f"{name}={value}" for name, value in sorted(key.items()))
+            found = answers.get(f"{view}?{text}" if text else view)
+            if found is not None:
+                return answers[found] if isinstance(found, str) else found
+        raise KeyError(view)
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def run(ask: looking.Ask) -> dict[str, Any]:
+    found: dict[str, Any] = ask("index")["runs"][0]
+    return found
+
+
+SEEN: dict[str, Callable[[Browser, looking.Ask, str, str], None]] = {
+    "overview": lambda browser, ask, run, file: looking.see_overview(browser, ask, run),
+    "live": lambda browser, ask, run, file: looking.see_live(browser, ask, run),
+    "timeline": looking.see_timeline,
+    "peak": looking.see_peak,
+    "operators": looking.see_operators,
+    "segments": looking.see_segments,
+    "ranks": lambda browser, ask, run, file: looking.see_ranks(browser, ask, run),
+    "compare": lambda browser, ask, run, file: looking.has(browser, ".empty", "Nothing to compare with"),
+    "estimate": lambda browser, ask, run, file: looking.see_estimate(browser, ask, run),
+}
+
+
+@pytest.mark.parametrize("view", SEEN)
+def test_each_view_shows_the_numbers_of_its_answer(
+    browser: Browser, page: Path, ask: looking.Ask, run: dict[str, Any], view: str
+) -> None:
+    file = run["recordings"][0]["file"]
+    browser.complaints()
+    browser.asked()
+
+    browser.open(f"{page.as_uri()}#view={view}&file={quote(file)}", view, tab=False)
+
+    SEEN[view](browser, ask, run["run"], file)
+    browser.picture(f"report-{view}")
+    assert [url for url in browser.asked() if not url.startswith(("file:", "about:", "data:", "blob:"))] == []
+    assert browser.complaints() == []
+
+
+def test_a_range_is_summed_without_a_server(
+    browser: Browser, page: Path, ask: looking.Ask, run: dict[str, Any]
+) -> None:
+    # given all of the recording, brushed
+    file = run["recordings"][0]["file"]
+    first, last = ask("timeline", run=run["run"], file=file)["axis"]["extent"]
+    state = f"view=timeline&file={quote(file)}&b0={first}&b1={last}"
+
+    browser.open(f"{page.as_uri()}#{state}", "timeline", tab=False)
+    browser.until("document.querySelector('#brushed .tiles') !== null")
+
+    # then what was made in it is the sum of the bands that begin in it
+    answer = ask("allocations", run=run["run"], file=file)
+    bands = answer["bands"]
+    made = sum(size for size, before in zip(bands["bytes"], bands["before"], strict=True) if not before)
+    looking.has(browser, "#brushed .tiles", looking.format_bytes(made))
+    if answer["count"] > answer["shown"]:
+        looking.has(browser, "#brushed", "the report has no others")
+    browser.point("section:nth-of-type(2) .frame canvas[tabindex]", 0.15, 0.6, click=True)
+    browser.until("document.querySelector('.detail .facts') !== null")
+    assert browser.complaints() == []
+
+
+def test_names_that_look_like_html_stay_text(browser: Browser, logdir: Path, tmp_path: Path) -> None:
+    strange = logdir / HOSTILE / "</script><script>alert(1)<"
+    page = report(logdir / HOSTILE, tmp_path / "report.html")
+    assert strange.name not in page.read_text(encoding="utf-8")
+
+    browser.open(f"{page.as_uri()}#view=overview", "overview", tab=False)
+
+    assert HOSTILE in browser.texts(".run h2")[0]
+    assert browser.script("document.querySelectorAll('main img').length") == 0
+    assert browser.complaints() == []
+
+
+def test_dark_follows_the_system(browser: Browser, page: Path) -> None:
+    browser.dark(True)
+    browser.open(f"{page.as_uri()}#view=timeline", "timeline", tab=False)
+
+    assert browser.script("document.documentElement.dataset.theme") == "dark"
+    browser.picture("report-dark")
+
+    browser.dark(False)
+    browser.until("document.documentElement.dataset.theme === 'light'")
