@@ -58,6 +58,12 @@ def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[Mod
     return [import_module(module) for module in chosen]
 
 
+def version_of(instance: object) -> str:
+    """Version of the framework that an object comes from; empty where it does not say."""
+    package = sys.modules[type(instance).__module__.partition(".")[0]]
+    return str(getattr(package, "__version__", ""))
+
+
 def _numbers(text: str) -> list[int]:
     """``'2.6.6rc1'`` as ``[2, 6, 6]``."""
     match = re.match(r"\d+(\.\d+)*", text)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.frameworks import in_use
+from tbmem.integrations.frameworks import in_use, version_of
 from tbmem.integrations.session import Session, metric_of
 from tbmem.model.finding import Finding
 from tbmem.present.console import finding_line
@@ -45,8 +44,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         """Optimizers are there and a checkpoint has been restored: say where the trainer's count goes on."""
         self._global_step = trainer.global_step
         self.session.watch(pl_module, trainer.optimizers)
-        version = str(getattr(sys.modules[type(trainer).__module__.partition(".")[0]], "__version__", ""))
-        self.session.note("lightning", version, resumed_after_step=trainer.global_step)
+        self.session.note("lightning", version_of(trainer), resumed_after_step=trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """A step, unless gradients go on accumulating."""
