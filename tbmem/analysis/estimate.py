@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.events import IntArray
 from tbmem.analysis.allocator.failure import Failure
 from tbmem.analysis.allocator.replay import Replay, holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.analysis.run_events import RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.estimate import Estimate, Fit, Formula
 from tbmem.model.fake_run import FakeRun
@@ -31,23 +32,19 @@ class _Timeline:
 
     run: FakeRun
     replayed: Replay
-    row: IntArray
-    """Of each event: whose it is."""
-    begins: IntArray
-    """Of each row: event of its alloc; the number of events if there is none."""
-    ends: IntArray
+    order: RunEvents
 
     @property
     def allocated(self) -> IntArray:
         return self.replayed.allocated
 
-    def alive_at(self, event: int) -> IntArray:
-        return np.flatnonzero((self.begins <= event) & (self.ends > event))
+    @property
+    def row(self) -> IntArray:
+        return self.order.row
 
-
-def events_of(run: FakeRun) -> MemoryEvents:
-    """A run as a stream for the allocator; a row's number is its key."""
-    return _timeline_parts(run)[0]
+    def begun(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Of each event: whether it is an alloc."""
+        return self.order.begins[self.row] == np.arange(len(self.row))
 
 
 def estimate_of(
@@ -65,7 +62,7 @@ def estimate_of(
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     line = _timeline(run, settings)
     peak = int(np.argmax(line.allocated))
-    alive = line.alive_at(peak)
+    alive = line.order.alive_at(peak)
     steps = _step_of_event(run, line)
     reserved = line.replayed.peak_reserved
     fit, sentence = _verdict(run, settings, gpu, reserved, sum(outside.values()))
@@ -95,35 +92,15 @@ def estimate_of(
     )
 
 
-def _timeline_parts(run: FakeRun) -> tuple[MemoryEvents, IntArray, IntArray, IntArray]:
-    rows = np.arange(len(run))
-    ended = np.flatnonzero(run.free_event >= 0)
-    times = np.concatenate((run.alloc_event, run.free_event[ended]))
-    order = np.argsort(times, kind="stable")
-    row = np.concatenate((rows, ended))[order]
-    is_alloc = order < len(run)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    ends = np.full(len(run), np.iinfo(np.int64).max)
-    ends[ended] = place[len(run) :]
-    nothing = np.zeros(len(order), dtype=np.int64)
-    kind = np.where(is_alloc, int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
-    events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
-    return events, row, place[: len(run)], ends
-
-
 def _timeline(run: FakeRun, settings: AllocatorSettings) -> _Timeline:
-    events, row, begins, ends = _timeline_parts(run)
-    return _Timeline(run, replay(events, settings), row, begins, ends)
+    order = events_of_run(run)
+    return _Timeline(run, replay(order.events, settings), order)
 
 
 def _step_of_event(run: FakeRun, line: _Timeline) -> IntArray:
     """The step that an event falls into; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
-    times = np.where(
-        line.begins[line.row] == np.arange(len(line.row)), run.alloc_event[line.row], run.free_event[line.row]
-    )
-    return np.searchsorted(starts, times, side="right").astype(np.int64) - 1
+    return np.searchsorted(starts, line.order.time, side="right").astype(np.int64) - 1
 
 
 def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
@@ -132,7 +109,7 @@ def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]])
 
 def _by_phase(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> dict[str, int]:
     """Highest value while rows of a phase are made."""
-    begun = line.begins[line.row] == np.arange(len(line.row))
+    begun = line.begun()
     phases = line.run.phase[line.row]
     result = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
@@ -166,9 +143,9 @@ def _formula(line: _Timeline) -> Formula:
 
     def most(which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
         change = np.zeros(len(line.row) + 1, dtype=np.int64)
-        np.add.at(change, line.begins[which], run.size[which])
-        ended = which & (line.ends < len(line.row))
-        np.add.at(change, line.ends[ended], -run.size[ended])
+        np.add.at(change, line.order.begins[which], run.size[which])
+        ended = which & (line.order.ends >= 0)
+        np.add.at(change, line.order.ends[ended], -run.size[ended])
         return int(change.cumsum().max())
 
     kept = (run.category == Category.ACTIVATION) | (run.category == Category.INPUT)
@@ -194,4 +171,4 @@ def _verdict(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, reserved: int,
 
 def _on_device(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: int) -> Failure | None:
     """The same requests on a device of that size."""
-    return replay(events_of(run), settings, SimpleDevice(gpu.total, outside)).failure
+    return replay(events_of_run(run).events, settings, SimpleDevice(gpu.total, outside)).failure
