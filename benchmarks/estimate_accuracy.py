@@ -90,7 +90,7 @@ def profiled(training: Any) -> float:
 
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        training._train()
+        training.step(training.job.steps)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         profiler.export_chrome_trace(file.name)
         events = [

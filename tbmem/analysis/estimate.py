@@ -44,7 +44,8 @@ class _Timeline:
 
     def begun(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Of each event: whether it is an alloc."""
-        return self.order.begins[self.row] == np.arange(len(self.row))
+        begun: np.ndarray[tuple[int], np.dtype[np.bool_]] = self.order.begins[self.row] == np.arange(len(self.row))
+        return begun
 
 
 def estimate_of(

@@ -55,3 +55,22 @@ def events_of_run(run: FakeRun) -> RunEvents:
     kind = np.where(order < len(run), int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
     events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
     return RunEvents(events, row, place[: len(run)], ends, times[order])
+
+
+@dataclass(frozen=True)
+class SteadyPeak:
+    """The highest moment of a run's last step."""
+
+    bytes: int
+    rows: IntArray
+    """Alive then."""
+
+
+def steady_peak(run: FakeRun) -> SteadyPeak:
+    """What a run asks for at most once it is under way, in bytes that are asked for: no allocator rounds them."""
+    order = events_of_run(run)
+    change = np.where(order.events.kind == EventKind.ALLOC, order.events.size, -order.events.size)
+    held = np.cumsum(change)
+    first = int(order.at(run.about["step_starts"][-1:])[0]) if run.about["step_starts"] else 0
+    event = min(first, len(held) - 1) + int(np.argmax(held[min(first, len(held) - 1) :]))
+    return SteadyPeak(int(held[event]), order.alive_at(event))

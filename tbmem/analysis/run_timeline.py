@@ -226,7 +226,7 @@ def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> Allocat
 def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, total: int | None) -> DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
     alive = run.free_event == ALIVE
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {}
     if placed is not None:
         allocator = placed.allocator
         sizes = {

@@ -35,6 +35,23 @@ class DecoderShape:
     chosen: int = 2
     """Experts of a token."""
 
+    @property
+    def parameters(self) -> int:
+        """How many there are."""
+        width, bias = self.width, 0 if self.llama else 1
+        head = width // self.heads
+        grouped = (self.groups or self.heads) * head
+        attention = 2 * width * (width + bias) + 2 * grouped * (width + bias)
+        if self.experts:
+            feed_forward = self.experts * width * (1 + 3 * self.inner)
+        elif self.llama:
+            feed_forward = 3 * width * self.inner
+        else:
+            feed_forward = self.inner * (width + 1) + width * (self.inner + 1)
+        layer = attention + feed_forward + 2 * width * (1 + bias)
+        ends = self.vocabulary * width * (1 if self.tied else 2) + width * (1 + bias)
+        return self.layers * layer + ends + (0 if self.llama else self.context * width)
+
 
 def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
     return DecoderShape(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -64,12 +64,31 @@ class Training:
 
     def run(self) -> None:
         """All steps of the job."""
-        for step in range(self.job.steps):
-            self.watcher.begin_step(step)
-            if self.job.inference:
-                self._infer()
-            else:
-                self._train()
+        for number in range(self.job.steps):
+            self.step(number)
+
+    def step(self, number: int) -> None:
+        """One step."""
+        self.watcher.begin_step(number)
+        if self.job.inference:
+            self._infer()
+        else:
+            self._train()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell another from now on, and at once what there is already."""
+        self.watcher = watcher
+        self._mark_model()
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            self._mark_state(self.optimizer)
+
+    def held(self) -> Iterator[torch.Tensor]:
+        """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            for state in self.optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
     def _infer(self) -> None:
         self.watcher.begin(Phase.FORWARD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -28,7 +29,8 @@ class UserLines:
 
     def here(self) -> int:
         """Number of the stack that is running; -1 where none of its lines is the user's."""
-        frame, lines = sys._getframe(1), []
+        frame: FrameType | None = sys._getframe(1)
+        lines: list[Frame] = []
         known = self._is_users
         while frame is not None and len(lines) < DEEPEST:
             code = frame.f_code
@@ -38,7 +40,7 @@ class UserLines:
                 wanted = known[name] = _is_users(name)
             if wanted:
                 lines.append(Frame(name, frame.f_lineno, code.co_name))
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         if not lines:
             return -1
         return self._numbers.setdefault(tuple(lines), len(self._numbers))
