@@ -24,7 +24,8 @@ _ACTIVATION = Category.ACTIVATION.name.lower()
 def moment_of_run(run: FakeRun) -> Moment:
     """The highest moment of a run's last step, in bytes that were asked for."""
     peak = steady_peak(run)
-    order = peak.rows[np.lexsort((peak.rows, -run.size[peak.rows]))][:TOP]
+    made = peak.rows[run.step[peak.rows] == run.step.max()]
+    order = made[np.lexsort((made, -run.size[made]))][:TOP]
     return Moment(
         allocated=peak.bytes,
         parts=_parts(run, peak),
@@ -63,7 +64,7 @@ def recorded_moment(analysis: Analysis, allocated: int, reserved: int | None) ->
         parts={share.name.lower(): share.bytes for share in device.by_category if share.bytes},
         largest=tuple(
             Large(bytes=one.bytes, category=one.category.lower(), what=one.module or one.operator, line=one.line)
-            for one in device.top[:TOP]
+            for one in [one for one in device.top if one.alloc_event >= 0][:TOP]
         ),
         activations=max(
             (share.max_bytes or 0 for share in device.by_category if share.name.lower() == _ACTIVATION), default=0

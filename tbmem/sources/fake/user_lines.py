@@ -16,8 +16,8 @@ DEEPEST = 8
 _PACKAGE = Path(__file__).parents[2]
 _OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, _PACKAGE)) + ("<frozen ", "<string>")
 _STANDARD = f"{Path(os.__file__).parent}{os.sep}"
-_SHOWN = tuple(str(Path(__file__).with_name(name)) for name in ("decoder.py", "subject.py"))
-"""The built-in model and its loss are shown like a user's."""
+_SHOWN = tuple(str(Path(__file__).with_name(name)) for name in ("decoder.py", "subject.py", "training.py"))
+"""The built-in model, its loss and the step are shown like a user's."""
 
 
 class UserLines:
