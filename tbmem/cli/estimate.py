@@ -49,14 +49,21 @@ def command(
     gpu: Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")] = "h100-80gb",
     alloc_conf: Annotated[str, typer.Option(help="As in PYTORCH_ALLOC_CONF.")] = "",
     alternatives: Annotated[bool, typer.Option("--alternatives", help="Also estimate what would make it fit.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Write a recording for report, compare and TensorBoard, and the estimate as JSON."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether a training will fit, and what its memory goes to, before there is a GPU."""
     from tbmem.present.estimate import estimate_lines, estimate_view
-    from tbmem.runtime.estimate import estimate
+    from tbmem.runtime.estimate import estimate_and_run
+    from tbmem.runtime.estimate_files import write_estimate
 
     device = gpu_named(gpu)
-    result = estimate(
+    result, run = estimate_and_run(
         Job(
             model=model,
             batch=batch,
@@ -84,8 +91,11 @@ def command(
         alloc_conf,
         alternatives,
     )
+    written = write_estimate(out, result, run) if out is not None else []
     if as_json:
         typer.echo(json.dumps(estimate_view(result), indent=2))
     else:
         typer.echo("\n".join(estimate_lines(result)))
+        for path in written:
+            typer.echo(f"wrote {path}")
     raise typer.Exit(1 if result.fit is Fit.NO else 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.present.columns import columns
 from tbmem.units import MIB, format_bytes
 
 _LARGEST = 5
@@ -22,7 +23,7 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
         forward, training = (_found(sweep, size, batch, context, precision, what) for what in ("forward", "training"))
         both = _both(training, "reserved")
         rows.append((size, str(batch), str(context), precision, _both(forward), _both(training), both))
-    yield from table(header, rows)
+    yield from columns(header, rows)
     yield ""
     yield from _notes(sweep)
 
@@ -89,7 +90,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
     if not rows:
         yield "Nothing was run in mixed precision; --use-mixed-precision does."
         return
-    yield from table(("model", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
+    yield from columns(("model", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
     yield ""
     yield from dict.fromkeys(reason for reason in reasons if reason)
 
@@ -184,14 +185,4 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
             if moment is not None
             for one in moment.largest[:_LARGEST]
         ]
-        yield from table(("", "size", "category", "of", "line"), rows)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of text, two spaces apart."""
-    shown = [header, *rows]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
-    for number, row in enumerate(shown):
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        if number == 0:
-            yield "  " + "  ".join("-" * width for width in widths)
+        yield from columns(("", "size", "category", "of", "line"), rows)

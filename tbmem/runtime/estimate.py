@@ -42,11 +42,26 @@ def estimate(
         UsageError: The job cannot be executed.
         ConfigError: ``alloc_conf`` is not what torch takes.
     """
+    return estimate_and_run(job, gpu, alloc_conf, alternatives, execute)[0]
+
+
+def estimate_and_run(
+    job: Job,
+    gpu: str = "h100-80gb",
+    alloc_conf: str = "",
+    alternatives: bool = False,
+    execute: Executor = fake_runs,
+) -> tuple[Estimate, FakeRun]:
+    """The same, with the allocations that it was made of; arguments and errors as for ``estimate``."""
     judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf), execute)
-    result = judge.one(replace(job, capability=judge.gpu.capability, total=judge.gpu.total))
-    if not alternatives or job.inference:
-        return result
-    return replace(result, alternatives=tuple(_alternatives(result, judge)))
+    job = replace(job, capability=judge.gpu.capability, total=judge.gpu.total)
+    (run,) = execute([job])
+    if isinstance(run, UsageError):
+        raise run
+    result = judge.judged(job, run)
+    if alternatives and not job.inference:
+        result = replace(result, alternatives=tuple(_alternatives(result, judge)))
+    return result, run
 
 
 class _Judge:
@@ -63,11 +78,11 @@ class _Judge:
 
     def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
-            outcome if isinstance(outcome, UsageError) else self._judged(job, outcome)
+            outcome if isinstance(outcome, UsageError) else self.judged(job, outcome)
             for job, outcome in zip(jobs, self._execute(jobs), strict=True)
         ]
 
-    def _judged(self, job: Job, run: FakeRun) -> Estimate:
+    def judged(self, job: Job, run: FakeRun) -> Estimate:
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
         return estimate_of(job, run, self._settings, self.gpu, outside)
 

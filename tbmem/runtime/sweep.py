@@ -15,6 +15,7 @@ from tbmem.analysis.sweep import predicted_moment
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.gpus import Gpu
+from tbmem.model.layout import TIMELINE_SUFFIX
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
 from tbmem.sources.fake.decoder import SHAPES
 from tbmem.sources.fake.parent import fake_runs
@@ -54,7 +55,7 @@ def sweep(
     measure = measure or measure_in_child
     cells = []
     for case, stem in zip(chosen, stems(tuple(chosen)), strict=True):
-        path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}.tbmem.npz")
+        path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
         cell = _cell(case, path, predictions.get(case), measure)
         cells.append(cell)
         if on_cell is not None:
