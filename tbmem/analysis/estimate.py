@@ -23,7 +23,8 @@ from tbmem.units import format_bytes
 
 LOW, HIGH = 0.99, 1.03
 """Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
-_STATES = (Category.PARAMETER, Category.OPTIMIZER_STATE)
+ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
+"""The same of allocated bytes: between 0.9999 and 1.0001 on the GPU."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ def estimate_of(
         settings=describe(settings),
         peak_allocated=line.replayed.peak_allocated,
         peak_reserved=reserved,
+        allocated_range=(
+            int(line.replayed.peak_allocated * ALLOCATED_LOW),
+            int(line.replayed.peak_allocated * ALLOCATED_HIGH),
+        ),
         reserved_range=(int(reserved * LOW), int(reserved * HIGH)),
         peak_step=int(steps[peak]),
         peak_phase=Phase(int(run.phase[line.row[peak]])).name.lower(),
@@ -90,7 +95,17 @@ def estimate_of(
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
         seconds=float(run.about.get("seconds", 0.0)),
+        executed=_executed(run),
     )
+
+
+def _executed(run: FakeRun) -> str:
+    about = run.about
+    if "torch" not in about:
+        return ""
+    kernels = ", ".join(about.get("attention", ()))
+    attention = f", attention by {kernels}" if kernels else ""
+    return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
 def _timeline(run: FakeRun, settings: AllocatorSettings) -> _Timeline:

@@ -11,7 +11,7 @@ from tbmem.present.colours import category_word
 from tbmem.present.console import device_label
 from tbmem.units import format_bytes
 
-_KNOWN_BY = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
+_KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
 _LINES = 5
 _PICTURES = (

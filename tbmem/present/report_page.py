@@ -21,7 +21,13 @@ from tbmem.units import format_bytes
 _ROWS = 25
 _LEAST = 0.001
 """Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
-_BASIS = {"known": "address book", "inferred": "inference", "mixed": "both"}
+_KINDS = {
+    "snapshot": "memory snapshot",
+    "trace": "trace of torch.profiler",
+    "estimate": "estimate: nothing was run",
+    "count": "a real step, every allocation counted",
+}
+_BASIS = {"known": "its name", "inferred": "inference", "mixed": "both"}
 
 
 def report_page(analysis: Analysis, written: str = "", layers: Layers | None = None) -> str:
@@ -32,7 +38,7 @@ def report_page(analysis: Analysis, written: str = "", layers: Layers | None = N
         written: When it is written.
         layers: Of the main device, if they are at hand.
     """
-    kind = {"snapshot": "memory snapshot", "trace": "trace of torch.profiler"}.get(analysis.source, analysis.source)
+    kind = _KINDS.get(analysis.source, analysis.source)
     page = Page(f"Memory of {analysis.name}", f"{kind} · {analysis.path}", f"written {written}" if written else "")
     main = analysis.main
     small = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimate import estimate_of
+from tbmem.analysis.estimate import HIGH, estimate_of
 from tbmem.errors import UsageError
 from tbmem.model.estimate import Alternative, Estimate, Fit
 from tbmem.model.fake_run import FakeRun
@@ -26,7 +26,7 @@ def estimate(
     job: Job,
     gpu: str = "h100-80gb",
     alloc_conf: str = "",
-    alternatives: bool = False,
+    alternatives: bool | None = False,
     execute: Executor = fake_runs,
 ) -> Estimate:
     """Predict a training's memory without a GPU.
@@ -35,7 +35,7 @@ def estimate(
         job: The training.
         gpu: Name of the GPU.
         alloc_conf: What PYTORCH_ALLOC_CONF will say.
-        alternatives: Also estimate what would make it fit.
+        alternatives: Also estimate what would make it fit; ``None``: only where it does not.
         execute: Runs jobs on fake tensors.
 
     Raises:
@@ -49,7 +49,7 @@ def estimate_and_run(
     job: Job,
     gpu: str = "h100-80gb",
     alloc_conf: str = "",
-    alternatives: bool = False,
+    alternatives: bool | None = False,
     execute: Executor = fake_runs,
 ) -> tuple[Estimate, FakeRun]:
     """The same, with the allocations that it was made of; arguments and errors as for ``estimate``."""
@@ -59,7 +59,8 @@ def estimate_and_run(
     if isinstance(run, UsageError):
         raise run
     result = judge.judged(job, run)
-    if alternatives and not job.inference:
+    wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
+    if wanted and not job.inference:
         result = replace(result, alternatives=tuple(_alternatives(result, judge)))
     return result, run
 
@@ -89,6 +90,9 @@ class _Judge:
 
 def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
     changes = dict(_changes(first.job))
+    if first.job.world_size == 1:
+        ranks = ranks_that_fit(first)
+        changes[f"FSDP over {ranks}"] = replace(first.job, world_size=ranks, fsdp=ranks)
     for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
@@ -119,8 +123,20 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
         yield "optimizer state in host memory", replace(job, offload=True)
     if job.batch % (2 * job.accumulate) == 0:
         yield f"batch in {2 * job.accumulate} parts", replace(job, accumulate=2 * job.accumulate)
-    if job.world_size == 1:
-        yield "FSDP over 8", replace(job, world_size=8, fsdp=8)
+
+
+def ranks_that_fit(first: Estimate) -> int:
+    """The fewest ranks, a power of two up to 1,024, over which states can be sharded so that it should fit; else 8.
+
+    Parameters, gradients and optimizer state are divided by their number; the rest stays.
+    """
+    formula = first.formula
+    states = formula.parameters + formula.optimizer + formula.gradients
+    room = (first.capacity - sum(first.outside.values()) - NCCL) / HIGH
+    for ranks in (1 << power for power in range(1, 11)):
+        if first.peak_reserved - states * (1 - 1 / ranks) <= room:
+            return ranks
+    return 8
 
 
 def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
@@ -140,7 +156,7 @@ def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate
         return first if first.fit is Fit.FITS else None
     slope = (high.peak_reserved - low.peak_reserved) / (high.job.batch - low.job.batch)
     room = first.capacity - sum(first.outside.values())
-    guess = low.job.batch + int((room / 1.03 - low.peak_reserved) // max(slope, 1))
+    guess = low.job.batch + int((room / HIGH - low.peak_reserved) // max(slope, 1))
     guess = min(guess, 4096)
     for batch in (guess, guess - 1, guess - 2):
         if batch < 1:

@@ -78,7 +78,7 @@ def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     if not parts:
         raise UsageError(f"--ep {job.expert}: {job.model} has no experts")
     for part in parts:
-        part.divide(mesh["expert"].get_group(), job.expert)
+        part.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
 
 
 def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:

@@ -171,7 +171,12 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _where(self) -> tuple[str, Phase, int]:
         """Whose forward or backward is running, when, and on which lines (of the forward)."""
         if not self._in_backward():
+            if self.log.phase is Phase.BACKWARD and self._modules.current:
+                self.log.begin(Phase.FORWARD)
             return self._modules.current, self.log.phase, self.log.lines.here()
+        if self.log.phase is Phase.FORWARD:
+            # a user's own step does not tell
+            self.log.begin(Phase.BACKWARD)
         if self._modules.current:
             return self._modules.current, Phase.BACKWARD, self.log.lines.here()
         node = torch._C._current_autograd_node()

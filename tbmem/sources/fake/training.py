@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -103,10 +104,35 @@ class Training:
             self.subject.forward(self.model, self._batch())
 
     def _train(self) -> None:
+        if self.subject.step is not None:
+            self._users_step(self.subject.step)
+            return
         self._forward_and_backward()
         self.watcher.begin(Phase.OPTIMIZER)
         self._update()
         self.watcher.begin(Phase.OTHER)
+
+    def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
+        """The user's code does it all; optimizers tell when they begin and end."""
+
+        def begins(*_: Any) -> None:
+            self._mark_gradients()
+            self.watcher.begin(Phase.OPTIMIZER)
+
+        hooks = (
+            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_post_hook(lambda *_: self.watcher.begin(Phase.OTHER)),
+        )
+        try:
+            self.watcher.begin(Phase.FORWARD)
+            with self._autocast():
+                step(self.model, self._batch(), self.optimizer)
+            if isinstance(self.optimizer, torch.optim.Optimizer):
+                self._mark_state(self.optimizer)
+            self.watcher.begin(Phase.OTHER)
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _forward_and_backward(self) -> None:
         for _ in range(self.job.accumulate):
