@@ -151,8 +151,16 @@ class Training:
         loss.backward()  # type: ignore[no-untyped-call]
         self._mark_gradients()
 
+    def _prepare_update(self) -> None:
+        """Before the optimizer's turn."""
+
+    def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+        state: dict[str, Any] = optimizer.state.get(parameter, {})
+        return state
+
     def _update(self) -> None:
         optimizer = self.optimizer
+        self._prepare_update()
         if self.job.clip is not None:
             if isinstance(optimizer, torch.optim.Optimizer):
                 self.scaler.unscale_(optimizer)
@@ -163,6 +171,9 @@ class Training:
             self._mark_state(optimizer)
         elif optimizer is not None:
             optimizer.step()
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
         for parameter in self.model.parameters():
             parameter.grad = None
 
@@ -197,7 +208,7 @@ class Training:
 
     def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in self.model.named_parameters():
-            for value in optimizer.state.get(parameter, {}).values():
+            for value in self._state_of(optimizer, parameter).values():
                 self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
