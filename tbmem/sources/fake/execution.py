@@ -35,6 +35,16 @@ class _Watcher:
         self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
 
 
+def _not_compiling(notes: list[str]) -> Callable[..., Any]:
+    """torch.compile that leaves everything as it is, and says so."""
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        notes.append("torch.compile was left out: memory is that of eager mode, which fused kernels need less of")
+        return (lambda function: function) if model is None else model
+
+    return compile
+
+
 def _refused(name: str, why: str) -> Callable[..., None]:
     def refuse(*_: Any, **__: Any) -> None:
         raise UsageError(f"{name} {why}")
@@ -63,6 +73,8 @@ def execute(job: Job) -> FakeRun:
             stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
             stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(modules_that_move())
+        compiled: list[str] = []
+        stack.enter_context(patched(torch, "compile", _not_compiling(compiled)))
         for wrapper, why in _WRAPPERS.items():
             stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
         # torch's choices for plain tensors are those for fake ones
@@ -77,7 +89,7 @@ def execute(job: Job) -> FakeRun:
         tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
-        return classify(log.run(_notes(tracker), about))
+        return classify(log.run((*_notes(tracker), *dict.fromkeys(compiled)), about))
 
 
 def _train(

@@ -39,7 +39,7 @@ class RankTraining(Training):
         def prepare(model: nn.Module) -> nn.Module:
             tracker.paused += 1
             try:
-                model = sharded(moved(model, job), job)
+                model = sharded(moved(model, job), job, subject.divided)
             finally:
                 tracker.paused -= 1
             for tensor in (*model.parameters(), *model.buffers()):
@@ -48,7 +48,7 @@ class RankTraining(Training):
 
         super().__init__(job, subject, watcher, prepare)
         self._buckets = self._ddp_buckets() if job.replicate > 1 and job.fsdp == 1 else []
-        self._stage = self._pipeline_stage() if job.pipeline > 1 else None
+        self._stage = self._pipeline_stage() if job.pipeline > 1 and not subject.divided else None
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
         job = self.job

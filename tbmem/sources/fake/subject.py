@@ -20,7 +20,7 @@ from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KEYS = ("model", "batch", "loss", "optimizer", "step")
+_KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
 @dataclass(kw_only=True)
@@ -38,6 +38,8 @@ class Subject:
     """Makes the user's own optimizer of parameters."""
     step: Callable[[nn.Module, Any, Any], Any] | None = None
     """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    divided: bool = False
+    """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
 
 
 def make_subject(job: Job) -> Subject:
@@ -122,7 +124,11 @@ def _from_factory(job: Job) -> Subject:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
     accepted = inspect.signature(factory).parameters
-    offered = {"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence}
+    offered = {
+        **{"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence},
+        **{"rank": job.rank, "world_size": job.world_size, "tp": job.tensor, "pp": job.pipeline, "ep": job.expert},
+        "microbatches": job.parts,
+    }
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
     made = factory(**given)
     if isinstance(made, nn.Module):
@@ -142,6 +148,7 @@ def _from_factory(job: Job) -> Subject:
         forward=_call,
         optimizer=made.get("optimizer"),
         step=made.get("step"),
+        divided=bool(made.get("divided")),
     )
 
 
