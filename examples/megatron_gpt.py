@@ -2,8 +2,8 @@
 
     tbmem estimate --model examples/megatron_gpt.py:build --tp 2 --pp 2 --ep 4 --world-size 64 --batch 8 --seq 2048
 
-Needs `pip install --no-deps megatron-core`. One process stands for rank 0 (or --rank) of all; Megatron's collectives run
-on torch's fake process group. Layers are those of the local specification, without Transformer Engine.
+Needs `pip install --no-deps megatron-core` (0.13 to 0.16 were tried). One process stands for rank 0, or --rank, of all;
+Megatron's collectives run on torch's fake process group. Layers are those of the local specification, without Transformer Engine.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ def build(batch: int, sequence: int, tp: int, pp: int, ep: int, microbatches: in
     if not hasattr(moe_utils, "te_general_gemm"):
         # 0.13 to 0.16 ask this name whether Transformer Engine is there, and define it only where it is
         moe_utils.te_general_gemm = None
-    if not parallel_state.model_parallel_is_initialized():
-        parallel_state.initialize_model_parallel(
-            tp, pp, expert_model_parallel_size=ep, create_gloo_process_groups=False
-        )
+    # several estimates may follow one another in a process
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(tp, pp, expert_model_parallel_size=ep, create_gloo_process_groups=False)
     # the tracker for inference leaves the GPU's random states alone
     initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
     model = _model(sequence, tp, pp, ep)

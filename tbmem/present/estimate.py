@@ -89,7 +89,12 @@ def _formula(estimate: Estimate) -> Iterator[str]:
         f"{format_bytes(formula.activations)}) = {format_bytes(formula.total)}"
     )
     if more > 0:
-        yield f"and {format_bytes(more)} that the formula leaves out: the backward pass's own, workspaces, rounding."
+        sent = estimate.by_category.get("communication", 0)
+        buffers = f"communication ({format_bytes(sent)}), " if sent else ""
+        yield (
+            f"and {format_bytes(more)} that the formula leaves out: {buffers}"
+            "the backward pass's own, workspaces, rounding."
+        )
 
 
 def _alternatives(estimate: Estimate) -> Iterator[str]:

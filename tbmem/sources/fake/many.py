@@ -18,7 +18,6 @@ from tbmem.sources.fake.subject import Subject, dtype_of
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training, Watcher, moved
 
-
 _ELEMENTWISE = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adamw8bit")
 """Optimizers that treat each value by itself: a rank's work on its shards does not depend on the others."""
 
@@ -51,9 +50,9 @@ class RankTraining(Training):
         self._stage = self._pipeline_stage() if job.pipeline > 1 and not subject.divided else None
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
-        job = self.job
+        job, subject = self.job, self.subject
         self._shards: dict[nn.Parameter, nn.Parameter] = {}
-        if job.inference or job.offload or self.subject.optimizer or job.optimizer not in _ELEMENTWISE:
+        if job.inference or job.offload or subject.optimizer or subject.step or job.optimizer not in _ELEMENTWISE:
             return super()._optimizer()
         # as distributed tensors these would give the same blocks, after a look at how each operator is divided
         self._shards = {
