@@ -68,7 +68,7 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.3%}" if whole else "none"
 
 
-def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
+def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool, int, float]]:
     for segments, events, settings in recordings(path):
         start = rewind(segments, events, settings)
         result, ties = best_check(events, start, settings)
@@ -82,6 +82,7 @@ def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
             and result.peak_reserved == result.recorded_peak
             and result.final_reserved == final
         )
+        fast = speed(events, start, settings, repeat)
         yield (
             [
                 path.name[:60],
@@ -93,11 +94,13 @@ def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
                 f"{peak_error:.4%}",
                 f"{final_error:.4%}",
                 f"{result.final_allocated / allocated - 1 if allocated else 0:.4%}",
-                f"{speed(events, start, settings, repeat) / 1e6:.2f} M/s",
+                f"{fast / 1e6:.2f} M/s",
                 f"{start.unexplained}",
                 f"{start.unsure}",
             ],
             right,
+            len(events),
+            fast,
         )
 
 
@@ -108,18 +111,21 @@ def main() -> int:
     arguments.add_argument("folder", nargs="?", type=Path, default=corpus / "snapshots")
     arguments.add_argument("--repeat", type=int, default=3)
     given = arguments.parse_args()
-    rows, wrong = [], 0
+    rows: list[list[str]] = []
+    wrong, events, seconds = 0, 0, 0.0
     for path in sorted(path for path in given.folder.rglob("*") if path.suffix in (".pickle", ".pkl")):
         try:
-            for row, right in judge(path, given.repeat):
+            for row, right, count, speed_of in judge(path, given.repeat):
                 rows.append(row)
                 wrong += not right
+                events, seconds = events + count, seconds + count / speed_of
         except FileFormatError as error:
             print(f"not read: {error}", file=sys.stderr)
     print(heading("The caching allocator, simulated"))
     header = "recording,events,requests right,changes right,addresses right,peak reserved,its error,final error"
     print(table([*header.split(","), "allocated error", "speed", "unexplained", "unsure"], rows))
-    print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact")
+    pace = events / seconds / 1e6 if rows else 0.0
+    print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact; {events} events at {pace:.2f} M/s")
     return 1 if wrong else 0
 
 

@@ -105,4 +105,6 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         for one in estimate.alternatives:
             sizes = f"{format_bytes(one.allocated):>12} {format_bytes(one.reserved):>12}"
             yield f"  {one.change:<40} {sizes}   {_WORDS[one.fit]}"
+        if not any("the largest that fits" in one.change for one in estimate.alternatives):
+            yield "  no batch fits, however small"
         yield ""

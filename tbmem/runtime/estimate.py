@@ -96,7 +96,7 @@ def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
     for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
-    largest = largest_batch(first, judge.one) if first.job.pipeline == 1 else None
+    largest = largest_batch(first, judge.one)
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 
@@ -140,28 +140,42 @@ def ranks_that_fit(first: Estimate) -> int:
 
 
 def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
-    """The largest batch that fits; found on the straight line through two, then tried.
+    """The largest batch that fits: some are tried, each on the straight line between the last two.
 
     Args:
         first: The estimate of the batch that was asked for.
         judge: Estimates another job.
 
     Returns:
-        Its estimate; ``None`` where not even one sample fits.
+        Its estimate; ``None`` where not even one sample (of a pipeline: one for each microbatch) fits.
     """
-    job = first.job
-    other = judge(replace(job, batch=job.batch * 2 if first.fit is Fit.FITS else 1, accumulate=1))
-    low, high = sorted((first, other), key=lambda one: one.job.batch)
-    if low.job.batch == high.job.batch:
-        return first if first.fit is Fit.FITS else None
-    slope = (high.peak_reserved - low.peak_reserved) / (high.job.batch - low.job.batch)
-    room = first.capacity - sum(first.outside.values())
-    guess = low.job.batch + int((room / HIGH - low.peak_reserved) // max(slope, 1))
-    guess = min(guess, 4096)
-    for batch in (guess, guess - 1, guess - 2):
-        if batch < 1:
+    # the microbatches of a pipeline stay as many as they are
+    unit = first.job.parts if first.job.pipeline > 1 else 1
+    fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)
+    for _ in range(_TRIES):
+        batch = unit if fits is None else _next_batch(fits, fails, unit)
+        if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        found = first if batch == job.batch else judge(replace(job, batch=batch, accumulate=1))
+        found = judge(replace(first.job, batch=batch, accumulate=1))
         if found.fit is Fit.FITS:
-            return found
-    return low if low.fit is Fit.FITS else None
+            fits = found
+        else:
+            fails = found
+    return fits
+
+
+def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None:
+    """A batch to try next; ``None`` where there is none between the two."""
+    low = fits.job.batch
+    if fails is None:
+        return low * 4 if low < _LARGEST_BATCH else None
+    width = fails.job.batch - low
+    if width <= unit:
+        return None
+    room = (fits.capacity - sum(fits.outside.values())) / HIGH
+    share = (room - fits.peak_reserved) / max(fails.peak_reserved - fits.peak_reserved, 1)
+    step = int(share * width) // unit * unit
+    return low + min(max(step, unit), (width - 1) // unit * unit)
+
+
+_TRIES, _LARGEST_BATCH = 9, 4096
