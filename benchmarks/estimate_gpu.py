@@ -3,7 +3,7 @@
     python benchmarks/estimate_gpu.py [OUT_FOLDER]
 
 Each training runs in a process of its own, so that the allocator begins empty: two steps, then a third whose peak is
-read. The table is printed and, with OUT_FOLDER, kept there as ``estimates.txt`` and ``estimates.json``. Exit code 0: the
+read. The table is printed and, with OUT_FOLDER, kept there (``estimates.txt``, ``estimates.json``). Exit code 0: the
 median error of allocated bytes is at most 1 %, of reserved bytes 3 %; 1: it is more; 2: there is no GPU here.
 """
 
