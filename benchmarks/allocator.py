@@ -13,95 +13,34 @@ from __future__ import annotations
 
 import argparse
 import os
-import pickle
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness import heading, table
 
 from tbmem.analysis.allocator.check import Decisions, check_decisions
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.layout import LiveBlock, Segment, seed
+from tbmem.analysis.allocator.events import MemoryEvents
+from tbmem.analysis.allocator.layout import Segment, seed
+from tbmem.analysis.allocator.recorded import final_segments, recorded_events
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.rewind import Start, rewind
 from tbmem.analysis.allocator.settings import AllocatorSettings, settings_of_snapshot
 from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.errors import FileFormatError
+from tbmem.sources.snapshot import read_snapshot
 from tbmem.units import format_bytes
-
-KINDS = {kind.name.lower(): kind for kind in EventKind}
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Reads containers, numbers and text; runs nothing."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse every global."""
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-
-def load(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        snapshot = PlainUnpickler(file).load()
-    return snapshot if isinstance(snapshot, dict) else {}
-
-
-class Pools:
-    """Numbers of memory pools; the default one is 0."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[int, ...], int] = {(0, 0): 0}
-
-    def number(self, pool: Any) -> int:
-        """A pool's number."""
-        return self.numbers.setdefault(tuple(pool or (0, 0)), len(self.numbers))
-
-
-def segments_of(snapshot: dict[str, Any], device: int, pools: Pools) -> Iterator[Segment]:
-    for segment in snapshot["segments"]:
-        if segment.get("device", 0) != device:
-            continue
-        cursor, blocks = segment["address"], []
-        for block in segment["blocks"]:
-            if block["state"] != "inactive":
-                requested = block.get("requested_size") or block["size"]
-                blocks.append(LiveBlock(cursor, block["size"], requested, block["state"] == "active_allocated"))
-            cursor += block["size"]
-        yield Segment(
-            address=segment["address"],
-            size=segment["total_size"],
-            stream=segment.get("stream", 0),
-            small=segment["segment_type"] == "small",
-            pool=pools.number(segment.get("segment_pool_id")),
-            expandable=bool(segment.get("is_expandable")),
-            blocks=tuple(blocks),
-        )
-
-
-def events_of(trace: list[dict[str, Any]], pools: Pools) -> MemoryEvents:
-    return MemoryEvents.of(
-        (
-            KINDS[event["action"]],
-            event.get("addr", 0) if event["action"] != "oom" else 0,
-            event["size"],
-            event.get("stream", 0),
-            pools.number(event.get("pool_id") or event.get("mempool_id")),
-        )
-        for event in trace
-        if event["action"] in KINDS
-    )
 
 
 def recordings(path: Path) -> Iterator[tuple[list[Segment], MemoryEvents, AllocatorSettings]]:
-    snapshot = load(path)
-    settings = settings_of_snapshot(snapshot.get("allocator_settings"))
-    for device, trace in enumerate(snapshot.get("device_traces") or []):
-        pools = Pools()
-        events = events_of(trace, pools)
+    """What each device of a snapshot says: segments at the end, events, settings."""
+    timeline = read_snapshot(path)
+    settings = settings_of_snapshot(timeline.settings)
+    for device in range(len(timeline.devices)):
+        events = recorded_events(timeline, device)
         if len(events) > 1:
-            yield list(segments_of(snapshot, device, pools)), events, settings
+            yield final_segments(timeline, device), events, settings
 
 
 def speed(events: MemoryEvents, start: Start, settings: AllocatorSettings, repeat: int) -> float:
@@ -129,7 +68,7 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.3%}" if whole else "none"
 
 
-def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
+def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool, int, float]]:
     for segments, events, settings in recordings(path):
         start = rewind(segments, events, settings)
         result, ties = best_check(events, start, settings)
@@ -143,6 +82,7 @@ def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
             and result.peak_reserved == result.recorded_peak
             and result.final_reserved == final
         )
+        fast = speed(events, start, settings, repeat)
         yield (
             [
                 path.name[:60],
@@ -154,11 +94,13 @@ def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool]]:
                 f"{peak_error:.4%}",
                 f"{final_error:.4%}",
                 f"{result.final_allocated / allocated - 1 if allocated else 0:.4%}",
-                f"{speed(events, start, settings, repeat) / 1e6:.2f} M/s",
+                f"{fast / 1e6:.2f} M/s",
                 f"{start.unexplained}",
                 f"{start.unsure}",
             ],
             right,
+            len(events),
+            fast,
         )
 
 
@@ -169,18 +111,21 @@ def main() -> int:
     arguments.add_argument("folder", nargs="?", type=Path, default=corpus / "snapshots")
     arguments.add_argument("--repeat", type=int, default=3)
     given = arguments.parse_args()
-    rows, wrong = [], 0
+    rows: list[list[str]] = []
+    wrong, events, seconds = 0, 0, 0.0
     for path in sorted(path for path in given.folder.rglob("*") if path.suffix in (".pickle", ".pkl")):
         try:
-            for row, right in judge(path, given.repeat):
+            for row, right, count, speed_of in judge(path, given.repeat):
                 rows.append(row)
                 wrong += not right
-        except (pickle.UnpicklingError, EOFError) as error:
-            print(f"{path}: not read: {error!r}", file=sys.stderr)
+                events, seconds = events + count, seconds + count / speed_of
+        except FileFormatError as error:
+            print(f"not read: {error}", file=sys.stderr)
     print(heading("The caching allocator, simulated"))
     header = "recording,events,requests right,changes right,addresses right,peak reserved,its error,final error"
     print(table([*header.split(","), "allocated error", "speed", "unexplained", "unsure"], rows))
-    print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact")
+    pace = events / seconds / 1e6 if rows else 0.0
+    print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact; {events} events at {pace:.2f} M/s")
     return 1 if wrong else 0
 
 

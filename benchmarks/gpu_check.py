@@ -4,7 +4,8 @@
 
 Needs torch, tbmem and what tbmem depends on; nothing is downloaded. Exit code 0: all checks held, 1: one did not,
 2: there is no GPU here. OUT_FOLDER (default ``benchmarks/gpu_artifacts``) gets one trace with its address book, one
-memory snapshot, torch's own counters of three runs as JSON lines, and ``environment.json``; below 8 MiB in all.
+memory snapshot, torch's own counters of three runs as JSON lines, estimates beside real peaks (``estimates.txt``), and
+``environment.json``; below 8 MiB in all.
 """
 
 from __future__ import annotations
@@ -782,6 +783,15 @@ def check_offline_verdicts(bench: Bench) -> str:
     return "clean, leak and spike told apart from torch's own counters"
 
 
+def check_estimates(bench: Bench) -> str:
+    script = Path(__file__).with_name("estimate_gpu.py")
+    command = [sys.executable, str(script), str(bench.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
+    said = (done.stdout.strip() or done.stderr.strip()).splitlines() or ["nothing was printed"]
+    expect(done.returncode == 0, said[-1])
+    return said[-1]
+
+
 def check_artefacts(bench: Bench) -> str:
     window = bench.window
     shutil.copyfile(window.trace, bench.folder / "window.pt.trace.json.gz")
@@ -845,6 +855,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("a GPU that is not used stays asleep", check_asleep),
     ("profiler overhead", check_profiler_overhead),
     ("verdicts from torch's own counters", check_offline_verdicts),
+    ("estimates beside real peaks", check_estimates),
     ("artefacts", check_artefacts),
 )
 

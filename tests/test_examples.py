@@ -12,7 +12,8 @@ import pytest
 from tests.conftest import PROJECT
 
 EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
-NEEDS_LAUNCHER = {"ddp_loop.py", "unmodified_script.py"}
+NEEDS_LAUNCHER = {"ddp_loop.py", "unmodified_script.py", "megatron_gpt.py"}
+"""What is started by another program: torchrun, `tbmem run`, `tbmem estimate`."""
 FRAMEWORKS = {
     "lightning_trainer": "lightning",
     "huggingface_trainer": "transformers",

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.events import IntArray
 from tbmem.analysis.allocator.failure import Failure
 from tbmem.analysis.allocator.replay import Replay, holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.analysis.run_events import RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.estimate import Estimate, Fit, Formula
 from tbmem.model.fake_run import FakeRun
@@ -22,7 +23,8 @@ from tbmem.units import format_bytes
 
 LOW, HIGH = 0.99, 1.03
 """Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
-_STATES = (Category.PARAMETER, Category.OPTIMIZER_STATE)
+ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
+"""The same of allocated bytes: between 0.9999 and 1.0001 on the GPU."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +33,20 @@ class _Timeline:
 
     run: FakeRun
     replayed: Replay
-    row: IntArray
-    """Of each event: whose it is."""
-    begins: IntArray
-    """Of each row: event of its alloc; the number of events if there is none."""
-    ends: IntArray
+    order: RunEvents
 
     @property
     def allocated(self) -> IntArray:
         return self.replayed.allocated
 
-    def alive_at(self, event: int) -> IntArray:
-        return np.flatnonzero((self.begins <= event) & (self.ends > event))
+    @property
+    def row(self) -> IntArray:
+        return self.order.row
 
-
-def events_of(run: FakeRun) -> MemoryEvents:
-    """A run as a stream for the allocator; a row's number is its key."""
-    return _timeline_parts(run)[0]
+    def begun(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Of each event: whether it is an alloc."""
+        begun: np.ndarray[tuple[int], np.dtype[np.bool_]] = self.order.begins[self.row] == np.arange(len(self.row))
+        return begun
 
 
 def estimate_of(
@@ -65,7 +64,7 @@ def estimate_of(
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     line = _timeline(run, settings)
     peak = int(np.argmax(line.allocated))
-    alive = line.alive_at(peak)
+    alive = line.order.alive_at(peak)
     steps = _step_of_event(run, line)
     reserved = line.replayed.peak_reserved
     fit, sentence = _verdict(run, settings, gpu, reserved, sum(outside.values()))
@@ -75,6 +74,10 @@ def estimate_of(
         settings=describe(settings),
         peak_allocated=line.replayed.peak_allocated,
         peak_reserved=reserved,
+        allocated_range=(
+            int(line.replayed.peak_allocated * ALLOCATED_LOW),
+            int(line.replayed.peak_allocated * ALLOCATED_HIGH),
+        ),
         reserved_range=(int(reserved * LOW), int(reserved * HIGH)),
         peak_step=int(steps[peak]),
         peak_phase=Phase(int(run.phase[line.row[peak]])).name.lower(),
@@ -92,38 +95,28 @@ def estimate_of(
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
         seconds=float(run.about.get("seconds", 0.0)),
+        executed=_executed(run),
     )
 
 
-def _timeline_parts(run: FakeRun) -> tuple[MemoryEvents, IntArray, IntArray, IntArray]:
-    rows = np.arange(len(run))
-    ended = np.flatnonzero(run.free_event >= 0)
-    times = np.concatenate((run.alloc_event, run.free_event[ended]))
-    order = np.argsort(times, kind="stable")
-    row = np.concatenate((rows, ended))[order]
-    is_alloc = order < len(run)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    ends = np.full(len(run), np.iinfo(np.int64).max)
-    ends[ended] = place[len(run) :]
-    nothing = np.zeros(len(order), dtype=np.int64)
-    kind = np.where(is_alloc, int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
-    events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
-    return events, row, place[: len(run)], ends
+def _executed(run: FakeRun) -> str:
+    about = run.about
+    if "torch" not in about:
+        return ""
+    kernels = ", ".join(about.get("attention", ()))
+    attention = f", attention by {kernels}" if kernels else ""
+    return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
 def _timeline(run: FakeRun, settings: AllocatorSettings) -> _Timeline:
-    events, row, begins, ends = _timeline_parts(run)
-    return _Timeline(run, replay(events, settings), row, begins, ends)
+    order = events_of_run(run)
+    return _Timeline(run, replay(order.events, settings), order)
 
 
 def _step_of_event(run: FakeRun, line: _Timeline) -> IntArray:
     """The step that an event falls into; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
-    times = np.where(
-        line.begins[line.row] == np.arange(len(line.row)), run.alloc_event[line.row], run.free_event[line.row]
-    )
-    return np.searchsorted(starts, times, side="right").astype(np.int64) - 1
+    return np.searchsorted(starts, line.order.time, side="right").astype(np.int64) - 1
 
 
 def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
@@ -132,7 +125,7 @@ def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]])
 
 def _by_phase(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> dict[str, int]:
     """Highest value while rows of a phase are made."""
-    begun = line.begins[line.row] == np.arange(len(line.row))
+    begun = line.begun()
     phases = line.run.phase[line.row]
     result = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
@@ -166,9 +159,9 @@ def _formula(line: _Timeline) -> Formula:
 
     def most(which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
         change = np.zeros(len(line.row) + 1, dtype=np.int64)
-        np.add.at(change, line.begins[which], run.size[which])
-        ended = which & (line.ends < len(line.row))
-        np.add.at(change, line.ends[ended], -run.size[ended])
+        np.add.at(change, line.order.begins[which], run.size[which])
+        ended = which & (line.order.ends >= 0)
+        np.add.at(change, line.order.ends[ended], -run.size[ended])
         return int(change.cumsum().max())
 
     kept = (run.category == Category.ACTIVATION) | (run.category == Category.INPUT)
@@ -194,4 +187,4 @@ def _verdict(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, reserved: int,
 
 def _on_device(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: int) -> Failure | None:
     """The same requests on a device of that size."""
-    return replay(events_of(run), settings, SimpleDevice(gpu.total, outside)).failure
+    return replay(events_of_run(run).events, settings, SimpleDevice(gpu.total, outside)).failure

@@ -27,6 +27,14 @@ Paths = Annotated[
         metavar="PATH...", help="Memory snapshots, profiler traces, run folders, or patterns.", show_default=False
     ),
 ]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="SETTINGS",
+        help="Only replay the allocator under other settings: expandable_segments:True; may be given several times.",
+    ),
+]
 
 
 def command(
@@ -36,12 +44,16 @@ def command(
         str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
     ] = None,
     rules: Rules = None,
+    what_if: WhatIf = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.
 
     Pictures, texts and a page for the browser go into a folder of their own.
     """
+    if what_if:
+        _what_if(paths, what_if, as_json)
+        return
     if as_json and out is None:
         analyses, folder = _analyze(paths, name, rules), None
     else:
@@ -60,6 +72,19 @@ def command(
     console.print(analysis_screen(chosen or max(analyses, key=lambda one: one.main.peak.bytes)))
     if folder is not None:
         console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+
+
+def _what_if(paths: list[str], texts: list[str], as_json: bool) -> None:
+    """Only replay: nothing is written."""
+    from tbmem.offline.what_if import replay_all
+    from tbmem.present.what_if import what_if_lines, what_if_view
+
+    found = replay_all(paths, texts, on_skip=skipped)
+    if as_json:
+        typer.echo(json.dumps([what_if_view(name, one) for name, one in found.items()], indent=2))
+        return
+    for name, one in found.items():
+        typer.echo("\n".join(what_if_lines(name, one)))
 
 
 def _report(

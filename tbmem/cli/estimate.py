@@ -40,23 +40,41 @@ def command(
     offload: Annotated[bool, typer.Option("--offload", help="Optimizer state in host memory.")] = False,
     world_size: Annotated[int | None, typer.Option(help="Ranks in all; by default the product of the next.")] = None,
     fsdp: Annotated[int, typer.Option(help="Ranks that share the model's states.")] = 1,
-    ddp: Annotated[int, typer.Option(help="Copies; with --fsdp copies of its groups.")] = 1,
+    ddp: Annotated[
+        int | None, typer.Option(help="Copies; with --fsdp copies of its groups; by default what --world-size leaves.")
+    ] = None,
     tp: Annotated[int, typer.Option(help="Ranks that share each layer.")] = 1,
     pp: Annotated[int, typer.Option(help="Stages of a pipeline.")] = 1,
     ep: Annotated[int, typer.Option(help="Ranks that share the experts.")] = 1,
+    imbalance: Annotated[
+        float, typer.Option(help="Tokens that this rank's experts get, as a multiple of the average.")
+    ] = 1.0,
     rank: Annotated[int, typer.Option(help="Whose memory.")] = 0,
     schedule: Annotated[str, typer.Option(help="Of the pipeline: 1f1b or gpipe.")] = "1f1b",
+    microbatches: Annotated[int | None, typer.Option(help="Of a pipeline; by default twice its stages.")] = None,
     gpu: Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")] = "h100-80gb",
     alloc_conf: Annotated[str, typer.Option(help="As in PYTORCH_ALLOC_CONF.")] = "",
-    alternatives: Annotated[bool, typer.Option("--alternatives", help="Also estimate what would make it fit.")] = False,
+    alternatives: Annotated[
+        bool | None,
+        typer.Option(help="Also estimate what would make it fit; by default where it does not.", show_default=False),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Write a recording for report, compare and TensorBoard, and the estimate as JSON."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether a training will fit, and what its memory goes to, before there is a GPU."""
     from tbmem.present.estimate import estimate_lines, estimate_view
-    from tbmem.runtime.estimate import estimate
+    from tbmem.runtime.estimate import estimate_and_run
+    from tbmem.runtime.estimate_files import write_estimate
 
     device = gpu_named(gpu)
-    result = estimate(
+    shared = fsdp * tp * pp * ep
+    copies = ddp or max((world_size or shared) // shared, 1)
+    result, run = estimate_and_run(
         Job(
             model=model,
             batch=batch,
@@ -70,22 +88,27 @@ def command(
             clip=clip,
             inference=inference,
             offload=offload,
-            world_size=world_size or fsdp * ddp * tp * pp * ep,
+            world_size=world_size or shared * copies,
             fsdp=fsdp,
-            replicate=ddp,
+            replicate=copies,
             tensor=tp,
             pipeline=pp,
             expert=ep,
             rank=rank,
+            imbalance=imbalance,
             schedule=schedule,
+            microbatches=microbatches,
             search_path=os.getcwd(),
         ),
         device.name,
         alloc_conf,
         alternatives,
     )
+    written = write_estimate(out, result, run) if out is not None else []
     if as_json:
         typer.echo(json.dumps(estimate_view(result), indent=2))
     else:
         typer.echo("\n".join(estimate_lines(result)))
+        for path in written:
+            typer.echo(f"wrote {path}")
     raise typer.Exit(1 if result.fit is Fit.NO else 0)

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from tbmem.cli import analyze, check, compare, config, demo, estimate, export, report, run, watch
+from tbmem.cli import analyze, check, compare, config, demo, estimate, export, report, run, sweep, watch
 from tbmem.cli.launch import Runnable
 from tbmem.errors import TbmemError
 
@@ -22,6 +22,7 @@ _COMMANDS = {
     "demo": demo,
     "watch": watch,
     "estimate": estimate,
+    "sweep": sweep,
     "analyze": analyze,
     "compare": compare,
     "report": report,

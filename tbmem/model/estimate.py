@@ -57,8 +57,10 @@ class Estimate:
     """What PYTORCH_ALLOC_CONF was taken to say."""
     peak_allocated: int
     peak_reserved: int
-    reserved_range: tuple[int, int]
+    allocated_range: tuple[int, int]
     """Between these the true value is expected."""
+    reserved_range: tuple[int, int]
+    """The same of reserved bytes."""
     peak_step: int
     peak_phase: str
     first_step: int
@@ -84,4 +86,7 @@ class Estimate:
     parameters: int = 0
     """How many there are."""
     seconds: float = 0.0
+    """That the execution took."""
+    executed: str = ""
+    """How: on which kind of fake tensors, with which torch."""
     alternatives: tuple[Alternative, ...] = field(default=())

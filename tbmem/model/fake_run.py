@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tbmem.model.stacks import Frame
+
 I64 = npt.NDArray[np.int64]
 
-_COLUMNS = ("size", "alloc_event", "free_event", "step", "phase", "category", "module", "operator")
+_COLUMNS = ("size", "alloc_event", "free_event", "step", "phase", "category", "module", "operator", "stack")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +37,20 @@ class FakeRun:
     """Into ``modules``; -1 for none."""
     operator: I64
     """Into ``operators``."""
+    stack: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Into ``stacks``; -1 for none. In the backward pass: of the forward's line. Left out: none is known."""
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    stacks: tuple[tuple[Frame, ...], ...] = ()
+    """Lines of the user's code, the innermost call first."""
     notes: tuple[str, ...] = ()
     """What was assumed or is not known, one sentence each."""
     about: dict[str, Any] = field(default_factory=dict)
     """Plain JSON values: parameters, how it was executed, torch's version, seconds."""
+
+    def __post_init__(self) -> None:
+        if len(self.stack) != len(self.size):
+            object.__setattr__(self, "stack", np.full(len(self.size), -1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.size)
@@ -69,4 +79,5 @@ class FakeRun:
             columns = {name: archive[name] for name in _COLUMNS}
         for name in ("modules", "operators", "notes"):
             header[name] = tuple(header[name])
+        header["stacks"] = tuple(tuple(Frame(*frame) for frame in stack) for stack in header["stacks"])
         return cls(**columns, **header)

@@ -58,6 +58,8 @@ class Job:
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
+    imbalance: float = 1.0
+    """Tokens that this rank's experts get, as a multiple of the average."""
     schedule: str = "1f1b"
     microbatches: int | None = None
     """Of a pipeline's step; twice its stages if not given."""
@@ -74,6 +76,10 @@ class Job:
         for name in ("batch", "accumulate", "steps", "world_size", "fsdp", "replicate", "tensor", "pipeline", "expert"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if not 0 < self.imbalance <= self.expert:
+            raise UsageError(
+                f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
+            )
         if self.batch % self.accumulate:
             raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert

@@ -14,6 +14,8 @@ SNAPSHOT_SUFFIX = ".snapshot.pickle"
 """Memory snapshot."""
 SNAPSHOT_PROTOCOL = 4
 """Of pickle: the newest that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
+TIMELINE_SUFFIX = ".tbmem.npz"
+"""An allocation timeline: what an estimate writes, and what any recording can be kept as."""
 ADDRESS_BOOK_SUFFIX = ".addresses.npz"
 """Address book, beside the trace or snapshot of the same stem."""
 PARTIAL_SUFFIX = ".partial"

@@ -69,7 +69,7 @@ class AllocationTimeline:
     """Every allocation of a recording, as columns; see the module's text."""
 
     source: str
-    """Where it comes from: ``'snapshot'``, ``'trace'`` or ``'estimate'``."""
+    """Where it comes from: ``'snapshot'``, ``'trace'``, ``'estimate'``, or ``'count'`` (a real step, watched)."""
     rows: AllocationRows
     devices: tuple[DeviceTotals, ...]
     segments: SegmentRows = field(default_factory=SegmentRows.of)

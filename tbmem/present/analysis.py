@@ -105,7 +105,7 @@ def _categories(shares: Sequence[Share]) -> RenderableType:
     for share in shares[:_ROWS]:
         bar = "█" * max(round(share.percent / 100 * _BAR), 0)
         most = "" if share.max_bytes is None else format_bytes(share.max_bytes)
-        basis = {"known": "address book", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
+        basis = {"known": "its name", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
         cells = (f"{share.percent:.1f}", bar, str(share.count), most, format_bytes(share.end_bytes), basis)
         _add(table, share.name, format_bytes(share.bytes), *cells)
     return _indented(table)

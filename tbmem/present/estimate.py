@@ -22,18 +22,19 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """What a terminal shows."""
-    low, high = estimate.reserved_range
     yield f"{estimate.job.model}: {estimate.parameters:,} parameters{_ranks(estimate)}, on {estimate.gpu}"
     yield ""
-    yield f"  peak allocated  {format_bytes(estimate.peak_allocated):>12}   {_moment(estimate)}"
-    yield (
-        f"  peak reserved   {format_bytes(estimate.peak_reserved):>12}   "
-        f"expected between {format_bytes(low)} and {format_bytes(high)}"
+    peaks = (
+        ("allocated", estimate.peak_allocated, estimate.allocated_range),
+        ("reserved", estimate.peak_reserved, estimate.reserved_range),
     )
+    for word, size, (low, high) in peaks:
+        band = f"expected between {format_bytes(low)} and {format_bytes(high)}"
+        yield f"  peak {word:<9}  {format_bytes(size):>12}   {band}"
     for name, size in estimate.outside.items():
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
-    yield estimate.sentence
+    yield f"The peak is {_moment(estimate)}. {estimate.sentence}"
     yield from _table("Peak by category", estimate.by_category)
     yield from _table("Peak by module", estimate.by_module, _MODULES)
     yield from _table("Highest in each phase of a steady step", estimate.by_phase)
@@ -42,6 +43,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     yield from _alternatives(estimate)
     for note in estimate.notes:
         yield f"Note: {note}."
+    if estimate.executed:
+        yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
 
 
 def _ranks(estimate: Estimate) -> str:
@@ -86,7 +89,12 @@ def _formula(estimate: Estimate) -> Iterator[str]:
         f"{format_bytes(formula.activations)}) = {format_bytes(formula.total)}"
     )
     if more > 0:
-        yield f"and {format_bytes(more)} that the formula leaves out: the backward pass's own, workspaces, rounding."
+        sent = estimate.by_category.get("communication", 0)
+        buffers = f"communication ({format_bytes(sent)}), " if sent else ""
+        yield (
+            f"and {format_bytes(more)} that the formula leaves out: {buffers}"
+            "the backward pass's own, workspaces, rounding."
+        )
 
 
 def _alternatives(estimate: Estimate) -> Iterator[str]:
@@ -97,4 +105,6 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         for one in estimate.alternatives:
             sizes = f"{format_bytes(one.allocated):>12} {format_bytes(one.reserved):>12}"
             yield f"  {one.change:<40} {sizes}   {_WORDS[one.fit]}"
+        if not any("the largest that fits" in one.change for one in estimate.alternatives):
+            yield "  no batch fits, however small"
         yield ""

@@ -13,7 +13,7 @@ from tbmem.present.console import device_label
 from tbmem.present.pictures import picture_folder
 from tbmem.units import format_bytes
 
-_KNOWN_BY = {"known": "address book", "inferred": "inference", "mixed": "both", "none": "nobody"}
+_KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
 _LINES = 5
 _PICTURES = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimate import estimate_of
+from tbmem.analysis.estimate import HIGH, estimate_of
 from tbmem.errors import UsageError
 from tbmem.model.estimate import Alternative, Estimate, Fit
 from tbmem.model.fake_run import FakeRun
@@ -26,7 +26,7 @@ def estimate(
     job: Job,
     gpu: str = "h100-80gb",
     alloc_conf: str = "",
-    alternatives: bool = False,
+    alternatives: bool | None = False,
     execute: Executor = fake_runs,
 ) -> Estimate:
     """Predict a training's memory without a GPU.
@@ -35,18 +35,34 @@ def estimate(
         job: The training.
         gpu: Name of the GPU.
         alloc_conf: What PYTORCH_ALLOC_CONF will say.
-        alternatives: Also estimate what would make it fit.
+        alternatives: Also estimate what would make it fit; ``None``: only where it does not.
         execute: Runs jobs on fake tensors.
 
     Raises:
         UsageError: The job cannot be executed.
         ConfigError: ``alloc_conf`` is not what torch takes.
     """
+    return estimate_and_run(job, gpu, alloc_conf, alternatives, execute)[0]
+
+
+def estimate_and_run(
+    job: Job,
+    gpu: str = "h100-80gb",
+    alloc_conf: str = "",
+    alternatives: bool | None = False,
+    execute: Executor = fake_runs,
+) -> tuple[Estimate, FakeRun]:
+    """The same, with the allocations that it was made of; arguments and errors as for ``estimate``."""
     judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf), execute)
-    result = judge.one(replace(job, capability=judge.gpu.capability, total=judge.gpu.total))
-    if not alternatives or job.inference:
-        return result
-    return replace(result, alternatives=tuple(_alternatives(result, judge)))
+    job = replace(job, capability=judge.gpu.capability, total=judge.gpu.total)
+    (run,) = execute([job])
+    if isinstance(run, UsageError):
+        raise run
+    result = judge.judged(job, run)
+    wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
+    if wanted and not job.inference:
+        result = replace(result, alternatives=tuple(_alternatives(result, judge)))
+    return result, run
 
 
 class _Judge:
@@ -63,21 +79,24 @@ class _Judge:
 
     def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
-            outcome if isinstance(outcome, UsageError) else self._judged(job, outcome)
+            outcome if isinstance(outcome, UsageError) else self.judged(job, outcome)
             for job, outcome in zip(jobs, self._execute(jobs), strict=True)
         ]
 
-    def _judged(self, job: Job, run: FakeRun) -> Estimate:
+    def judged(self, job: Job, run: FakeRun) -> Estimate:
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
         return estimate_of(job, run, self._settings, self.gpu, outside)
 
 
 def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
     changes = dict(_changes(first.job))
+    if first.job.world_size == 1:
+        ranks = ranks_that_fit(first)
+        changes[f"FSDP over {ranks}"] = replace(first.job, world_size=ranks, fsdp=ranks)
     for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
-    largest = largest_batch(first, judge.one) if first.job.pipeline == 1 else None
+    largest = largest_batch(first, judge.one)
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 
@@ -104,33 +123,59 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
         yield "optimizer state in host memory", replace(job, offload=True)
     if job.batch % (2 * job.accumulate) == 0:
         yield f"batch in {2 * job.accumulate} parts", replace(job, accumulate=2 * job.accumulate)
-    if job.world_size == 1:
-        yield "FSDP over 8", replace(job, world_size=8, fsdp=8)
+
+
+def ranks_that_fit(first: Estimate) -> int:
+    """The fewest ranks, a power of two up to 1,024, over which states can be sharded so that it should fit; else 8.
+
+    Parameters, gradients and optimizer state are divided by their number; the rest stays.
+    """
+    formula = first.formula
+    states = formula.parameters + formula.optimizer + formula.gradients
+    room = (first.capacity - sum(first.outside.values()) - NCCL) / HIGH
+    for ranks in (1 << power for power in range(1, 11)):
+        if first.peak_reserved - states * (1 - 1 / ranks) <= room:
+            return ranks
+    return 8
 
 
 def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
-    """The largest batch that fits; found on the straight line through two, then tried.
+    """The largest batch that fits: some are tried, each on the straight line between the last two.
 
     Args:
         first: The estimate of the batch that was asked for.
         judge: Estimates another job.
 
     Returns:
-        Its estimate; ``None`` where not even one sample fits.
+        Its estimate; ``None`` where not even one sample (of a pipeline: one for each microbatch) fits.
     """
-    job = first.job
-    other = judge(replace(job, batch=job.batch * 2 if first.fit is Fit.FITS else 1, accumulate=1))
-    low, high = sorted((first, other), key=lambda one: one.job.batch)
-    if low.job.batch == high.job.batch:
-        return first if first.fit is Fit.FITS else None
-    slope = (high.peak_reserved - low.peak_reserved) / (high.job.batch - low.job.batch)
-    room = first.capacity - sum(first.outside.values())
-    guess = low.job.batch + int((room / 1.03 - low.peak_reserved) // max(slope, 1))
-    guess = min(guess, 4096)
-    for batch in (guess, guess - 1, guess - 2):
-        if batch < 1:
+    # the microbatches of a pipeline stay as many as they are
+    unit = first.job.parts if first.job.pipeline > 1 else 1
+    fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)
+    for _ in range(_TRIES):
+        batch = unit if fits is None else _next_batch(fits, fails, unit)
+        if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        found = first if batch == job.batch else judge(replace(job, batch=batch, accumulate=1))
+        found = judge(replace(first.job, batch=batch, accumulate=1))
         if found.fit is Fit.FITS:
-            return found
-    return low if low.fit is Fit.FITS else None
+            fits = found
+        else:
+            fails = found
+    return fits
+
+
+def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None:
+    """A batch to try next; ``None`` where there is none between the two."""
+    low = fits.job.batch
+    if fails is None:
+        return low * 4 if low < _LARGEST_BATCH else None
+    width = fails.job.batch - low
+    if width <= unit:
+        return None
+    room = (fits.capacity - sum(fits.outside.values())) / HIGH
+    share = (room - fits.peak_reserved) / max(fails.peak_reserved - fits.peak_reserved, 1)
+    step = int(share * width) // unit * unit
+    return low + min(max(step, unit), (width - 1) // unit * unit)
+
+
+_TRIES, _LARGEST_BATCH = 9, 4096

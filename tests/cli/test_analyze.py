@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.cli.main import main
+from tests.analysis.allocator.recording import busy_recorder
+from tests.analysis.allocator.test_recorded import as_snapshot
 from tests.offline.snapshots import snapshot, write_snapshot
 
 
@@ -205,3 +209,19 @@ def test_wrong_arguments_are_one_line_and_exit_2(
     assert done.code == 2
     assert done.err.count("\n") == 1, done.err
     assert message in done.err
+
+
+def test_what_if_replays_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(1 << 36), seed=5, operations=200)
+    (tmp_path / "rank0.pickle").write_bytes(pickle.dumps(as_snapshot(recorder, first=0)))
+
+    done = run("analyze", "rank0.pickle", "--what-if", "expandable_segments:True")
+    view = json.loads(run("analyze", "rank0.pickle", "--what-if", "expandable_segments:True", "--json").out)
+    wrong = run("analyze", "rank0.pickle", "--what-if", "expandable:True")
+
+    assert done.code == 0
+    assert "expandable_segments:True" in done.out
+    (device,) = view[0]["devices"]
+    assert device["recorded_reserved"] == device["before"]["peak_reserved"] != device["after"][0]["peak_reserved"]
+    assert (wrong.code, len(wrong.err.splitlines())) == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.pickle"]

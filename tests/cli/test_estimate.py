@@ -42,7 +42,7 @@ def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
 
 
 def test_what_does_not_fit_ends_with_one() -> None:
-    done = tbmem("--model", "llama-7b", "--dtype", "bfloat16", "--seq", "128", "--gpu", "t4")
+    done = tbmem("--model", "llama-7b", "--dtype", "bfloat16", "--seq", "128", "--gpu", "t4", "--no-alternatives")
 
     assert done.returncode == 1
     assert "does not fit" in done.stdout

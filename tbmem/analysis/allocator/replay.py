@@ -143,7 +143,7 @@ class Holding:
     reserved: int
     active: int
     free_segments: int
-    """In whole free segments: the cache, which goes back to the device when it is needed."""
+    """In whole free segments (of expandable ones: pages): the cache, which goes back to the device when needed."""
     free_pieces: int
     """Between blocks in use: fragmentation; it serves requests that fit and cannot go back."""
     largest_piece: int
@@ -154,11 +154,10 @@ def holding(allocator: CachingAllocator) -> Holding:
     whole = pieces = largest = 0
     for pool in (pool for pair in allocator.pools.values() for pool in pair):
         for block in pool.blocks():
-            if not block.is_split:
-                whole += block.size
-            else:
-                pieces += block.size
-                largest = max(largest, block.size)
+            gone = _could_go(block)
+            whole += gone
+            pieces += block.size - gone
+            largest = max(largest, block.size - gone)
     return Holding(
         reserved=allocator.reserved,
         active=allocator.active,
@@ -166,6 +165,15 @@ def holding(allocator: CachingAllocator) -> Holding:
         free_pieces=pieces,
         largest_piece=largest,
     )
+
+
+def _could_go(block: Block) -> int:
+    """Bytes of a free block that the device could have back: a whole segment, or whole pages of an expandable one."""
+    if block.range is None:
+        return 0 if block.is_split else block.size
+    page, offset = block.range.page, block.address - block.range.address
+    first, last = -(-offset // page) * page, (offset + block.size) // page * page
+    return max(last - first, 0)
 
 
 def segments_over_time(outcome: Replay) -> list[tuple[int, int, int, int]]:

@@ -1,12 +1,14 @@
 """The process that executes jobs: JSON on standard input, answers into the folder named on the command line.
 
-Job ``n`` leaves ``n.npz``, a FakeRun, or ``n.txt``, one line that says what is wrong. Where neither is left torch has
-ended the process: this way of executing does not work here. Standard output is the model's own.
+First fake CUDA tensors are tried out: ``works`` is left if they do. Job ``n`` then leaves ``n.npz``, a FakeRun, or
+``n.txt``, one line that says what is wrong. Where ``works`` is missing torch has ended the process or said why not
+(``reason``): this way of executing does not work here. Standard output is the model's own.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -15,16 +17,36 @@ from tbmem.errors import TbmemError
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.job import Job
 
+ON_CPU = "TBMEM_FAKE_CPU"
+"""Environment: only jobs of the CPU come, and fake CUDA is left alone."""
+WORKS, REASON = "works.txt", "reason.txt"
+
 
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
     folder = Path(arguments[0])
+    if not _fake_cuda_works(folder):
+        return
     for number, text in enumerate(json.load(sys.stdin)):
         job = Job.from_json(text)
         try:
             _leave(folder / f"{number}.npz", _execute(job))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _leave(folder / f"{number}.txt", explain(job, error).encode())
+
+
+def _fake_cuda_works(folder: Path) -> bool:
+    if os.environ.get(ON_CPU):
+        return True
+    from tbmem.sources.fake.cuda_guard import self_test
+
+    try:
+        self_test()
+    except Exception as error:
+        _leave(folder / REASON, f"{type(error).__name__}: {error}".encode())
+        return False
+    _leave(folder / WORKS, b"")
+    return True
 
 
 def _leave(path: Path, answer: bytes) -> None:
@@ -38,7 +60,7 @@ def _execute(job: Job) -> bytes:
     return execute(job).to_bytes()
 
 
-def explain(job: Job, error: Exception) -> str:
+def explain(job: Job, error: BaseException) -> str:
     """One line: what is wrong, where, and what to do."""
     if isinstance(error, TbmemError):
         return str(error)
@@ -55,10 +77,31 @@ def explain(job: Job, error: Exception) -> str:
             f"--model {job.model}: {where}an operator has no fake version ({what}); register one with"
             " torch.library.register_fake"
         )
+    if any(words in str(error) for words in _NEEDS_GPU) or kind == "InterpreterError":
+        return (
+            f"--model {job.model}: {where}a kernel that only a GPU can run ({what}); make it an operator with"
+            " torch.library.custom_op and give it a fake version with register_fake, or take the model's plain path"
+        )
+    if isinstance(error, SystemExit):
+        return f"--model {job.model}: {where}the factory ended the program ({error.code})"
     return f"--model {job.model}: {where}{kind}: {what}"
 
 
-def _place(error: Exception) -> str:
+_NEEDS_GPU = (
+    "data pointer",
+    "active drivers",
+    "active driver",
+    "NVIDIA driver",
+    "not compiled with CUDA",
+    "Cannot find a working triton",
+    "no kernel image",
+    "CUDA_HOME",
+    "not linked with support for cuda",
+)
+"""What torch, Triton and compiled extensions say where they meet tensors without memory, or no driver."""
+
+
+def _place(error: BaseException) -> str:
     """The last line of code that is neither torch's nor ours."""
     here = str(Path(__file__).parent)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -3,8 +3,7 @@
 torch makes fake CUDA tensors anywhere, but its autograd asks the machine two things that only a GPU's driver answers:
 a device guard, and the hooks of the CUDA library. Both get a stand-in that says "no device". torch has one for the
 first itself (``ensureCUDADeviceGuardSet``) and installs it only where another is replaced. Whether all of it works with
-a build of torch is tried out before it is relied on (``tbmem.sources.fake.child``): only ever call this in a process of
-its own.
+a build of torch is tried out before it is relied on (:func:`self_test`): only ever call this in a process of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +40,25 @@ def install_guard() -> None:
     _install_hooks(
         torch, answers={_HAS_PRIMARY_CONTEXT: False} if built else {_IS_BUILT: True, _HAS_PRIMARY_CONTEXT: False}
     )
+
+
+def self_test() -> None:
+    """Try out what an estimate relies on: fake CUDA tensors get gradients, in place sums included.
+
+    Raises:
+        RuntimeError: They do not. A build of torch that is laid out quite differently ends the process instead.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    install_guard()
+    with FakeTensorMode():
+        weight = torch.nn.Parameter(torch.empty(4, 4, device="cuda"))
+        loss = (torch.ones(2, 4, device="cuda") @ weight + weight.sum()).sum()
+        torch.autograd.backward(loss)
+        gradient = weight.grad
+    if gradient is None or gradient.device.type != "cuda" or gradient.shape != weight.shape:
+        raise RuntimeError("fake CUDA tensors get no gradients")
 
 
 def _library(torch: Any, name: str) -> ctypes.CDLL:

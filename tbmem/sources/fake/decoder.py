@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,23 @@ class DecoderShape:
     """Feed-forward parts that tokens are sent to; 0: one for all."""
     chosen: int = 2
     """Experts of a token."""
+
+    @property
+    def parameters(self) -> int:
+        """How many there are."""
+        width, bias = self.width, 0 if self.llama else 1
+        head = width // self.heads
+        grouped = (self.groups or self.heads) * head
+        attention = 2 * width * (width + bias) + 2 * grouped * (width + bias)
+        if self.experts:
+            feed_forward = self.experts * width * (1 + 3 * self.inner)
+        elif self.llama:
+            feed_forward = 3 * width * self.inner
+        else:
+            feed_forward = self.inner * (width + 1) + width * (self.inner + 1)
+        layer = attention + feed_forward + 2 * width * (1 + bias)
+        ends = self.vocabulary * width * (1 if self.tied else 2) + width * (1 + bias)
+        return self.layers * layer + ends + (0 if self.llama else self.context * width)
 
 
 def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
@@ -201,17 +219,19 @@ class MoEFeedForward(nn.Module):
         self.down = nn.Parameter(torch.empty(shape.experts, shape.inner, shape.width))
         self._group: Any = None
         self._ranks = 1
+        self._imbalance = 1.0
 
-    def divide(self, group: Any, ranks: int) -> None:
+    def divide(self, group: Any, ranks: int, imbalance: float = 1.0) -> None:
         """Keep this rank's share of the experts.
 
         Args:
             group: The ranks that share them.
             ranks: How many these are.
+            imbalance: Tokens that this rank's experts get, as a multiple of the average.
         """
         if len(self.gate) % ranks:
             raise UsageError(f"--ep {ranks}: {len(self.gate)} experts cannot be divided evenly")
-        self._group, self._ranks = group, ranks
+        self._group, self._ranks, self._imbalance = group, ranks, imbalance
         for name in ("gate", "up", "down"):
             experts = getattr(self, name)
             setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
@@ -220,20 +240,27 @@ class MoEFeedForward(nn.Module):
         """The same shape."""
         tokens = hidden.flatten(0, -2)
         weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
-        sent = self._exchange(tokens.repeat_interleave(self.chosen, 0))
+        given = tokens.repeat_interleave(self.chosen, 0)
+        here, there = self._shares(len(given))
+        sent = self._exchange(given, here, there)
         sent = sent.view(len(self.gate), -1, sent.shape[-1])
         inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
-        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1))
+        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), there, here)
         mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
         result: torch.Tensor = mixed.view_as(hidden)
         return result
 
-    def _exchange(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Each rank sends every other the same number of tokens."""
+    def _shares(self, tokens: int) -> tuple[list[int], list[int]]:
+        """Tokens that go to each rank, and that come from each."""
+        each = tokens // self._ranks
+        got = math.ceil(each * self._imbalance / len(self.gate)) * len(self.gate)
+        return [each] * self._ranks, [got if self._imbalance != 1 else each] * self._ranks
+
+    def _exchange(self, tokens: torch.Tensor, here: list[int], there: list[int]) -> torch.Tensor:
+        """Each rank sends every other some tokens, and gets some."""
         if self._ranks == 1:
             return tokens
         from torch.distributed import _functional_collectives
 
-        shares = [len(tokens) // self._ranks] * self._ranks
-        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, shares, shares, self._group)
+        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, there, here, self._group)
         return received

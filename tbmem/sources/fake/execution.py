@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -11,8 +12,10 @@ import torch
 import torch._dynamo  # before torch.cuda is patched: it looks at it
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils import _foreach_utils
 
+from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
@@ -32,6 +35,34 @@ class _Watcher:
         self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
 
 
+def _not_compiling(notes: list[str]) -> Callable[..., Any]:
+    """torch.compile that leaves everything as it is, and says so."""
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        notes.append("torch.compile was left out: memory is that of eager mode, which fused kernels need less of")
+        return (lambda function: function) if model is None else model
+
+    return compile
+
+
+def _refused(name: str, why: str) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UsageError(f"{name} {why}")
+
+    return refuse
+
+
+_WRAPPERS: dict[type, str] = {
+    nn.parallel.DistributedDataParallel: (
+        "cannot wrap fake tensors (its reducer reads addresses): return the plain model, --ddp N adds what DDP holds"
+    ),
+    FullyShardedDataParallel: (
+        "(FSDP1) cannot wrap fake tensors (its flat parameters are views of real memory): return the plain model,"
+        " --fsdp N shards it with FSDP2, whose states have the same size"
+    ),
+}
+
+
 def execute(job: Job) -> FakeRun:
     """Run a job's steps on fake tensors."""
     began = time.perf_counter()
@@ -42,6 +73,10 @@ def execute(job: Job) -> FakeRun:
             stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
             stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(modules_that_move())
+        compiled: list[str] = []
+        stack.enter_context(patched(torch, "compile", _not_compiling(compiled)))
+        for wrapper, why in _WRAPPERS.items():
+            stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
         # torch's choices for plain tensors are those for fake ones
         like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
         stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
@@ -54,7 +89,7 @@ def execute(job: Job) -> FakeRun:
         tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
-        return classify(log.run(_notes(tracker), about))
+        return classify(log.run((*_notes(tracker), *dict.fromkeys(compiled)), about))
 
 
 def _train(

@@ -9,6 +9,7 @@ import numpy as np
 
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
+from tbmem.sources.fake.user_lines import UserLines
 
 _ROUND = 512
 """Blocks of the allocator are multiples of this: sizes that differ by less are the same block."""
@@ -32,12 +33,16 @@ class AllocationLog:
         self._phases: list[int] = []
         self._modules: list[int] = []
         self._operators: list[int] = []
+        self._stacks: list[int] = []
+        self.lines = UserLines()
         self._accumulated: set[int] = set()
         self._module_numbers: dict[str, int] = {"": -1}
         self._operator_numbers: dict[str, int] = {}
         self._events = 0
 
-    def alloc(self, size: int, operator: str, module: str, phase: Phase, accumulates: bool = False) -> int:
+    def alloc(
+        self, size: int, operator: str, module: str, phase: Phase, accumulates: bool = False, stack: int = -1
+    ) -> int:
         """Note an allocation; returns its row.
 
         Args:
@@ -46,6 +51,7 @@ class AllocationLog:
             module: Whose forward, or whose backward, that was.
             phase: When.
             accumulates: Whether a real tensor would have been added to in place.
+            stack: Number of its lines in ``lines``; -1 for none.
         """
         row = len(self.sizes)
         self.sizes.append(size)
@@ -55,6 +61,7 @@ class AllocationLog:
         self._phases.append(phase)
         self._modules.append(self._module_number(module))
         self._operators.append(self._operator_numbers.setdefault(operator, len(self._operator_numbers)))
+        self._stacks.append(stack)
         if accumulates:
             self._accumulated.add(row)
         self._events += 1
@@ -102,8 +109,10 @@ class AllocationLog:
             ],
             module=np.array(self._modules, dtype=np.int64)[take],
             operator=np.array(self._operators, dtype=np.int64)[take],
+            stack=np.array(self._stacks, dtype=np.int64)[take],
             modules=tuple(self._module_numbers)[1:],
             operators=tuple(self._operator_numbers),
+            stacks=self.lines.table(),
             notes=notes,
             about={**about, "step_starts": self.step_starts, "backward_starts": self.backward_starts},
         )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from tbmem.model.category import Category
 from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import Decoder
+from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
 from tbmem.sources.fake.pipeline import PipelineStage, order_of
 from tbmem.sources.fake.ranks import local, stage_of
 from tbmem.sources.fake.sharding import buckets, sharded
 from tbmem.sources.fake.subject import Subject, dtype_of
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training, Watcher, moved
+
+_ELEMENTWISE = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adamw8bit")
+"""Optimizers that treat each value by itself: a rank's work on its shards does not depend on the others."""
 
 
 class RankTraining(Training):
@@ -32,7 +38,7 @@ class RankTraining(Training):
         def prepare(model: nn.Module) -> nn.Module:
             tracker.paused += 1
             try:
-                model = sharded(moved(model, job), job)
+                model = sharded(moved(model, job), job, subject.divided)
             finally:
                 tracker.paused -= 1
             for tensor in (*model.parameters(), *model.buffers()):
@@ -41,7 +47,32 @@ class RankTraining(Training):
 
         super().__init__(job, subject, watcher, prepare)
         self._buckets = self._ddp_buckets() if job.replicate > 1 and job.fsdp == 1 else []
-        self._stage = self._pipeline_stage() if job.pipeline > 1 else None
+        self._stage = self._pipeline_stage() if job.pipeline > 1 and not subject.divided else None
+
+    def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
+        job, subject = self.job, self.subject
+        self._shards: dict[nn.Parameter, nn.Parameter] = {}
+        if job.inference or job.offload or subject.optimizer or subject.step or job.optimizer not in _ELEMENTWISE:
+            return super()._optimizer()
+        # as distributed tensors these would give the same blocks, after a look at how each operator is divided
+        self._shards = {
+            parameter: nn.Parameter(local(parameter).detach())
+            for parameter in self.model.parameters()
+            if parameter.requires_grad
+        }
+        return make_optimizer(job, self._shards.values())
+
+    def _prepare_update(self) -> None:
+        for parameter, shard in self._shards.items():
+            shard.grad = None if parameter.grad is None else local(parameter.grad)
+
+    def _forget_gradients(self) -> None:
+        super()._forget_gradients()
+        for shard in self._shards.values():
+            shard.grad = None
+
+    def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+        return super()._state_of(optimizer, self._shards.get(parameter, parameter))
 
     def _ddp_buckets(self) -> list[torch.Tensor]:
         made = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(self.model)]

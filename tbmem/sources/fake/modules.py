@@ -15,7 +15,7 @@ class ModuleStack:
         self.current = ""
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
-        self._of_node: dict[int, str] = {}
+        self._of_node: dict[int, tuple[str, int]] = {}
         self._handles: list[Any] = []
 
     def name(self, model: nn.Module) -> None:
@@ -34,13 +34,13 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
 
-    def note(self, node: int) -> None:
-        """The module that is running made an autograd node with this number."""
-        self._of_node[node] = self.current
+    def note(self, node: int, stack: int) -> None:
+        """The module that is running made an autograd node with this number, on these lines."""
+        self._of_node[node] = self.current, stack
 
-    def of(self, node: int) -> str:
-        """The module that made a node; empty if that is not known."""
-        return self._of_node.get(node, "")
+    def of(self, node: int) -> tuple[str, int]:
+        """The module that made a node, and its lines; empty and -1 if that is not known."""
+        return self._of_node.get(node, ("", -1))
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
         del inputs

@@ -10,15 +10,18 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
+from tbmem.sources.fake.child import ON_CPU, WORKS
 
 FALLBACK = (
     "torch on this machine does not take fake CUDA tensors through a backward pass: the estimate was made with fake"
     " CPU tensors, which is less exact (attention kernels, workspaces and the optimizer's default are the CPU's)"
 )
+DIED = "torch's process ended at this job; it was made again with fake CPU tensors, which is less exact"
 Outcome = FakeRun | UsageError
 
 
@@ -50,24 +53,34 @@ def fake_runs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
     """
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
-        outcomes += _attempt(jobs[len(outcomes) :], timeout)
+        attempt = _attempt(jobs[len(outcomes) :], timeout)
+        outcomes += attempt.outcomes
+        if not attempt.works:
+            return [*outcomes, *(_fallback(job, timeout, FALLBACK) for job in jobs[len(outcomes) :])]
         if len(outcomes) < len(jobs):
             # the process ended at this job
-            outcomes.append(_fallback(jobs[len(outcomes)], timeout))
+            outcomes.append(_fallback(jobs[len(outcomes)], timeout, DIED))
     return outcomes
 
 
-def _fallback(job: Job, timeout: float) -> Outcome:
-    if job.device == "cuda" and job.world_size == 1:
-        for outcome in _attempt([replace(job, device="cpu")], timeout):
-            if isinstance(outcome, FakeRun):
-                return replace(outcome, notes=(FALLBACK, *outcome.notes))
-            return outcome
-    return UsageError(f"--model {job.model}: torch's process ended without an answer")
+def _fallback(job: Job, timeout: float, why: str) -> Outcome:
+    if job.world_size > 1:
+        return UsageError(f"--model {job.model}: {why}; several ranks are estimated with fake CUDA tensors only")
+    for outcome in _attempt([replace(job, device="cpu")], timeout, on_cpu=True).outcomes:
+        if isinstance(outcome, FakeRun) and job.device == "cuda":
+            return replace(outcome, notes=(why, *outcome.notes))
+        return outcome
+    return UsageError(f"--model {job.model}: torch's process ended without an answer; is there memory enough?")
 
 
-def _attempt(jobs: Sequence[Job], timeout: float) -> list[Outcome]:
-    """Outcomes of as many jobs as the process lived for."""
+class _Attempt(NamedTuple):
+    outcomes: list[Outcome]
+    """Of as many jobs as the process lived for."""
+    works: bool
+    """Whether fake CUDA tensors do, as far as that was asked."""
+
+
+def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Attempt:
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         command = [sys.executable, "-m", "tbmem.sources.fake.child", folder]
         try:
@@ -77,13 +90,13 @@ def _attempt(jobs: Sequence[Job], timeout: float) -> list[Outcome]:
                 text=True,
                 timeout=timeout,
                 check=False,
-                env=_environment(),
+                env=_environment(on_cpu),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"--model {jobs[0].model}: not done after {timeout:.0f} s") from error
-        return _answers(Path(folder), len(jobs))
+        return _Attempt(_answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists())
 
 
 def _answers(folder: Path, count: int) -> list[Outcome]:
@@ -99,8 +112,9 @@ def _answers(folder: Path, count: int) -> list[Outcome]:
     return outcomes
 
 
-def _environment() -> dict[str, str]:
+def _environment(on_cpu: bool) -> dict[str, str]:
     """This process's, with a path on which the child finds the same tbmem; no GPU is touched."""
     package = str(Path(__file__).parents[3])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    mark = {ON_CPU: "1"} if on_cpu else {}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", **mark}

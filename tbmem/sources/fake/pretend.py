@@ -18,7 +18,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """torch's fake mode, which never looks for the devices of its tensors."""
+    """torch's fake mode, which never looks for the devices of its tensors and gives nobody their addresses."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._allow_unsafe_data_ptr_access = False
 
     @property
     def avoid_device_init(self) -> bool:

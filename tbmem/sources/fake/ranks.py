@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -70,7 +70,26 @@ def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
             original = getattr(_fsdp_param_group, name, None)
             if original is not None:
                 stack.enter_context(patched(_fsdp_param_group, name, _counting(original, tracker, "communicates")))
+        if hasattr(_fsdp_param, "_chunk_with_empty"):
+            stack.enter_context(patched(_fsdp_param, "_chunk_with_empty", _Shards))
         yield
+
+
+class _Shards:
+    """A tensor's shards as FSDP2 cuts them, made when they are asked for: it asks for two of a thousand."""
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, num_chunks, dim
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        length = self._tensor.shape[self._dim]
+        each = -(-length // self._count)
+        if index * each >= length:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, index * each, min(each, length - index * each))
 
 
 def mesh_of(job: Job) -> DeviceMesh:

@@ -23,9 +23,19 @@ _COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward
 _ROWS = ("attention.out", "feed_forward.down")
 
 
-def sharded(model: nn.Module, job: Job) -> nn.Module:
-    """What a rank keeps of a model, and how it works together with the others."""
+def sharded(model: nn.Module, job: Job, divided: bool = False) -> nn.Module:
+    """What a rank keeps of a model, and how it works together with the others.
+
+    Args:
+        model: The whole, or what tensor, pipeline and expert parallelism of its own have left of it.
+        job: How to divide it.
+        divided: Whether it is the latter.
+    """
     mesh = mesh_of(job)
+    if divided:
+        if job.fsdp > 1:
+            _shard_states(model, job, mesh)
+        return model
     if job.pipeline > 1:
         _keep_stage(model, job)
     if job.expert > 1:
@@ -78,7 +88,7 @@ def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     if not parts:
         raise UsageError(f"--ep {job.expert}: {job.model} has no experts")
     for part in parts:
-        part.divide(mesh["expert"].get_group(), job.expert)
+        part.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
 
 
 def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:

@@ -20,7 +20,7 @@ from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KEYS = ("model", "batch", "loss", "optimizer")
+_KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
 @dataclass(kw_only=True)
@@ -36,6 +36,10 @@ class Subject:
     """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     """Makes the user's own optimizer of parameters."""
+    step: Callable[[nn.Module, Any, Any], Any] | None = None
+    """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    divided: bool = False
+    """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
 
 
 def make_subject(job: Job) -> Subject:
@@ -83,7 +87,10 @@ def _from_config(path: Path) -> DecoderShape:
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"--model {path}: cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
+        raise UsageError(f"--model {path}: {reason}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"--model {path}: not the config.json of a model")
     kind = config.get("model_type", "")
     if kind not in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3"):
         raise UsageError(
@@ -93,15 +100,21 @@ def _from_config(path: Path) -> DecoderShape:
     def first(*names: str) -> Any:
         return next((config[name] for name in names if config.get(name) is not None), None)
 
-    width = first("hidden_size", "n_embd")
+    def needed(*names: str) -> Any:
+        value = first(*names)
+        if value is None:
+            raise UsageError(f"--model {path}: {' or '.join(names)} is missing")
+        return value
+
+    width = needed("hidden_size", "n_embd")
     return DecoderShape(
-        layers=first("num_hidden_layers", "n_layer"),
+        layers=needed("num_hidden_layers", "n_layer"),
         width=width,
-        heads=first("num_attention_heads", "n_head"),
+        heads=needed("num_attention_heads", "n_head"),
         groups=first("num_key_value_heads"),
         inner=first("intermediate_size", "n_inner") or 4 * width,
-        vocabulary=config["vocab_size"],
-        context=first("max_position_embeddings", "n_positions"),
+        vocabulary=needed("vocab_size"),
+        context=needed("max_position_embeddings", "n_positions"),
         llama=kind != "gpt2",
         tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
     )
@@ -111,7 +124,11 @@ def _from_factory(job: Job) -> Subject:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
     accepted = inspect.signature(factory).parameters
-    offered = {"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence}
+    offered = {
+        **{"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence},
+        **{"rank": job.rank, "world_size": job.world_size, "tp": job.tensor, "pp": job.pipeline, "ep": job.expert},
+        "microbatches": job.parts,
+    }
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
     made = factory(**given)
     if isinstance(made, nn.Module):
@@ -119,7 +136,9 @@ def _from_factory(job: Job) -> Subject:
     if isinstance(made, tuple):
         made = dict(zip(_KEYS, made, strict=False))
     if not isinstance(made, dict) or not isinstance(made.get("model"), nn.Module) or "batch" not in made:
-        raise UsageError(f"--model {job.model}: return (model, batch[, loss[, optimizer]]) or a dict with these keys")
+        raise UsageError(
+            f"--model {job.model}: return (model, batch[, loss[, optimizer[, step]]]) or a dict with these keys"
+        )
     if unknown := set(made) - set(_KEYS):
         raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
     return Subject(
@@ -128,6 +147,8 @@ def _from_factory(job: Job) -> Subject:
         loss=_loss_of(job.model, made.get("loss")),
         forward=_call,
         optimizer=made.get("optimizer"),
+        step=made.get("step"),
+        divided=bool(made.get("divided")),
     )
 
 

@@ -164,17 +164,24 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return bool(torch._C._current_graph_task_id() != -1)
 
     def _note_forward(self) -> None:
-        if self._modules.current and torch.is_grad_enabled():
-            self._modules.note(torch.autograd._get_sequence_nr() - 1)  # type: ignore[attr-defined]
+        if torch.is_grad_enabled() and self.log.phase is Phase.FORWARD:
+            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            self._modules.note(number, self.log.lines.here())
 
-    def _where(self) -> tuple[str, Phase]:
-        """Whose forward or backward is running, and when."""
+    def _where(self) -> tuple[str, Phase, int]:
+        """Whose forward or backward is running, when, and on which lines (of the forward)."""
         if not self._in_backward():
-            return self._modules.current, self.log.phase
+            if self.log.phase is Phase.BACKWARD and self._modules.current:
+                self.log.begin(Phase.FORWARD)
+            return self._modules.current, self.log.phase, self.log.lines.here()
+        if self.log.phase is Phase.FORWARD:
+            # a user's own step does not tell
+            self.log.begin(Phase.BACKWARD)
         if self._modules.current:
-            return self._modules.current, Phase.BACKWARD
+            return self._modules.current, Phase.BACKWARD, self.log.lines.here()
         node = torch._C._current_autograd_node()
-        return (self._modules.of(node._sequence_nr()) if node is not None else ""), Phase.BACKWARD
+        module, stack = self._modules.of(node._sequence_nr()) if node is not None else ("", -1)
+        return module, Phase.BACKWARD, stack
 
     def _read(self, tensor: torch.Tensor) -> bool | int | float:
         """A value that decides what happens next; fake tensors have none, so a harmless one is given and counted."""
@@ -213,8 +220,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._born(reference, size, operator, accumulates, communicates)
 
     def _born(self, reference: _Ref, size: int, operator: str, accumulates: bool, communicates: bool) -> None:
-        module, phase = self._where()
-        reference.row = reference.last = self.log.alloc(size, operator, module, phase, accumulates)
+        module, phase, stack = self._where()
+        reference.row = reference.last = self.log.alloc(size, operator, module, phase, accumulates, stack)
         if communicates or self.communicates:
             self.log.categories[reference.row] = Category.COMMUNICATION
         elif phase is Phase.BACKWARD and self._modules.current:
@@ -249,14 +256,14 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         thread = self._in_backward()
         if thread not in self._workspaces and self._capability is not None:
             self._workspaces.add(thread)
-            _, phase = self._where()
-            row = self.log.alloc(workspace_bytes(self._capability), "cuBLAS workspace", "", phase)
+            _, phase, stack = self._where()
+            row = self.log.alloc(workspace_bytes(self._capability), "cuBLAS workspace", "", phase, stack=stack)
             self.log.categories[row] = Category.TEMPORARY
 
     def _passing(self, size: int, operator: str) -> None:
         """Memory that an operator takes and gives back before it returns."""
-        module, phase = self._where()
-        row = self.log.alloc(size, f"{operator} (scratch)", module, phase)
+        module, phase, stack = self._where()
+        row = self.log.alloc(size, f"{operator} (scratch)", module, phase, stack=stack)
         self.log.categories[row] = Category.TEMPORARY
         self.log.free(row)
 

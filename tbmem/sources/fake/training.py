@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -28,6 +29,13 @@ class Watcher(Protocol):
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
         """What a tensor is for, and whose it is."""
+
+
+class _SteadyScaler(torch.amp.GradScaler):
+    """Lets every step update: in a real run the first ones overflow and are left out, until the scale fits."""
+
+    def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        optimizer.step()
 
 
 class Training:
@@ -60,16 +68,35 @@ class Training:
         self._mark_model()
         self.optimizer = self._optimizer()
         half = job.amp == "float16" and not job.inference
-        self.scaler = torch.amp.GradScaler(job.device, enabled=half)
+        self.scaler = _SteadyScaler(job.device, enabled=half)
 
     def run(self) -> None:
         """All steps of the job."""
-        for step in range(self.job.steps):
-            self.watcher.begin_step(step)
-            if self.job.inference:
-                self._infer()
-            else:
-                self._train()
+        for number in range(self.job.steps):
+            self.step(number)
+
+    def step(self, number: int) -> None:
+        """One step."""
+        self.watcher.begin_step(number)
+        if self.job.inference:
+            self._infer()
+        else:
+            self._train()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell another from now on, and at once what there is already."""
+        self.watcher = watcher
+        self._mark_model()
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            self._mark_state(self.optimizer)
+
+    def held(self) -> Iterator[torch.Tensor]:
+        """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            for state in self.optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
     def _infer(self) -> None:
         self.watcher.begin(Phase.FORWARD)
@@ -77,10 +104,35 @@ class Training:
             self.subject.forward(self.model, self._batch())
 
     def _train(self) -> None:
+        if self.subject.step is not None:
+            self._users_step(self.subject.step)
+            return
         self._forward_and_backward()
         self.watcher.begin(Phase.OPTIMIZER)
         self._update()
         self.watcher.begin(Phase.OTHER)
+
+    def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
+        """The user's code does it all; optimizers tell when they begin and end."""
+
+        def begins(*_: Any) -> None:
+            self._mark_gradients()
+            self.watcher.begin(Phase.OPTIMIZER)
+
+        hooks = (
+            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_post_hook(lambda *_: self.watcher.begin(Phase.OTHER)),
+        )
+        try:
+            self.watcher.begin(Phase.FORWARD)
+            with self._autocast():
+                step(self.model, self._batch(), self.optimizer)
+            if isinstance(self.optimizer, torch.optim.Optimizer):
+                self._mark_state(self.optimizer)
+            self.watcher.begin(Phase.OTHER)
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _forward_and_backward(self) -> None:
         for _ in range(self.job.accumulate):
@@ -99,8 +151,16 @@ class Training:
         loss.backward()  # type: ignore[no-untyped-call]
         self._mark_gradients()
 
+    def _prepare_update(self) -> None:
+        """Before the optimizer's turn."""
+
+    def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+        state: dict[str, Any] = optimizer.state.get(parameter, {})
+        return state
+
     def _update(self) -> None:
         optimizer = self.optimizer
+        self._prepare_update()
         if self.job.clip is not None:
             if isinstance(optimizer, torch.optim.Optimizer):
                 self.scaler.unscale_(optimizer)
@@ -111,6 +171,9 @@ class Training:
             self._mark_state(optimizer)
         elif optimizer is not None:
             optimizer.step()
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
         for parameter in self.model.parameters():
             parameter.grad = None
 
@@ -145,7 +208,7 @@ class Training:
 
     def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in self.model.named_parameters():
-            for value in optimizer.state.get(parameter, {}).values():
+            for value in self._state_of(optimizer, parameter).values():
                 self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:

@@ -47,3 +47,58 @@ def no_loss() -> Any:
 
 
 NOT_A_FUNCTION = 3
+
+
+def own_step() -> Any:
+    """Two parts, accumulated, clipped and updated by the user's own code."""
+    model, batch, loss = layers(batch=64)
+
+    def step(model: nn.Module, batch: Any, optimizer: Any) -> None:
+        for _ in range(2):
+            loss(model(batch), batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return {"model": model, "batch": batch, "step": step}
+
+
+def ddp() -> Any:
+    return nn.parallel.DistributedDataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+def fsdp1() -> Any:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+class Compiled(nn.Module):
+    """Hands addresses to a kernel, as extensions do."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        values.data_ptr()
+        return values
+
+
+def gpu_kernel() -> Any:
+    return nn.Sequential(nn.Linear(4, 4), Compiled()), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+@torch.library.custom_op("tbmem_tests::no_fake", mutates_args=())
+def no_fake(values: torch.Tensor) -> torch.Tensor:
+    return values.clone()
+
+
+class Custom(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = no_fake(values)
+        return result
+
+
+def custom_operator() -> Any:
+    return nn.Sequential(nn.Linear(4, 4), Custom()), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+def leaves() -> Any:
+    raise SystemExit(3)

@@ -26,6 +26,9 @@ JOBS = {
     "gpipe": replace(GPT, world_size=4, pipeline=4, batch=8, schedule="gpipe"),
     "last stage": replace(GPT, world_size=4, pipeline=4, batch=8, rank=3),
     "experts alone": Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd"),
+    "busy experts": Job(
+        model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd", world_size=8, expert=8, imbalance=2.0
+    ),
     "experts": Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd", world_size=8, expert=8),
 }
 
@@ -77,6 +80,11 @@ def test_a_stage_holds_its_layers_only_and_1f1b_needs_no_more_than_gpipe() -> No
 def test_experts_are_divided_and_tokens_exchanged() -> None:
     assert bytes_of("experts", Category.PARAMETER) < 0.2 * bytes_of("experts alone", Category.PARAMETER)
     assert bytes_of("experts", Category.COMMUNICATION) > 0
+
+
+def test_a_rank_whose_experts_get_more_tokens_needs_more() -> None:
+    assert bytes_of("busy experts", Category.PARAMETER) == bytes_of("experts", Category.PARAMETER)
+    assert bytes_of("busy experts", Category.ACTIVATION) > 1.2 * bytes_of("experts", Category.ACTIVATION)
 
 
 def test_every_microbatch_goes_forward_and_back_once() -> None:

@@ -13,10 +13,12 @@ from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
+from tbmem.sources.fake import parent
 from tbmem.sources.fake.parent import FALLBACK, fake_run, fake_runs
 from tests.conftest import PROJECT
 
 KIB = 1024
+real_answers = parent._answers
 FACTORIES = "tests.sources.fake.factories"
 
 
@@ -24,6 +26,10 @@ def job(factory: str, **changes: object) -> Job:
     return replace(Job(model=f"{FACTORIES}:{factory}", search_path=str(PROJECT), steps=2), **changes)  # type: ignore[arg-type]
 
 
+BROKEN = (
+    *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
+    *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves"),
+)
 JOBS = {
     "linear": job("linear", batch=4),
     "inference": job("linear", inference=True),
@@ -37,7 +43,9 @@ JOBS = {
     "adamw8bit": job("layers", optimizer="adamw8bit"),
     "offload": job("layers", offload=True),
     "copied": job("copied"),
-    **{name: job(name) for name in ("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION")},
+    "own step": job("own_step"),
+    **{name: job(name) for name in BROKEN},
+    "no file": Job(model="nowhere/config.json"),
     "gpt5": Job(model="gpt5"),
     "no package": Job(model="no_such_package:make"),
 }
@@ -152,6 +160,12 @@ def test_the_same_job_on_cpu_tensors() -> None:
         ("no_loss", "output is no loss"),
         ("nothing", "has no function nothing"),
         ("NOT_A_FUNCTION", "has no function"),
+        ("ddp", "return the plain model, --ddp N"),
+        ("fsdp1", "FSDP1.*--fsdp N shards it with FSDP2"),
+        ("gpu_kernel", "factories.py:.*a kernel that only a GPU can run.*register_fake"),
+        ("custom_operator", "register_fake"),
+        ("leaves", "the factory ended the program .3."),
+        ("no file", "nowhere/config.json: No such file"),
         ("gpt5", "there are gpt2"),
         ("no package", "No module named"),
     ],
@@ -162,6 +176,29 @@ def test_what_is_wrong_is_one_line(factory: str, reason: str) -> None:
     assert isinstance(outcome, UsageError)
     assert re.search(reason, str(outcome))
     assert "\n" not in str(outcome)
+
+
+def test_a_users_own_step_is_told_apart_into_its_phases() -> None:
+    own, ours = executed("own step"), executed("layers")
+
+    assert {int(one) for one in own.phase[own.step == 1]} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
+    for kind in (Category.PARAMETER, Category.OPTIMIZER_STATE):
+        assert bytes_of(own, kind) == bytes_of(ours, kind)
+    assert bytes_of(own, Category.GRADIENT, 1) == bytes_of(ours, Category.GRADIENT, 1)
+    assert bytes_of(own, Category.ACTIVATION, 1) > 0
+
+
+def test_where_fake_cuda_does_not_work_the_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "WORKS", "never.txt")
+    monkeypatch.setattr(parent, "_answers", lambda folder, count: [] if count == 2 else real_answers(folder, count))
+
+    alone, many = fake_runs([job("linear"), replace(job("linear"), world_size=2, fsdp=2)])
+
+    assert isinstance(alone, FakeRun)
+    assert alone.notes[0] == FALLBACK
+    assert alone.about["device"] == "cpu"
+    assert isinstance(many, UsageError)
+    assert "several ranks are estimated with fake CUDA tensors only" in str(many)
 
 
 def test_one_job_is_a_run_or_an_error() -> None:

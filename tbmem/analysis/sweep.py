@@ -1,0 +1,98 @@
+"""A run or an analysis of a recording goes in; what a sweep's tables say of its highest moment comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimate import estimate_of
+from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_events import SteadyPeak, events_of_run, steady_peak
+from tbmem.analysis.source_lines import short
+from tbmem.model.category import Category
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.gpus import Gpu
+from tbmem.model.job import Job
+from tbmem.model.sweep import Large, Moment
+
+TOP = 8
+_ACTIVATION = Category.ACTIVATION.name.lower()
+
+
+def moment_of_run(run: FakeRun) -> Moment:
+    """The highest moment of a run's last step, in bytes that were asked for."""
+    peak = steady_peak(run)
+    made = peak.rows[run.step[peak.rows] == run.step.max()]
+    order = made[np.lexsort((made, -run.size[made]))][:TOP]
+    return Moment(
+        allocated=peak.bytes,
+        parts=_parts(run, peak),
+        largest=tuple(_large(run, row) for row in order.tolist()),
+        activations=_most_activations(run),
+    )
+
+
+def predicted_moment(job: Job, run: FakeRun, gpu: Gpu | None) -> Moment:
+    """The same of an estimate, as the device would count it.
+
+    Args:
+        job: What was executed.
+        run: Its allocations.
+        gpu: Whose caching allocator serves them; ``None`` for the CPU, which has none.
+    """
+    moment = moment_of_run(run)
+    if gpu is None:
+        return moment
+    estimate = estimate_of(job, run, AllocatorSettings(), gpu)
+    return replace(moment, allocated=estimate.steady_step, reserved=estimate.peak_reserved)
+
+
+def recorded_moment(analysis: Analysis, allocated: int, reserved: int | None) -> Moment:
+    """The same of a recording.
+
+    Args:
+        analysis: Of the recording.
+        allocated: The peak as the device counted it.
+        reserved: The same of its segments.
+    """
+    device = analysis.main
+    return Moment(
+        allocated=allocated,
+        reserved=reserved,
+        parts={share.name.lower(): share.bytes for share in device.by_category if share.bytes},
+        largest=tuple(
+            Large(bytes=one.bytes, category=one.category.lower(), what=one.module or one.operator, line=one.line)
+            for one in [one for one in device.top if one.alloc_event >= 0][:TOP]
+        ),
+        activations=max(
+            (share.max_bytes or 0 for share in device.by_category if share.name.lower() == _ACTIVATION), default=0
+        ),
+    )
+
+
+def _parts(run: FakeRun, peak: SteadyPeak) -> dict[str, int]:
+    sums = np.bincount(run.category[peak.rows], weights=run.size[peak.rows], minlength=len(Category))
+    named = {category.name.lower(): int(sums[category]) for category in Category}
+    return dict(sorted(((name, size) for name, size in named.items() if size), key=lambda item: -item[1]))
+
+
+def _large(run: FakeRun, row: int) -> Large:
+    module, stack = int(run.module[row]), int(run.stack[row])
+    return Large(
+        bytes=int(run.size[row]),
+        category=Category(int(run.category[row])).name.lower(),
+        what=run.modules[module] if module >= 0 else run.operators[int(run.operator[row])],
+        line=short(run.stacks[stack][0]) if stack >= 0 else "",
+    )
+
+
+def _most_activations(run: FakeRun) -> int:
+    order = events_of_run(run)
+    kept = np.flatnonzero(run.category == Category.ACTIVATION)
+    change = np.zeros(order.count + 1, dtype=np.int64)
+    np.add.at(change, order.begins[kept], run.size[kept])
+    ended = kept[order.ends[kept] >= 0]
+    np.add.at(change, order.ends[ended], -run.size[ended])
+    return int(change.cumsum().max())

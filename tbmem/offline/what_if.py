@@ -1,0 +1,49 @@
+"""Paths and settings of the allocator go in; replays of each recording under them come out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from tbmem.analysis.allocator.settings import parse_settings
+from tbmem.analysis.what_if import WhatIf, what_ifs
+from tbmem.errors import TbmemError, UsageError
+from tbmem.offline.recordings import find_recordings
+from tbmem.sources.recording import read_recording
+
+
+def replay_all(
+    paths: Sequence[str | os.PathLike[str]], texts: Sequence[str], on_skip: Callable[[str], None] | None = None
+) -> dict[str, tuple[WhatIf, ...]]:
+    """Replay recordings under other settings.
+
+    Args:
+        paths: Files, folders and patterns.
+        texts: Settings as in PYTORCH_ALLOC_CONF.
+        on_skip: Told why a file of a folder was passed over.
+
+    Returns:
+        By the recording's short name.
+
+    Raises:
+        ConfigError: A text is not what torch takes.
+        UsageError: A file that was named has nothing to replay, or no file of a folder has.
+        FileFormatError: A file that was named is damaged or something else.
+    """
+    settings = [parse_settings(text) for text in texts]
+    done: dict[str, tuple[WhatIf, ...]] = {}
+    refused: list[str] = []
+    for found in find_recordings(paths):
+        try:
+            done[found.name] = what_ifs(read_recording(found.path).timeline, settings)
+        except TbmemError as error:
+            reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
+            if found.named:
+                raise UsageError(reason) from error
+            refused.append(reason)
+    if not done and refused:
+        raise UsageError(refused[0])
+    for reason in refused:
+        if on_skip is not None:
+            on_skip(reason)
+    return done

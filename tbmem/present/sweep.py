@@ -1,0 +1,188 @@
+"""A Sweep goes in; its tables as text come out: peaks by context length, mixed precision, activations, the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.present.columns import columns
+from tbmem.units import MIB, format_bytes
+
+_LARGEST = 5
+_KEPT_IN_FULL = ("parameter", "gradient", "optimizer_state")
+
+
+def peak_table(sweep: Sweep) -> Iterator[str]:
+    """Peaks by context length, measured and predicted, forward passes beside training."""
+    yield f"Peak memory by context length, on {sweep.device} (measured | predicted)"
+    yield ""
+    header = ("model", "batch", "context", "precision", "forward", "training", "reserved (training)")
+    keys = dict.fromkeys((one.case.size, one.case.batch, one.case.context, one.case.precision) for one in sweep.cells)
+    rows = []
+    for size, batch, context, precision in sorted(keys):
+        forward, training = (_found(sweep, size, batch, context, precision, what) for what in ("forward", "training"))
+        both = _both(training, "reserved")
+        rows.append((size, str(batch), str(context), precision, _both(forward), _both(training), both))
+    yield from columns(header, rows)
+    yield ""
+    yield from _notes(sweep)
+
+
+def _found(sweep: Sweep, size: str, batch: int, context: int, precision: str, what: str) -> SweepCell | None:
+    wanted = (size, batch, context, precision, what)
+    for cell in sweep.cells:
+        case = cell.case
+        if (case.size, case.batch, case.context, case.precision, case.what) == wanted:
+            return cell
+    return None
+
+
+def _both(cell: SweepCell | None, name: str = "allocated") -> str:
+    if cell is None:
+        return "-"
+    ran = cell.status in (Status.MEASURED, Status.PREDICTED)
+    first = _size(cell.measured, name) if ran else cell.status.value
+    return f"{first} | {_size(cell.predicted, name)}"
+
+
+def _size(moment: Moment | None, name: str = "allocated") -> str:
+    value = getattr(moment, name) if moment is not None else None
+    return format_bytes(value) if value is not None else "-"
+
+
+def _notes(sweep: Sweep) -> Iterator[str]:
+    yield from sweep.notes
+    for cell in sweep.cells:
+        if cell.note:
+            yield f"{cell_name(cell.case)}: {cell.note}"
+
+
+def cell_name(case: SweepCase) -> str:
+    """A cell as a person would call it."""
+    return f"{case.size}, {case.context} tokens, batch {case.batch}, {case.what}, {case.precision}"
+
+
+def cell_line(cell: SweepCell) -> str:
+    """One line for a cell that is done."""
+    what = cell_name(cell.case)
+    if cell.status is not Status.MEASURED:
+        return f"{what}: {cell.status.value} ({cell.note or 'no reason is known'}); predicted {_size(cell.predicted)}"
+    reserved = f", reserved {_size(cell.measured, 'reserved')}" if cell.measured and cell.measured.reserved else ""
+    line = (
+        f"{what}: peak {_size(cell.measured)}{reserved}; predicted {_size(cell.predicted)}; {cell.seconds:.2f} s/step"
+    )
+    return f"{line}. {cell.note}" if cell.note else line
+
+
+def precision_table(sweep: Sweep) -> Iterator[str]:
+    """Full precision beside autocast, and why so little is saved."""
+    yield f"Mixed precision (autocast) against full precision, on {sweep.device} (measured | predicted)"
+    yield ""
+    rows, reasons = [], []
+    for mixed in sweep.cells:
+        full = sweep.cell(mixed.case.in_precision("fp32"))
+        if mixed.case.precision == "fp32" or full is None:
+            continue
+        saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"
+        case = mixed.case
+        rows.append((case.size, str(case.context), case.what, _both(full), case.precision, _both(mixed), saved))
+        reasons.append(_reason(full, mixed))
+    if not rows:
+        yield "Nothing was run in mixed precision; --use-mixed-precision does."
+        return
+    yield from columns(("model", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
+    yield ""
+    yield from dict.fromkeys(reason for reason in reasons if reason)
+
+
+def _saving(full: Moment | None, mixed: Moment | None) -> str:
+    if full is None or mixed is None:
+        return "-"
+    return f"{1 - mixed.allocated / full.allocated:.1%}"
+
+
+def _reason(full: SweepCell, mixed: SweepCell) -> str:
+    """Why, with this cell's bytes: what autocast leaves in float32, what it halves, and what it adds."""
+    one = full.predicted or full.measured
+    other = mixed.predicted or mixed.measured
+    if one is None or other is None:
+        return ""
+    kept = sum(one.parts.get(name, 0) for name in _KEPT_IN_FULL)
+    less = one.activations - other.activations
+    start = f"{cell_name(mixed.case)}: "
+    if mixed.case.what == "forward":
+        states = one.parts.get("parameter", 0)
+        besides = [moment.allocated - moment.parts.get("parameter", 0) for moment in (one, other)]
+        return start + (
+            f"parameters stay in float32, {format_bytes(states)} of {_size(one)}, and autocast keeps a"
+            f" {mixed.case.precision} copy of each weight until the pass ends; without gradients no activations wait"
+            f" for a backward pass, so there is little else to halve: besides parameters {format_bytes(besides[0])}"
+            f" in fp32, {format_bytes(besides[1])} in {mixed.case.precision}."
+        )
+    words = (
+        f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)}"
+        f" ({kept / one.allocated:.0%}) at the peak; "
+    )
+    sizes = f"from {format_bytes(one.activations)} to {format_bytes(other.activations)}"
+    if less >= 0:
+        return f"{start}{words}only what waits for the backward pass shrinks, {sizes}."
+    return (
+        f"{start}{words}activations shrink, but the {mixed.case.precision} copies of the weights, which the backward"
+        f" pass needs as well, outweigh that at this size: what waits for it grows {sizes}."
+    )
+
+
+def activation_text(sweep: Sweep) -> Iterator[str]:
+    """How large one activation of the residual stream is, and how many of them a layer keeps."""
+    yield "Size of one activation tensor of the residual stream, in single precision"
+    yield ""
+    yield "  batch x context x width x 4 bytes: one vector of the model's width for each token of each sample."
+    for case in dict.fromkeys((one.case.size, one.case.batch, one.case.context) for one in sweep.cells):
+        size, batch, context = case
+        facts = sweep.models[size]
+        count = batch * context * facts.width
+        yield ""
+        yield (
+            f"{size}, batch {batch}, {context} tokens, width {facts.width:,}: {batch} x {context} x {facts.width}"
+            f" = {count:,} values x 4 bytes = {4 * count:,} bytes"
+            f" = {4 * count / MIB:.2f} MiB ({4 * count / 1e6:.2f} MB)"
+        )
+        yield from _kept(sweep, facts, batch, context, 4 * count)
+
+
+def _kept(sweep: Sweep, facts: ModelFacts, batch: int, context: int, residual: int) -> Iterator[str]:
+    """What training keeps, in units of the residual stream."""
+    cell = _found(sweep, facts.size, batch, context, "fp32", "training")
+    if cell is None:
+        return
+    for word, moment in (("measured", cell.measured), ("predicted", cell.predicted)):
+        if moment is not None and moment.activations:
+            yield (
+                f"  {word}: {format_bytes(moment.activations)} are kept for the backward pass, as much as "
+                f"{moment.activations / residual:.0f} such tensors, {moment.activations / residual / facts.layers:.1f} "
+                f"for each of {facts.layers} layers (logits and loss included)."
+            )
+    scores = batch * facts.heads * context * context * 4
+    logits = batch * context * facts.vocabulary * 4
+    yield (
+        f"  for comparison: a layer's attention scores would be batch x heads x context^2 x 4 = {format_bytes(scores)}"
+        f" if they were kept; the logits are {format_bytes(logits)}."
+    )
+
+
+def largest_text(sweep: Sweep) -> Iterator[str]:
+    """The largest allocations at each peak, and where they come from."""
+    yield "Largest allocations of a step at its peak; parameters and optimizer state are older"
+    for cell in sweep.cells:
+        moments = [("measured", cell.measured), ("predicted", cell.predicted)]
+        if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
+            continue
+        yield ""
+        yield f"{cell_name(cell.case)}:"
+        rows = [
+            (word, format_bytes(one.bytes), one.category.replace("_", " "), one.what, one.line or "-")
+            for word, moment in moments
+            if moment is not None
+            for one in moment.largest[:_LARGEST]
+        ]
+        yield from columns(("", "size", "category", "of", "line"), rows)

@@ -1,0 +1,45 @@
+"""Replays of a recording under other settings go in; a table as text, or plain values, come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tbmem.analysis.what_if import Outcome, WhatIf
+from tbmem.present.columns import columns
+from tbmem.units import format_bytes, format_signed
+
+_HEADER = ("", "peak allocated", "peak reserved", "", "unused", "at the end", "cached", "in pieces", "segments")
+
+
+def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
+    """Before and after, one table for each device of a recording."""
+    for one in found:
+        recorded = "" if one.recorded_reserved is None else f", {format_bytes(one.recorded_reserved)} were reserved"
+        yield f"{name}, {one.device}{recorded}"
+        yield from columns(_HEADER, [_row(one.before, one.before), *(_row(after, one.before) for after in one.after)])
+        if one.note:
+            yield one.note
+        yield ""
+
+
+def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
+    same = outcome is before
+    change = "as recorded" if same else format_signed(outcome.peak_reserved - before.peak_reserved)
+    return (
+        outcome.settings,
+        format_bytes(outcome.peak_allocated),
+        format_bytes(outcome.peak_reserved),
+        change,
+        f"{outcome.wasted:.1%}",
+        format_bytes(outcome.end_reserved),
+        format_bytes(outcome.end_cached),
+        format_bytes(outcome.end_fragmented),
+        str(outcome.segments),
+    )
+
+
+def what_if_view(name: str, found: Sequence[WhatIf]) -> dict[str, Any]:
+    """Plain values."""
+    return {"name": name, "devices": [asdict(one) for one in found]}

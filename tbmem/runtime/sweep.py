@@ -1,0 +1,156 @@
+"""Cases go in; each is predicted, then really run in a process of its own, and its cell comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tbmem.analysis.sweep import predicted_moment
+from tbmem.errors import UsageError
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.gpus import Gpu
+from tbmem.model.layout import TIMELINE_SUFFIX
+from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
+from tbmem.sources.fake.decoder import SHAPES
+from tbmem.sources.fake.parent import fake_runs
+from tbmem.sources.host import HostMemory
+from tbmem.units import format_bytes
+
+Measure = Callable[[SweepCase, Path], SweepCell]
+
+
+def sweep(
+    cases: Sequence[SweepCase],
+    folder: Path,
+    *,
+    gpu: Gpu | None = None,
+    file: Path | None = None,
+    measure: Measure | None = None,
+    on_cell: Callable[[SweepCell], None] | None = None,
+) -> Sweep:
+    """Measure all cases.
+
+    Args:
+        cases: What to measure.
+        folder: Where recordings go; made if missing.
+        gpu: The device, if it is one.
+        file: Where the recording of the only case goes instead.
+        measure: Measures a case; by default in a process of its own.
+        on_cell: Told of each cell when it is done.
+
+    Raises:
+        UsageError: There is no such model, or a case means nothing.
+    """
+    chosen = dict.fromkeys(cases)
+    for case in chosen:
+        if case.size.lower() not in SHAPES:
+            raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+    predictions = _predictions(_with_partners(chosen), gpu)
+    measure = measure or measure_in_child
+    cells = []
+    for case, stem in zip(chosen, stems(tuple(chosen)), strict=True):
+        path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
+        cell = _cell(case, path, predictions.get(case), measure)
+        cells.append(cell)
+        if on_cell is not None:
+            on_cell(cell)
+    partners = [_unmeasured(case, found) for case, found in predictions.items() if case not in chosen]
+    return Sweep(
+        device=gpu.name if gpu is not None else "cpu",
+        cells=(*cells, *partners),
+        models={case.size: facts_of(case.size) for case in chosen},
+    )
+
+
+def _with_partners(cases: Sequence[SweepCase] | dict[SweepCase, None]) -> list[SweepCase]:
+    """With what mixed precision is compared to, where it is not measured: it is predicted at least."""
+    partners = [case.in_precision("fp32") for case in cases if case.precision != "fp32"]
+    return list(dict.fromkeys([*cases, *partners]))
+
+
+def _unmeasured(case: SweepCase, moment: Moment) -> SweepCell:
+    return SweepCell(case=case, status=Status.PREDICTED, predicted=moment)
+
+
+def _cell(case: SweepCase, path: Path, predicted: Moment | None, measure: Measure) -> SweepCell:
+    if case.kind == "cpu" and predicted is not None and (note := _too_much(predicted)):
+        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, predicted=predicted, note=note)
+    return replace(measure(case, path), predicted=predicted)
+
+
+def _too_much(predicted: Moment) -> str:
+    """Why a case is not even begun: a machine without memory kills other programs as well."""
+    host = HostMemory(reset_peaks=False, workers=False)
+    available = host.available
+    host.close()
+    if available is None or predicted.allocated < available:
+        return ""
+    return f"not run: {format_bytes(predicted.allocated)} are predicted, {format_bytes(available)} are available"
+
+
+def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, Moment]:
+    jobs = [case.job() for case in cases]
+    if gpu is not None:
+        jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
+    outcomes = fake_runs(jobs, timeout=600.0 + 60 * len(jobs))
+    return {
+        case: predicted_moment(job, outcome, gpu)
+        for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
+        if isinstance(outcome, FakeRun)
+    }
+
+
+def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
+    """Run a case in a process of its own, which may be ended for want of memory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        answer = Path(folder, "cell.json")
+        child = subprocess.run(
+            [sys.executable, "-m", "tbmem.runtime.sweep_child", str(answer)],
+            input=json.dumps({"case": asdict(case), "path": str(path.absolute())}),
+            text=True,
+            check=False,
+            env=_environment(case),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if answer.exists():
+            return SweepCell.from_json(answer.read_text())
+    if child.returncode == -9:
+        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="the system ended the process (killed)")
+    return SweepCell(case=case, status=Status.FAILED, note=f"the process ended with {child.returncode}")
+
+
+def _environment(case: SweepCase) -> dict[str, str]:
+    """This process's, with one GPU at most to be seen."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
+    index = case.device.partition(":")[2]
+    if index:
+        seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        environment["CUDA_VISIBLE_DEVICES"] = seen[int(index)] if int(index) < len(seen) else index
+    return environment
+
+
+def _paths() -> Iterator[str]:
+    yield str(Path(__file__).parents[2])
+    yield from filter(None, [os.environ.get("PYTHONPATH")])
+
+
+def facts_of(size: str) -> ModelFacts:
+    """Numbers of a built-in model."""
+    shape = SHAPES[size.lower()]
+    return ModelFacts(
+        size=size,
+        parameters=shape.parameters,
+        layers=shape.layers,
+        width=shape.width,
+        heads=shape.heads,
+        inner=shape.inner,
+        vocabulary=shape.vocabulary,
+    )

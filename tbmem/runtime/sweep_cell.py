@@ -1,0 +1,174 @@
+"""A case of a sweep goes in; its steps really run here, and what they needed comes out.
+
+On CUDA the allocator's own counters and its memory history are read. On the CPU torch.profiler counts what the
+allocator hands out; a further step, in which each operator is looked at, gives categories, modules and lines.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tbmem.analysis.analyzer import analyze
+from tbmem.analysis.run_timeline import timeline_of_run
+from tbmem.analysis.sweep import moment_of_run, recorded_moment
+from tbmem.errors import UsageError
+from tbmem.model.category import Category, Phase
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.files import complete_or_nothing
+from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_file import save_timeline
+from tbmem.present.memory_viz import memory_viz_pickle
+from tbmem.runtime.history import MemoryHistory
+from tbmem.sources.fake.classify import classify
+from tbmem.sources.fake.log import AllocationLog
+from tbmem.sources.fake.modules import ModuleStack
+from tbmem.sources.fake.subject import make_subject
+from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.training import Training
+from tbmem.sources.snapshot import read_snapshot
+from tbmem.sources.trace import read_trace
+
+MAX_ENTRIES = 1_000_000
+"""Events that the allocator's history keeps."""
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+class _Nobody:
+    def begin_step(self, step: int) -> None:
+        """Nobody listens."""
+
+    def begin(self, phase: Phase) -> None:
+        """Nobody listens."""
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """Nobody listens."""
+
+
+class _Watcher:
+    def __init__(self, log: AllocationLog, tracker: AllocationTracker) -> None:
+        self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
+
+
+def run_cell(case: SweepCase, path: Path) -> SweepCell:
+    """Measure one case.
+
+    Args:
+        case: What to run.
+        path: Where its recording goes: on CUDA a snapshot; on the CPU a timeline (``.npz``), or a pickle that
+            pytorch.org/memory_viz opens.
+    """
+    try:
+        return _measured(case, path)
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, UsageError) or not is_out_of_memory(error):
+            raise
+        note = (str(error).splitlines() or [type(error).__name__])[0]
+        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=note)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return any(words in str(error).lower() for words in _NO_MEMORY)
+
+
+def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:
+    """The case as the device can run it, and a sentence if that is another.
+
+    Args:
+        case: As it was asked for.
+        bfloat16: Whether the device computes in bf16 (Ampere and later do).
+    """
+    if case.precision != "bf16" or bfloat16:
+        return case, ""
+    return case.in_precision("fp16"), "This device has no bf16: fp16 is used instead."
+
+
+def _measured(case: SweepCase, path: Path) -> SweepCell:
+    ready = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    usable, note = usable_precision(case, ready)
+    torch.manual_seed(0)
+    training = Training(usable.job(), make_subject(usable.job()), _Nobody())
+    for number in range(case.warmup):
+        training.step(number)
+    measure = _on_cpu if case.kind == "cpu" else _on_cuda
+    moment, seconds = measure(training, case, path)
+    return SweepCell(case=case, status=Status.MEASURED, measured=moment, seconds=seconds, file=path.name, note=note)
+
+
+def _run_steps(training: Training, case: SweepCase) -> float:
+    """Run the steps that count; seconds of one."""
+    began = time.perf_counter()
+    for number in range(case.steps):
+        training.step(case.warmup + number)
+    return (time.perf_counter() - began) / case.steps
+
+
+def _on_cuda(training: Training, case: SweepCase, path: Path, cuda: Any = torch.cuda) -> tuple[Moment, float]:
+    history = MemoryHistory(cuda.memory, MAX_ENTRIES)
+    cuda.synchronize()
+    cuda.reset_peak_memory_stats()
+    history.start()
+    try:
+        seconds = _run_steps(training, case)
+        cuda.synchronize()
+        allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+        history.write(path)
+    finally:
+        history.stop()
+    return recorded_moment(analyze(read_snapshot(path)), allocated, reserved), seconds
+
+
+def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[Moment, float]:
+    held = held_bytes(training)
+    with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        trace = Path(folder, "steps.json")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+            seconds = _run_steps(training, case)
+        profiler.export_chrome_trace(str(trace))
+        counted = read_trace(trace)
+    device = counted.device_number("cpu")
+    allocated = held + counted.peak(device).bytes - counted.devices[device].base_bytes
+    run = counted_step(training, case.warmup + case.steps)
+    _keep(timeline_of_run(run, about={"case": asdict(case)}, source="count"), path)
+    return replace(moment_of_run(run), allocated=allocated), seconds
+
+
+def _keep(timeline: AllocationTimeline, path: Path) -> None:
+    with complete_or_nothing(path) as partial:
+        if path.suffix in (".pickle", ".pkl"):
+            partial.write_bytes(memory_viz_pickle(analyze(timeline, name=path.stem)))
+        else:
+            save_timeline(timeline, partial)
+
+
+def held_bytes(training: Training) -> int:
+    """Bytes of what stays from step to step; storages that several tensors share count once."""
+    storages = {}
+    for tensor in training.held():
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr() or id(tensor)] = storage.nbytes()
+    return sum(storages.values())
+
+
+def counted_step(training: Training, number: int) -> FakeRun:
+    """One more step on real tensors, every allocation of which is noted with its module and its lines."""
+    log, modules = AllocationLog(), ModuleStack()
+    tracker = AllocationTracker(log, training.job.device, None, modules)
+    with tracker, modules:
+        for tensor in training.held():
+            tracker.adopt(tensor)
+        training.watch(_Watcher(log, tracker))
+        modules.name(training.model)
+        training.step(number)
+        log.phase = Phase.OTHER
+        training.watcher = _Nobody()
+    return classify(log.run((), {"device": training.job.device}))

@@ -1,0 +1,57 @@
+"""A running operator goes in; the lines of the user's code that led to it come out, as numbers of a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from tbmem.model.stacks import Frame
+
+DEEPEST = 8
+"""Lines that are kept of one stack."""
+_PACKAGE = Path(__file__).parents[2]
+_OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, _PACKAGE)) + ("<frozen ", "<string>")
+_STANDARD = f"{Path(os.__file__).parent}{os.sep}"
+_SHOWN = tuple(str(Path(__file__).with_name(name)) for name in ("decoder.py", "subject.py", "training.py"))
+"""The built-in model, its loss and the step are shown like a user's."""
+
+
+class UserLines:
+    """Stacks of lines that are neither torch's, Python's own nor this package's; each different one once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Frame, ...], int] = {}
+        self._is_users: dict[str, bool] = {}
+
+    def here(self) -> int:
+        """Number of the stack that is running; -1 where none of its lines is the user's."""
+        frame: FrameType | None = sys._getframe(1)
+        lines: list[Frame] = []
+        known = self._is_users
+        while frame is not None and len(lines) < DEEPEST:
+            code = frame.f_code
+            name = code.co_filename
+            wanted = known.get(name)
+            if wanted is None:
+                wanted = known[name] = _is_users(name)
+            if wanted:
+                lines.append(Frame(name, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        if not lines:
+            return -1
+        return self._numbers.setdefault(tuple(lines), len(self._numbers))
+
+    def table(self) -> tuple[tuple[Frame, ...], ...]:
+        """All stacks, each at its number."""
+        return tuple(self._numbers)
+
+
+def _is_users(file: str) -> bool:
+    if file in _SHOWN:
+        return True
+    standard = file.startswith(_STANDARD) and "-packages" not in file
+    return not standard and not file.startswith(_OTHERS)

@@ -1,0 +1,26 @@
+"""Cells as records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tbmem.model.sweep import SweepCell, stems
+from tests.sweeps import CASE, a_sweep
+
+
+def test_a_cell_comes_back_from_json_as_it_was() -> None:
+    for cell in a_sweep().cells:
+        assert SweepCell.from_json(json.dumps(cell.to_dict())) == cell
+
+
+def test_names_of_files_are_as_short_as_they_can_be() -> None:
+    assert list(stems((CASE, replace(CASE, what="forward")))) == ["small_ctx128_training", "small_ctx128_forward"]
+    assert list(stems((CASE, CASE.in_precision("bf16")))) == [
+        "small_ctx128_training_fp32",
+        "small_ctx128_training_bf16",
+    ]
+    assert list(stems((CASE, replace(CASE, batch=8)))) == [
+        "small_ctx128_batch4_training",
+        "small_ctx128_batch8_training",
+    ]
