@@ -124,7 +124,9 @@ def mem_tracker(job: Job) -> float | None:
     try:
         tracker.track_external(training.model, training.optimizer)
         with tracker:
-            training.run()
+            for number in range(job.steps):
+                tracker.reset_mod_stats()
+                training.step(number)
         return float(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
     except Exception as error:
         print(f"MemTracker: {error!r}", file=sys.stderr)
