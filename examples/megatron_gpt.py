@@ -2,7 +2,7 @@
 
     tbmem estimate --model examples/megatron_gpt.py:build --tp 2 --pp 2 --ep 4 --world-size 64 --batch 8 --seq 2048
 
-Needs `pip install --no-deps megatron-core` (0.13 to 0.16 were tried). One process stands for rank 0, or --rank, of all;
+Needs `pip install --no-deps megatron-core` (0.16.1 is tested). One process stands for rank 0, or --rank, of all;
 Megatron's collectives run on torch's fake process group. Layers are those of the local specification, without
 Transformer Engine.
 """
