@@ -194,6 +194,8 @@ class MemoryCallback:
         seconds = time.perf_counter() - self._began
         try:
             written: bool | None = False
+            if self.profiler is not None:
+                self._guard.run("profiler", self.profiler.mute)
             if self._flight is not None:
                 # first of all: what follows needs memory itself
                 written = self._guard.run("out-of-memory report", self._flight.end, error)

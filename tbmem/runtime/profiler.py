@@ -180,6 +180,11 @@ class MemoryProfiler:
         """The training goes on from a checkpoint: steps are called as there; the schedule is that of a new run."""
         self._resumed_after = max(after_step, 0)
 
+    def mute(self) -> None:
+        """The run ends: an open window shall not record what tbmem itself does from here on."""
+        if self._window is not None:
+            self._window.mute()
+
     def stop(self, error: BaseException | None = None) -> None:
         """The run has ended; a window that is open is written as far as it got.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -204,6 +205,12 @@ class Window:
             self._quiet.end()
             if Window.current is self:
                 Window.current = None
+
+    def mute(self) -> None:
+        """Record no further Python calls in this thread: what follows at the end of a run is tbmem's own work."""
+        if self._state is _State.RECORDING and self._config.with_stack and self.is_own_thread:
+            # torch's tracer is the profile function; it looks whether it still is before it takes itself away
+            sys.setprofile(None)
 
     @property
     def is_own_thread(self) -> bool:

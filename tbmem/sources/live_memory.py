@@ -7,6 +7,7 @@ is allocated on a device, and nothing of the user's is held afterwards.
 from __future__ import annotations
 
 import gc
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -29,6 +30,8 @@ from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_n
 
 _WALK = (60_000, 0.25)
 """Objects and seconds of the walk over what can be named."""
+_TRACED = 2_000
+"""Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace by gigabytes."""
 _TENSORS = 50_000
 _ELEMENTS = 200_000
 """Elements of long containers that are looked at."""
@@ -67,7 +70,9 @@ def live_memory(frame: FrameType | None) -> Found:
 class _Search:
     def __init__(self, frame: FrameType | None) -> None:
         self.live: list[LiveMemory] = []
-        self.walk = Walk(*_WALK)
+        is_traced = sys.getprofile() is not None
+        self.walk = Walk(_TRACED if is_traced else _WALK[0], _WALK[1])
+        self._elements = _TRACED if is_traced else _ELEMENTS
         self.complete = True
         self._sources = SourceCode()
         self._namer = Namer(self._sources)
@@ -153,7 +158,7 @@ class _Search:
     def _element_places(self) -> dict[int, Place]:
         """Places of what stands in the middle of long containers, which the walk passes over."""
         found: dict[int, Place] = {}
-        left = _ELEMENTS
+        left = self._elements
         for place in list(self.walk.found.values()):
             value = place.value
             if type(value) in (list, dict, deque, set, tuple) and len(value) > plain.LARGE and left > 0:
@@ -185,19 +190,19 @@ class _Search:
 
 def _objects() -> tuple[list[torch.Tensor], list[torch.nn.Module], list[torch.optim.Optimizer]]:
     """Live tensors, modules and optimizers, by their types: a lazy object would be made to load by isinstance()."""
-    tensors: list[torch.Tensor] = []
-    modules: list[torch.nn.Module] = []
-    optimizers: list[torch.optim.Optimizer] = []
+    bases = (torch.nn.Module, torch.optim.Optimizer)
+    found: dict[Any, list[Any]] = {base: [] for base in (torch.Tensor, *bases)}
+    lists: dict[type, list[Any] | None] = dict.fromkeys(PLAIN_TENSORS, found[torch.Tensor])
     for one in gc.get_objects():
         kind = type(one)
-        if kind in PLAIN_TENSORS:
-            if len(tensors) < _TENSORS:
-                tensors.append(one)
-        elif issubclass(kind, torch.nn.Module):
-            modules.append(one)
-        elif issubclass(kind, torch.optim.Optimizer):
-            optimizers.append(one)
-    return tensors, modules, optimizers
+        # no call for the many objects of the usual types: a profiler would record it
+        if kind not in lists:
+            lists[kind] = next((found[base] for base in bases if issubclass(kind, base)), None)
+        chosen = lists[kind]
+        if chosen is not None:
+            chosen.append(one)
+    tensors, modules, optimizers = found.values()
+    return tensors[:_TENSORS], modules, optimizers
 
 
 def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:

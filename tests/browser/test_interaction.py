@@ -190,8 +190,8 @@ def test_tables_filter_sort_and_export(
 
 
 def test_a_run_that_is_being_written_is_followed(browser: Browser, server: Server, logdir: Path) -> None:
-    # given a run that is at its beginning
-    copy_log(logdir / "stable", logdir / "growing", 0)
+    # given a run that is at its beginning, of one that is long enough for four rows on any machine
+    copy_log(logdir / "leak", logdir / "growing", 0)
     log = logdir / "growing/plugins/tbmem/monitor.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     samples = [line for line in lines if '"samples"' in line]

@@ -115,3 +115,23 @@ def test_the_line_that_asked() -> None:
     assert frame is not None
     assert frame.f_code.co_name == "fail"
     assert (asking_line(None), raising_line(None), innermost_frame(None)) == ("", "", None)
+
+
+def test_under_a_profiler_that_records_calls_less_is_looked_at() -> None:
+    # given
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    many = [[str(number)] for number in range(20_000)]
+    # when
+    sys.setprofile(count)
+    try:
+        live_memory(sys._getframe())
+    finally:
+        sys.setprofile(None)
+    # then: each call would be an event of the profiler's trace, and the heap has many more objects
+    assert calls < 300_000
+    assert len(many) == 20_000
