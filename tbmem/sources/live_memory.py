@@ -31,7 +31,7 @@ from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_n
 _WALK = (60_000, 0.25)
 """Objects and seconds of the walk over what can be named."""
 _TRACED = 2_000
-"""Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace by gigabytes."""
+"""Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace."""
 _TENSORS = 50_000
 _ELEMENTS = 200_000
 """Elements of long containers that are looked at."""
