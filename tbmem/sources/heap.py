@@ -13,7 +13,7 @@ _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
 young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
-_SHARE_OF_A_STEP = 10e-6
+_SHARE_OF_A_STEP = 20e-6
 """Seconds per step that readings may take instead where steps are short: a loop of a thousand steps a second would else
 be read so seldom that nothing can be said about it ..."""
 _CREDIT = 0.01
