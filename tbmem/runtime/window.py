@@ -23,7 +23,7 @@ from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.cpu_births import prepared_profiles
 from tbmem.sources.devices import devices_in_use
-from tbmem.sources.quiet import QuietTorch, quiet_kineto
+from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,6 +228,7 @@ class Window:
         if state is _State.PREPARED and not torch._C._autograd._profiler_enabled():
             # what is only warmed up can be stopped in no other way
             self._profile.start_trace()
+        let_collectives_settle()
         self._profile.stop_trace()
 
     def _write_book(self, files: WindowFiles, trace: Path, complete: bool) -> None:

@@ -21,7 +21,7 @@ from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spendi
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
-from tbmem.sources.quiet import QuietTorch, quiet_kineto
+from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
 
 _COST_OF_A_CALL = 3.5e-6
@@ -186,6 +186,7 @@ class CpuBirths:
             # the program has started a profiler of its own, which has ended ours
             self._notes.append("another profiler was started while births were watched")
             return None
+        let_collectives_settle()
         return _disable_profiler()
 
 
