@@ -4,13 +4,14 @@
 
 The same script runs under plain Python and under `tbmem run`, in turns, each time in a new process. Times are the
 processor's, user and system, of all threads, so that a busy machine does not count. Start-up is the whole of a script
-that only imports torch, its end included; a step is the mean of the script's own loop, with counters, verdict, log and
+that only imports torch, its end included (compiled files are kept, as an installation keeps them); a step is the mean of the script's own loop, with counters, verdict, log and
 scalars, without profiler windows. Medians over rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -50,7 +51,8 @@ def run(prefix: list[str], script: Path, *arguments: str) -> tuple[float, str]:
     """Processor time in seconds, and what the script printed."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *prefix, str(script), *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime, done.stdout
 

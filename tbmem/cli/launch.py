@@ -46,11 +46,11 @@ class Order:
             return self._prepare()
 
     def _prepare(self) -> Runnable:
-        from tbmem.config import load_config
+        from tbmem.config import load_with_origins
         from tbmem.runtime.script import Program
 
         own = [] if self.logdir is None else [f"run.logdir={json.dumps(self.logdir)}"]
-        settings = load_config(self.config, [*self.overrides, *own])
+        settings = load_with_origins(self.config, [*self.overrides, *own])
         program = Program.find(self.words)  # before torch is loaded: a typo is told at once
 
         from tbmem.runtime.watched_program import WatchedProgram

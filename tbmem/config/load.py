@@ -24,10 +24,6 @@ _REFUSED = (OmegaConfBaseException, TypeError, ValueError)
 """What OmegaConf raises when a value does not fit."""
 _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 
-ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | None
-"""A YAML file, a mapping of sections, a ready Config, or nothing (the defaults)."""
-
-
 Section = TypeVar("Section", MonitorConfig, ProfilingConfig)
 
 
@@ -42,6 +38,10 @@ class LoadedConfig:
     def values(self) -> dict[str, Any]:
         """Every value by its full key, in the schema's order."""
         return _flatten(OmegaConf.to_container(OmegaConf.structured(self.config)))
+
+
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | LoadedConfig | None
+"""A YAML file, a mapping of sections, a ready Config, one that was loaded before, or nothing (the defaults)."""
 
 
 def load_config(
@@ -68,7 +68,7 @@ def load_with_origins(
 
     Args:
         source: A YAML file, a mapping of sections (an OmegaConf node too), or ``None``. A Config is final: the
-            environment is in it already, or its maker did not want it.
+            environment is in it already, or its maker did not want it. A LoadedConfig is checked as well.
         overrides: A dotlist, ``["profiling.active=5", "run.logdir=/scratch"]``.
         environment: Variables to read ``TBMEM_<SECTION>_<KEY>`` from; ``os.environ`` by default.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
@@ -81,6 +81,10 @@ def load_with_origins(
             the message is one line that names the file and the full key.
     """
     variables: Mapping[str, str] = os.environ if environment is None else environment
+    if isinstance(source, LoadedConfig):
+        if not overrides and not sections:
+            return source
+        source = source.config
     if isinstance(source, Config):
         variables = {}
     layers = [
@@ -91,7 +95,7 @@ def load_with_origins(
     ]
     merged = OmegaConf.structured(Config)
     origins = dict.fromkeys(_schema_keys(), "default")
-    for origin, layer in layers:
+    for origin, layer in (one for one in layers if one[1]):
         merged = _merge(merged, layer, origin)
         origins.update(dict.fromkeys(_flatten(OmegaConf.to_container(layer)), origin))
     return LoadedConfig(config=_to_config(merged, origins), origins=origins)
@@ -226,7 +230,7 @@ def _variable(key: str) -> str:
 
 
 def _schema_keys() -> list[str]:
-    return list(_flatten(OmegaConf.to_container(OmegaConf.structured(Config))))
+    return list(_flatten(asdict(Config())))
 
 
 def _merge(base: Any, layer: DictConfig, origin: str) -> Any:

@@ -6,7 +6,7 @@ import atexit
 
 import torch
 
-from tbmem.config import Config
+from tbmem.config import LoadedConfig
 from tbmem.present.console import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.guard import Guard
@@ -20,7 +20,7 @@ class WatchedProgram:
 
     Args:
         program: What to run.
-        config: The configuration; checked.
+        config: The configuration.
         step_on: Which optimizer's steps are the training's; see ``OptimizerSteps``.
 
     Raises:
@@ -28,7 +28,7 @@ class WatchedProgram:
         ConfigError: ``monitor.devices`` names a device that is not there.
     """
 
-    def __init__(self, program: Program, config: Config, step_on: str = FIRST) -> None:
+    def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
         self._memory = MemoryCallback(config)
         self._steps = OptimizerSteps(self._step, step_on)
