@@ -9,8 +9,8 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	$(BIN)/tbmem demo
 	@echo "To use the commands named above: source $(BIN)/activate"
 
-test: lint $(VENV)/.frameworks browser   ## all checks, the same for people and CI
-	$(BIN)/pytest
+test: lint $(VENV)/.frameworks browser   ## all checks, the same for people and CI; two at a time, a file stays together
+	$(BIN)/pytest -n 2 --dist loadfile
 
 browser:                                 ## Chromium, for the tests of pages: found, or installed where root may
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
