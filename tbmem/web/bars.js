@@ -15,7 +15,7 @@ export function partBars(parts, rows) {
   const most = Math.max(...rows.map((row) => row.total), 1);
   const legend = el("div", { class: "legend" }, parts.map(({ word, colour }) => keyed(word, colour)));
   const longest = Math.max(...rows.map((row) => row.name.length), 6);
-  const style = { "--names": `${Math.min(longest, 30) + 1}ch` };
+  const style = { "--names": `${Math.min(longest, 44) + 1}ch` };
   return [legend, el("div", { class: "part-bars", style }, rows.map((row) => bar(parts, row, most)))];
 }
 

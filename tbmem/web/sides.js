@@ -2,7 +2,7 @@
 
 import { partBars } from "./bars.js";
 import { el, section } from "./dom.js";
-import { bytes, deviceName, known, unitFor } from "./format.js";
+import { deviceName, unitFor } from "./format.js";
 import { badge } from "./parts.js";
 import { plot } from "./plot.js";
 import { set } from "./state.js";
@@ -37,7 +37,7 @@ function figures(sides) {
     { key: "reserved", label: "reserved", kind: "bytes" },
     { key: "efficiency_percent", label: "efficiency", kind: "percent", hint: "allocated of what the allocator has reserved" },
     { key: "suspects", label: "suspected leaks", kind: "whole", width: "140px" },
-  ].filter(({ key }) => sides.some((side) => known(side[key]) && side[key] !== ""));
+  ].filter(({ key }) => sides.some((side) => side[key] !== null && side[key] !== ""));
   return table({ id: "sides", name: "side-by-side", columns, rows: sides, sort: null, open, search: sides.length > 8 });
 }
 

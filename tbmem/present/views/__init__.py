@@ -21,7 +21,8 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 ``recordings.Tensors`` |
 | ``data/segments`` | **run**, **file**, **device** | ``recordings.Segments`` |
 | ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recordings.Operators`` |
-| ``static/<file>`` | | the front end's own files; ``static/index.js`` has ``render()`` |
+| ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
+| ``page.css`` | | its style sheets |
 | ``plotly.js?v=<version>`` | | plotly.js of the installed ``plotly``, cached for a year; its URL is ``Index.plotly`` |
 
 - Every URL is relative to the page's base. ``file`` is relative to the run's folder. Without ``device`` the answer is
