@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from tbmem.present.web_page import key_of, web_page
 _VIEWS = ["compare"]
 _ALL_PAIRS = 6
 """Of so many recordings any two can be compared; of more, each with the first, the last and the odd one."""
-_CHANGES, _CHANGES_OF_MANY = 300, 40
+_CHANGES, _CHANGES_OF_MANY = 100, 30
 
 
 class Compared(NamedTuple):
@@ -64,6 +65,7 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
     Raises:
         RunFolderError: The file cannot be written.
     """
+    pair = _told_apart(pair)
     sides = [side_of(subject_of(one)) for one in pair.analyses or ()]
     files = [one.file for one in sides] or ["", ""]
     kinds = [one.source for one in pair.analyses or ()] or ["", ""]
@@ -75,6 +77,16 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
     items = [recording_item(*one) for one in zip(pair.names, files, kinds, strict=True)]
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now()))
     return write_page(_page(f"Memory of {pair.names[0]} and {pair.names[1]}", items, answers, written), path)
+
+
+def _told_apart(pair: Pair) -> Pair:
+    """With two names, as the page's lists need them."""
+    name, other = pair.names
+    if name != other:
+        return pair
+    other = f"{name} again"
+    analyses = pair.analyses and (pair.analyses[0], replace(pair.analyses[1], name=other))
+    return pair._replace(names=(name, other), analyses=analyses)
 
 
 def _pairs(found: Sequence[Compared], odd: OddOne | None) -> Iterator[tuple[Compared, Compared]]:

@@ -1,6 +1,6 @@
-"""ES modules by name go in; one expression of JavaScript comes out: over file:// browsers import nothing, and of a server
-one file is there sooner than thirty that name each other.
+"""ES modules by name go in; one expression of JavaScript comes out, whose value has what the first one exports.
 
+Over file:// browsers import nothing, and of a server one file is there sooner than thirty that name each other.
 Each module becomes a function that is called once, after those it imports, and hands out what it exports. That holds
 for modules as the front end has them: named imports and exports, relative paths, no circles, nothing exported that is
 assigned later.

@@ -25,6 +25,7 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
         title: Name of the browser's tab.
         answers: By key, as ``tbmem.present.views`` says.
     """
+    script = _no_end(page_script())
     return "\n".join(
         (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -36,7 +37,7 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
             f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
             f"<script>{_no_end(plotly_js())}</script>",
             # the page draws into its body, which is there when the document has been read
-            f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{_no_end(page_script())}.render();\n}});</script>',
+            f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{script}.render();\n}});</script>',
             "</head><body></body></html>\n",
         )
     )

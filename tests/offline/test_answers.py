@@ -333,6 +333,9 @@ def test_two_runs(folder: Folder) -> None:
     assert (totals["before"][0], totals["after"][0], totals["percent"][0]) == (GIB, 2 * GIB, 100.0)
     assert found["recordings"][0]["totals"]["change"][0] == 2 << 20
     assert found["grown_percent"] == pytest.approx(200)
+    sides = folder.ask("sides", before="a", after="b")
+    assert (sides["name"], sides["peak"], sides["odd"]) == (["a", "b"], [1 << 20, 3 << 20], [False, False])
+    assert sides["message"] is None
 
 
 def test_a_prediction_over_a_measurement(recorded: Folder) -> None:

@@ -32,7 +32,9 @@ def test_each_module_runs_once_after_what_it_imports() -> None:
     assert "unused" not in script
     node = shutil.which("node")
     if node:
-        done = subprocess.run([node, "-e", f"{script}.render()"], capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(
+            [node, "-e", f"{script}.render()"], capture_output=True, text=True, check=True, timeout=30
+        )
         assert done.stdout == "import { x } from nowhere 6 5\n"
 
 
