@@ -13,7 +13,9 @@ import { onGround } from "./theme.js";
  */
 export function partBars(parts, rows) {
   const most = Math.max(...rows.map((row) => row.total), 1);
-  const legend = el("div", { class: "legend" }, parts.map(({ word, colour }) => keyed(word, colour)));
+  // what is known and what is inferred may have one name and one colour
+  const keys = new Map(parts.map(({ word, colour }) => [`${word.toLowerCase()} ${colour}`, keyed(word, colour)]));
+  const legend = el("div", { class: "legend" }, [...keys.values()]);
   const longest = Math.max(...rows.map((row) => row.name.length), 6);
   const style = { "--names": `${Math.min(longest, 44) + 1}ch` };
   return [legend, el("div", { class: "part-bars", style }, rows.map((row) => bar(parts, row, most)))];

@@ -161,6 +161,8 @@ export class Shell {
 
   statusOf(index, view, context) {
     if (index.source === "report") return index.written && `written ${index.written}`;
+    // a view of all runs says it of each
+    if (view.needs === "none") return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
     const running = shown.find((one) => one && STATUS[one.status]);
     if (!running) return null;

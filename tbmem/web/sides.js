@@ -62,20 +62,24 @@ function open(side) {
   else set({ view: "peak", run: side.run, runs: null, file: side.file, device: side.device });
 }
 
-/** A line for each; where one stands out, the others step back. */
+/** A line for each; where one stands out, the others step back. What is of one moment lies level over all. */
 function chart({ name: names, odd, curves }) {
   const unit = unitFor(Math.max(...curves.bytes.flat(), 1));
-  const [word, scale] = curves.axis === "time" ? timeUnit(Math.max(...curves.x.map((x) => x.at(-1) - x[0]))) : ["event", 1];
+  const byTime = curves.axis === "time";
+  const all = curves.x.map((x) => (byTime ? x.map((one) => one - x[0]) : x));
+  const longest = Math.max(...all.map((x) => x.at(-1)), 1e-6);
+  const [word, scale] = byTime ? timeUnit(longest) : ["", 1];
   const stepBack = odd.includes(true);
   const data = names.map((name, at) => {
     const colour = odd[at] ? lineColour(1) : stepBack ? colours().rest : lineColour(at);
-    const start = curves.axis === "time" ? curves.x[at][0] : 0;
-    const x = curves.x[at].map((one) => (one - start) / scale);
-    const y = curves.bytes[at].map((size) => size / unit.bytes);
-    const line = { color: colour, width: odd[at] ? 2.6 : 1.4, shape: "hv" };
-    return { type: "scatter", mode: "lines", name, x, y, line, hovertemplate: `%{y:.3~f} ${unit.name}` };
+    const moment = all[at].length === 1;
+    const x = (moment ? [0, longest] : all[at]).map((one) => one / scale);
+    const y = (moment ? [...curves.bytes[at], ...curves.bytes[at]] : curves.bytes[at]).map((size) => size / unit.bytes);
+    const line = { color: colour, width: odd[at] ? 2.6 : 1.4, shape: "hv", dash: moment ? "dot" : "solid" };
+    const told = moment ? `${name} (one moment)` : name;
+    return { type: "scatter", mode: "lines", name: told, x, y, line, hovertemplate: `%{y:.3~f} ${unit.name}` };
   });
-  const title = curves.axis === "time" ? `${word} since the recording began` : "event of the allocator";
+  const title = byTime ? `time since each recording began, ${word}` : "event of the allocator";
   return [data, { showlegend: true, xaxis: { title: { text: title } }, yaxis: { title: { text: unit.name } } }];
 }
 

@@ -106,6 +106,10 @@ def test_the_index(folder: Folder) -> None:
     assert status["files"] == "files"
     assert status["open"] in ("running", "silent")
     assert index["empty"] is None
+    # however the last line is spaced
+    log = folder.path / "open" / MONITOR_LOG
+    log.write_text(log.read_text() + '{"type": "end", "time": 1.0}\n')
+    assert {run["status"] for run in folder.ask("index")["runs"]} == {"ended", "files"}
     assert set(index["colours"]) == {"categories", "phases", "verdicts", "parts"}
 
 

@@ -2,7 +2,7 @@
 
 import { isReport } from "../api.js";
 import { button, el, replace, section } from "../dom.js";
-import { signedBytes, word } from "../format.js";
+import { deviceName, signedBytes, word } from "../format.js";
 import { badge, changeText, emptyState, errorsOf, framesOf, notesOf, shortStack } from "../parts.js";
 import { picker } from "../picker.js";
 import { sideBySide } from "../sides.js";
@@ -92,7 +92,7 @@ function recorded(answer, runs) {
     el(
       "div",
       {},
-      el("h3", {}, device.name),
+      el("h3", {}, device.before_device === device.device ? device.name : `${deviceName(device.before_device)} → ${device.name}`),
       changes(`rec-${device.device}`, "figure", device.totals, false),
       TABLES.filter(([key]) => device[key].name.length).map(([key, name]) =>
         el("details", { open: key === "by_category" || key === "by_module" }, el("summary", {}, `By ${name}`), part(device, key, name)),
