@@ -167,7 +167,7 @@ def test_the_front_end_is_one_module_that_is_kept_for_long(tab: Tab) -> None:
     assert "max-age=31536000" in answer.headers["Cache-Control"]
     assert "max-age" not in tab.get(f"{HERE}/page.js?v=old").headers["Cache-Control"]
     style = tab.get(f"{HERE}/page.css")
-    assert (style.mimetype, b".shell" in style.data) == ("text/css", True)
+    assert (style.mimetype, b".share-bar" in style.data) == ("text/css", True)
 
 
 def test_plotly_is_the_installed_one_and_kept_for_long(tab: Tab) -> None:
