@@ -6,6 +6,7 @@ top, what is freed lets all above it sink. Bands are therefore to scale, and at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 
 _LEAST_SHOWN = 16
+Pixels = Callable[[I64], I64]
 
 
 class Bands(NamedTuple):
@@ -37,7 +39,7 @@ class Bands(NamedTuple):
 
 
 def bands_of(
-    timeline: AllocationTimeline, device: int, begin: int, end: int, largest: int, most_corners: int, places: I64
+    timeline: AllocationTimeline, device: int, begin: int, end: int, largest: int, most_corners: int, pixel_of: Pixels
 ) -> Bands:
     """The largest allocations of a stretch.
 
@@ -48,8 +50,8 @@ def bands_of(
         end: Last event of the stretch.
         largest: How many; fewer where they would need more than ``most_corners``.
         most_corners: Corners of all bands together.
-        places: By event from ``begin`` on, number of the pixel it lies in: of a band's corners in one pixel the last
-            one is kept.
+        pixel_of: Gives the numbers of the pixels that events lie in: of a band's corners in one pixel the last one
+            is kept.
     """
     rows = timeline.rows
     alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > begin))
@@ -58,7 +60,7 @@ def bands_of(
     order = _largest(found, rows.bytes[found], largest)
     while True:
         chosen = order[np.argsort(rows.alloc_event[order], kind="stable")]
-        piled = _pile(timeline, chosen, begin, end, places, 10 * most_corners)
+        piled = _pile(timeline, chosen, begin, end, pixel_of, 10 * most_corners)
         if piled is not None and (len(piled[1]) <= most_corners or len(order) <= _LEAST_SHOWN):
             break
         order = order[: max(len(order) // 2, _LEAST_SHOWN)]
@@ -84,37 +86,42 @@ def _edges(timeline: AllocationTimeline, chosen: I64, begin: int, end: int) -> t
 
 
 def _pile(
-    timeline: AllocationTimeline, chosen: I64, begin: int, end: int, places: I64, most: int
+    timeline: AllocationTimeline, chosen: I64, begin: int, end: int, pixel_of: Pixels, most: int
 ) -> tuple[I64, I64, I64] | None:
     """Corners by band; ``None`` if they would be far too many and there are bands to spare."""
     size = timeline.rows.bytes[chosen]
     free = timeline.rows.free_event[chosen]
-    pile = np.flatnonzero(timeline.rows.alloc_event[chosen] <= begin)
+    lowest = np.flatnonzero(timeline.rows.alloc_event[chosen] <= begin)
     base = np.zeros(len(chosen), np.int64)
-    base[pile] = np.cumsum(size[pile]) - size[pile]
-    parts = [(pile, np.full(len(pile), begin, np.int64), base[pile].copy())]
-    height, corners = int(size[pile].sum()), len(pile)
+    base[lowest] = np.cumsum(size[lowest]) - size[lowest]
+    parts = [(lowest, np.full(len(lowest), begin, np.int64), base[lowest])]
+    pile, count = np.zeros(len(chosen), np.int64), len(lowest)
+    pile[:count] = lowest
+    height, corners = int(size[lowest].sum()), count
     for event, number, is_free in _changes(timeline.rows.alloc_event[chosen], free, begin, end):
         if is_free:
-            at = int(np.searchsorted(base[pile], base[number], "left"))
+            at = int(np.searchsorted(base[pile[:count]], base[number], "left"))
             while pile[at] != number:
                 at += 1  # bands of no bytes lie at the same height
-            above = pile[at + 1 :]
-            pile = np.delete(pile, at)
-            base[above] -= size[number]
+            above = pile[at + 1 : count].copy()
+            count -= 1
+            pile[at:count] = above
+            lower = base[above] - size[number]
+            base[above] = lower
             height -= int(size[number])
-            parts.append((above, np.full(len(above), event, np.int64), base[above]))
+            parts.append((above, np.full(len(above), event, np.int64), lower))
             corners += len(above)
         else:
             base[number] = height
             height += int(size[number])
-            pile = np.append(pile, number)
+            pile[count] = number
+            count += 1
             parts.append((np.array([number]), np.array([event], np.int64), base[number : number + 1].copy()))
             corners += 1
         if corners > most and len(chosen) > _LEAST_SHOWN:
             return None
     band, corner, height_of = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return _thinned(len(chosen), band.astype(np.int64), corner, height_of, begin, places)
+    return _thinned(len(chosen), band.astype(np.int64), corner, height_of, pixel_of)
 
 
 def _changes(alloc: I64, free: I64, begin: int, end: int) -> list[tuple[int, int, bool]]:
@@ -124,11 +131,11 @@ def _changes(alloc: I64, free: I64, begin: int, end: int) -> list[tuple[int, int
     return sorted(made + gone)
 
 
-def _thinned(count: int, band: I64, corner: I64, base: I64, begin: int, places: I64) -> tuple[I64, I64, I64]:
+def _thinned(count: int, band: I64, corner: I64, base: I64, pixel_of: Pixels) -> tuple[I64, I64, I64]:
     """Corners by band, of those in one pixel the last, but always the first of each band."""
     order = np.argsort(band, kind="stable")
     band, corner, base = band[order], corner[order], base[order]
-    pixel = places[corner - begin]
+    pixel = pixel_of(corner)
     last = np.append((band[1:] != band[:-1]) | (pixel[1:] != pixel[:-1]), True)
     first = np.insert(band[1:] != band[:-1], 0, True)
     kept = last | first

@@ -25,15 +25,8 @@ class Clock(NamedTuple):
     """When the recording began, over all devices; -1 if it has no times."""
     event_ns: I64
     """Unix time of each event, never falling, the first element being the beginning; empty without times."""
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes that there are, the one that shows more first."""
-        if not len(self.event_ns):
-            return (EVENT,)
-        span = int(self.event_ns[-1] - self.event_ns[0])
-        squeezed = span == 0 or int(np.diff(self.event_ns).max(initial=0)) >= _IDLE * span
-        return (EVENT, TIME) if squeezed else (TIME, EVENT)
+    axes: tuple[str, ...]
+    """The axes that there are, the one that shows more first."""
 
     def x(self, event: NDArray[Any], axis: str) -> F64:
         """Where events lie: milliseconds since the recording began, or their numbers (-1: the beginning)."""
@@ -83,9 +76,16 @@ def clock_of(timeline: AllocationTimeline, device: int) -> Clock:
         ns[event[own] + 1] = moment[own]
     known = ns[1:] >= 0
     if not known.any():
-        return Clock(events, -1, np.zeros(0, np.int64))
+        return Clock(events, -1, np.zeros(0, np.int64), (EVENT,))
     ns[0] = ns[1:][known][0]
-    return Clock(events, _origin(timeline), np.maximum.accumulate(ns))
+    event_ns = np.maximum.accumulate(ns)
+    return Clock(events, _origin(timeline), event_ns, _axes(event_ns))
+
+
+def _axes(event_ns: I64) -> tuple[str, ...]:
+    span = int(event_ns[-1] - event_ns[0])
+    squeezed = span == 0 or int(np.diff(event_ns).max(initial=0)) >= _IDLE * span
+    return (EVENT, TIME) if squeezed else (TIME, EVENT)
 
 
 def _origin(timeline: AllocationTimeline) -> int:

@@ -96,11 +96,11 @@ class Comparison:
 
     @property
     def grown_percent(self) -> float:
-        """By how much the peak grew on the device on which it grew most; 0 if it grew nowhere.
+        """By how much the peak grew on the device on which it grew most; less than 0 if it shrank on all.
 
         That is the recordings' peak; that of the runs where there are no recordings.
         """
-        return max([0.0, *(_grown(device.peak) for device in self.devices or self.runs)])
+        return max((_grown(device.peak) for device in self.devices or self.runs), default=0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""

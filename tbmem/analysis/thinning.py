@@ -19,15 +19,16 @@ def extremes(values: NDArray[Any], stretch: I64) -> I64:
     """
     if not len(values):
         return np.zeros(0, np.int64)
-    begins = np.flatnonzero(np.diff(stretch, prepend=stretch[0] - 1))
-    run = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(values)))
+    begins = [0, *(np.flatnonzero(stretch[1:] != stretch[:-1]) + 1).tolist()]
     found = []
-    for reduce in (np.maximum, np.minimum):
-        marked = np.flatnonzero(values == reduce.reduceat(values, begins)[run])
-        found.append(marked[np.unique(run[marked], return_index=True)[1]])
-    return np.unique(np.concatenate(found))
+    # there are as many stretches as a screen has room for: to look into each is cheaper than to mark all values
+    for begin, end in zip(begins, [*begins[1:], len(values)], strict=True):
+        part = values[begin:end]
+        found += [begin + int(part.argmax()), begin + int(part.argmin())]
+    return np.unique(np.array(found, np.int64))
 
 
 def even_stretches(count: int, stretches: int) -> I64:
     """Number of the stretch of each of ``count`` values, all stretches being of one length."""
-    return np.arange(count) * stretches // max(count, 1)
+    edges = -(-np.arange(stretches + 1) * count // stretches)
+    return np.repeat(np.arange(stretches), np.diff(edges))

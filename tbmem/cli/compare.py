@@ -21,23 +21,33 @@ def command(
     fail_if_grown: Annotated[
         str | None, typer.Option(metavar="PERCENT", help="Exit with 1 if the peak grew by more, such as 5%.")
     ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Also write a page for the browser, as this one file.")
+    ] = None,
     rules: Rules = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what grew from A to B, by category, module and line."""
     limit = None if fail_if_grown is None else _limit(fail_if_grown)
     from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.study import compare
+    from tbmem.offline.study import read_pair
     from tbmem.present.analysis import comparison_screen
 
-    comparison = compare(before, after, table=load_rules(rules) if rules is not None else None)
+    pair = read_pair(before, after, table=load_rules(rules) if rules is not None else None)
+    comparison = pair.compared()
     too_much = limit is not None and comparison.grown_percent > limit
+    if html is not None:
+        from tbmem.offline.web_comparison import write_pair_html
+
+        write_pair_html(pair, html)
     if as_json:
         verdict = {"fail_if_grown_percent": limit, "failed": too_much}
         typer.echo(json.dumps({**comparison.to_dict(), **verdict}, indent=2))
     else:
         console = terminal()
         console.print(comparison_screen(comparison))
+        if html is not None:
+            console.print(f"wrote {html}: open it in a browser, it needs no network", soft_wrap=True, markup=False)
         if too_much:
             console.print(f"the peak grew by {comparison.grown_percent:.1f} %, more than {limit:g} %", style="bold red")
     if too_much:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tbmem import __version__
@@ -23,10 +23,11 @@ from tbmem.present.views.index import index_view
 from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, overview_of, rank_columns
-from tbmem.present.views.pairs import compared, estimate_curve, predicted_categories
+from tbmem.present.views.pairs import compare_view, estimate_curve, predicted_categories
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.runs import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
+from tbmem.present.views.sides import side_of, sides_view
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.texts import (
@@ -78,6 +79,7 @@ class Answers:
             "live": self._live,
             "ranks": self._ranks,
             "compare": self._compare,
+            "sides": self._side_by_side,
             "estimate": self._estimate,
             "timeline": lambda asked: timeline_view(
                 *self._part(asked), points=asked.whole("points", POINTS, 10, _MOST_POINTS)
@@ -275,33 +277,34 @@ class Answers:
         return columns, errors
 
     def _compare(self, asked: Asked) -> Any:
-        before, after = (self._reader.run(asked.text(key), key) for key in ("before", "after"))
-        pairs = [(before, asked.text("before_file")), (after, asked.text("after_file"))]
-        errors: list[FileItem] = []
-        subjects = [self._highest(run, file, errors) for run, file in pairs]
+        pairs, subjects, errors = self._pair(asked)
+        before, after = (run for run, _ in pairs)
         runs = compare_runs(*(self._reader.figures(run) for run, _ in pairs))
         first, second = subjects
         if first is not None and second is not None:
             found = compare_analyses(first.analysis, second.analysis)
         else:
             note = "Not both have recordings that can be read: only what their live logs say is compared."
-            found = Comparison(before=before.name, after=after.name, devices=(), notes=(note,))
-        of_runs, of_recordings = compared(
-            Comparison(before=before.name, after=after.name, devices=found.devices, runs=runs, notes=found.notes)
+            found = Comparison(before="", after="", devices=(), notes=(note,))
+        return compare_view(
+            replace(found, before=before.name, after=after.name, runs=runs),
+            (None if first is None else first.file, None if second is None else second.file),
+            errors=errors,
+            empty=NOTHING_TO_COMPARE,
         )
-        grown = Comparison(before="", after="", devices=found.devices, runs=runs).grown_percent
-        return {
-            "before": before.name,
-            "after": after.name,
-            "before_file": None if first is None else first.file,
-            "after_file": None if second is None else second.file,
-            "grown_percent": grown if math.isfinite(grown) else None,
-            "runs": of_runs,
-            "recordings": of_recordings,
-            "notes": list(found.notes),
-            "errors": errors,
-            "empty": None if of_runs or of_recordings else NOTHING_TO_COMPARE,
-        }
+
+    def _side_by_side(self, asked: Asked) -> Any:
+        pairs, subjects, _ = self._pair(asked)
+        found = [side_of(one) for one in subjects if one is not None]
+        same = len({one.run for one in found}) < len(found)
+        return sides_view([one._replace(name=f"{one.run}/{one.name}" if same else one.run) for one in found])
+
+    def _pair(self, asked: Asked) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
+        """Two runs with the recordings that were asked for, what is compared of them, what cannot be read."""
+        runs = [self._reader.run(asked.text(key), key) for key in ("before", "after")]
+        pairs = list(zip(runs, (asked.text("before_file"), asked.text("after_file")), strict=True))
+        errors: list[FileItem] = []
+        return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
 
     def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> Subject | None:
         """The recording that was asked for, else the one with the highest peak."""

@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.category_rules import CategoryTable
-from tbmem.analysis.comparison import OddOne, compare_analyses, odd_one
-from tbmem.analysis.layers import Layers, layers_of
+from tbmem.analysis.comparison import OddOne, odd_one
+from tbmem.analysis.layers import layers_of
 from tbmem.analysis.report import Analysis
-from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.result_folder import result_folder
 from tbmem.offline.study import analyze_recording, each, without_rows
-from tbmem.offline.web_reports import analysis_html
+from tbmem.offline.web_comparison import Compared, comparison_html
+from tbmem.offline.web_reports import analysis_html, subject_of
 from tbmem.present.analysis import analyses_view
-from tbmem.present.comparison_page import Side, comparison_page
 from tbmem.present.findings_text import comparison_text, findings_text
 from tbmem.present.pictures import write_pictures
 from tbmem.present.report_text import report_text
+from tbmem.present.views.sides import Side, side_of
+from tbmem.present.views.subject import Subject
 from tbmem.sources.recording import read_recording
 
 RESULTS = "results"
@@ -86,7 +87,7 @@ def write_report(
 
 def write_one(
     found: Found, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
-) -> tuple[Analysis, Layers]:
+) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder of its name.
 
     Args:
@@ -97,44 +98,31 @@ def write_one(
         written: When, as people write it.
 
     Returns:
-        The analysis without its rows, and its main device's memory over time.
+        The analysis without its rows, and what is shown of it beside others.
     """
     recording = read_recording(found.path, calls=True)
     analysis = analyze_recording(recording, found, table=table, name=name)
     place = folder / found.name
     place.mkdir()
-    layers = write_analysis(analysis, place, written, recording.calls)
-    return without_rows(analysis), layers
+    subject = subject_of(analysis, recording.calls)
+    _write_analysis(subject, place, written)
+    return without_rows(analysis), side_of(subject)
 
 
-def write_analysis(analysis: Analysis, folder: Path, written: str = "", calls: OperatorCalls | None = None) -> Layers:
-    """Write pictures, texts, figures and the page of one analysis into a folder that is there.
-
-    Args:
-        analysis: With its rows.
-        folder: Where to.
-        written: When, as people write it.
-        calls: The operators' calls, if the recording has them.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
-    layers = layers_of(analysis, analysis.main.number)
-    write_pictures(analysis, folder, layers)
+def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
+    """Write pictures, texts, figures and the page of one analysis into a folder that is there."""
+    analysis = subject.analysis
+    write_pictures(analysis, folder, layers_of(analysis, analysis.main.number))
     write_text(folder / "analysis_report.txt", report_text(analysis, written))
     write_text(folder / "README.md", findings_text(analysis, written))
-    write_text(folder / "report.html", analysis_html(analysis, written, calls))
+    write_text(folder / "report.html", analysis_html(subject, written))
     write_json(folder / "analysis.json", analysis.to_dict())
-    return layers
 
 
-def _write_comparison(
-    parts: tuple[tuple[Analysis, Layers], ...], odd: OddOne | None, folder: Path, written: str
-) -> None:
+def _write_comparison(parts: tuple[tuple[Analysis, Side], ...], odd: OddOne | None, folder: Path, written: str) -> None:
     analyses = [analysis for analysis, _ in parts]
-    sides = [Side(analysis, layers, f"{analysis.name}/report.html") for analysis, layers in parts]
-    change = compare_analyses(analyses[0], analyses[-1])
-    write_text(folder / "report.html", comparison_page(sides, odd, change, written))
+    compared = [Compared(analysis, side, f"{analysis.name}/report.html") for analysis, side in parts]
+    write_text(folder / "report.html", comparison_html(compared, odd, written))
     write_text(folder / "README.md", comparison_text(analyses, odd, written))
     write_json(folder / "comparison.json", analyses_view(analyses, odd))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -214,10 +215,14 @@ def _has_ended(one: RunFile) -> bool:
     try:
         with open(one.path, "rb") as file:
             file.seek(max(one.bytes - _TAIL, 0))
-            lines = file.read().rstrip(b"\n").rpartition(b"\n")
+            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
     except OSError:
         return False
-    return lines[2].startswith(b'{"type":"end"') or (not lines[1] and b'{"type":"end"' in lines[2])
+    try:
+        record = json.loads(last)
+    except ValueError:
+        return False  # half a line, or the end of one that is longer than what was read
+    return isinstance(record, dict) and record.get("type") == "end"
 
 
 def _telling(one: DeviceSeries) -> I64:

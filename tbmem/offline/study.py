@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tbmem.analysis.analyzer import analyze as analyze_timeline
 from tbmem.analysis.category_rules import CategoryTable
@@ -163,15 +163,42 @@ def compare(before: Source, after: Source, *, table: CategoryTable | None = None
         FileFormatError: As ``analyze_all``.
         OSError: A file cannot be read.
     """
-    runs = compare_runs(_run_figures(before), _run_figures(after))
-    try:
-        found = compare_analyses(*_told_apart(_highest(before, table), _highest(after, table)))
-    except NothingFoundError:
-        if not runs:
-            raise
+    return read_pair(before, after, table=table).compared()
+
+
+class Pair(NamedTuple):
+    """Two recordings or runs, read."""
+
+    names: tuple[str, str]
+    analyses: tuple[Analysis, Analysis] | None
+    """With their rows; ``None`` if not both have recordings."""
+    figures: tuple[Mapping[str, RunFigures], Mapping[str, RunFigures]]
+    """By device, what the live logs say; empty where there is none."""
+
+    def compared(self) -> Comparison:
+        """What grew from the first to the second."""
+        runs = compare_runs(*self.figures)
+        if self.analyses is not None:
+            return replace(compare_analyses(*self.analyses), runs=runs)
         note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
-        return Comparison(before=_name(before), after=_name(after), devices=(), runs=runs, notes=(note,))
-    return replace(found, runs=runs)
+        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note,))
+
+    def reversed(self) -> Pair:
+        """The second first."""
+        analyses = None if self.analyses is None else self.analyses[::-1]
+        return Pair(self.names[::-1], analyses, self.figures[::-1])
+
+
+def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
+    """Read what is to be compared; arguments and errors as for ``compare``."""
+    figures = _run_figures(before), _run_figures(after)
+    try:
+        analyses = _told_apart(_highest(before, table), _highest(after, table))
+    except NothingFoundError:
+        if not compare_runs(*figures):
+            raise
+        return Pair((_name(before), _name(after)), None, figures)
+    return Pair((analyses[0].name, analyses[1].name), analyses, figures)
 
 
 def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:

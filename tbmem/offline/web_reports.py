@@ -18,15 +18,12 @@ from tbmem.offline.catalog import TRACE, Catalog, Root
 from tbmem.offline.live_logs import read_run
 from tbmem.present.views.allocations import allocations_view
 from tbmem.present.views.index import index_view
-from tbmem.present.views.logged import LoggedRun
 from tbmem.present.views.operators import operators_view
-from tbmem.present.views.overview import overview_of
 from tbmem.present.views.peak import peak_view, stack_view
-from tbmem.present.views.runs import FileItem
+from tbmem.present.views.runs import FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import tensors_view
-from tbmem.present.views.texts import NO_LOG
 from tbmem.present.views.timeline import timeline_view
 from tbmem.present.web_page import key_of, web_page
 
@@ -34,6 +31,8 @@ _RECORDINGS = 24
 _BANDS = 1000
 _STACKS = 150
 _POINTS = "4000"
+_OF_RECORDING = ["timeline", "peak", "segments", "operators"]
+"""Views of a recording: it has no log, and nothing to compare with."""
 _LEAST = 0.001
 """Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
 
@@ -51,9 +50,21 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now()))
+    return write_page(run_html(run, moment), path)
+
+
+def write_page(page: str, path: str | os.PathLike[str]) -> Path:
+    """Write a page as one file.
+
+    Args:
+        page: Its text.
+        path: The file; there afterwards as a whole, or as it was before.
+
+    Raises:
+        RunFolderError: It cannot be written.
+    """
     target = Path(path).expanduser()
-    moment = now()
-    page = run_html(run, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)))
     try:
         with complete_or_nothing(target) as partial:
             partial.write_text(page, encoding="utf-8")
@@ -108,58 +119,62 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield "overview", key_of("overview", {"run": run})
 
 
-def analysis_html(analysis: Analysis, written: str = "", calls: OperatorCalls | None = None) -> str:
+def analysis_html(subject: Subject, written: str = "") -> str:
     """The page of one recording.
 
     Args:
-        analysis: With its rows.
+        subject: With its rows.
         written: When, as people write it.
-        calls: The operators' calls, if the recording has them.
     """
-    run = analysis.name or "recording"
-    file = Path(analysis.path).name or run
-    subject = Subject(run, file, run, analysis, calls)
-    item: FileItem = {
-        "file": file,
-        "name": run,
-        "kind": analysis.source or TRACE,
-        "rank": None,
-        "bytes": 0,
-        "changed": 0.0,
-        "error": None,
-    }
     index = index_view(
-        [
-            {
-                "run": run,
-                "status": "files",
-                "changed": 0.0,
-                "version": "",
-                "ranks": [],
-                "logs": [],
-                "recordings": [item],
-                "estimates": [],
-            }
-        ],
+        [recording_item(subject.run, subject.file, subject.analysis.source)],
         version=__version__,
         plotly="",
         source="report",
         written=written or None,
     )
-    logged = LoggedRun(run, recordings=[file])
-    overview = {"runs": [overview_of(logged, 0.0)], "left_out": 0, "empty": None}
-    live = {
-        **{"x": "step", "extent": [], "range": [], "series": [], "findings": [], "windows": [], "ooms": []},
-        **{"running": False, "errors": [], "empty": NO_LOG},
+    answers = {"views": _OF_RECORDING, "index": index, **dict(_of_recording(subject))}
+    return web_page(f"Memory of {subject.run} · tbmem", answers)
+
+
+def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
+    """A recording that is a run of its own.
+
+    Args:
+        analysis: With its rows.
+        calls: The operators' calls, if the recording has them.
+    """
+    run = analysis.name or "recording"
+    return Subject(run, Path(analysis.path).name or run, run, analysis, calls)
+
+
+def recording_item(run: str, file: str, kind: str) -> RunItem:
+    """The same in a list of runs.
+
+    Args:
+        run: Its name.
+        file: Name of its file; empty for a run without one.
+        kind: What is the file's source.
+    """
+    item: FileItem = {
+        "file": file,
+        "name": run,
+        "kind": kind or TRACE,
+        "rank": None,
+        "bytes": 0,
+        "changed": 0.0,
+        "error": None,
     }
-    answers: dict[str, Any] = {
-        "index": index,
-        "overview": key_of("overview", {"run": run}),
-        key_of("overview", {"run": run}): overview,
-        key_of("live", {"run": run}): live,
-        **dict(_of_recording(subject)),
+    return {
+        "run": run,
+        "status": "files",
+        "changed": 0.0,
+        "version": "",
+        "ranks": [],
+        "logs": [],
+        "recordings": [item] if file else [],
+        "estimates": [],
     }
-    return web_page(f"Memory of {run} · tbmem", answers)
 
 
 def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import json
 import logging
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
-from tbmem import web
 from tbmem.errors import TbmemError
 from tbmem.offline.answers import Answers
 from tbmem.offline.asked import MissingError, OutsideError
@@ -22,6 +22,7 @@ from tbmem.offline.catalog import Catalog, roots_of
 from tbmem.plugin.kept import Kept
 from tbmem.present.plain_json import as_json
 from tbmem.present.plotly_js import plotly_js, plotly_version
+from tbmem.present.web_page import page_script, page_style
 
 _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
@@ -47,7 +48,12 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """WSGI applications by route."""
-        return {"/data/*": self._serve_answer, "/static/*": self._serve_static, "/plotly.js": self._serve_plotly}
+        return {
+            "/data/*": self._serve_answer,
+            "/page.js": self._serve_script,
+            "/page.css": self._serve_style,
+            "/plotly.js": self._serve_plotly,
+        }
 
     def is_active(self) -> bool:
         """Whether there is a run; asked on each listing, answered from memory."""
@@ -55,7 +61,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def frontend_metadata(self) -> Any:
         """Name of the tab, and the module that draws it."""
-        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="Memory")
+        return base_plugin.FrontendMetadata(es_module_path=f"/page.js?v={_script()[0]}", tab_name="Memory")
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def _serve_answer(self, request: wrappers.Request) -> Any:
@@ -76,11 +82,15 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
     @wrappers.Request.application  # type: ignore[arg-type]
-    def _serve_static(self, request: wrappers.Request) -> Any:
-        name = _below(request, "/static/")
-        if name not in web.names():
-            raise errors.NotFoundError(f"static/{name}: no such file")
-        return http_util.Respond(request, web.read(name), web.content_type(name))
+    def _serve_script(self, request: wrappers.Request) -> Any:
+        version, content = _script()
+        # asked for by an older address it is not what that address will be kept for
+        expires = _YEAR if request.args.get("v") == version else 0
+        return http_util.Respond(request, content, "text/javascript", content_encoding="gzip", expires=expires)
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def _serve_style(self, request: wrappers.Request) -> Any:
+        return http_util.Respond(request, page_style(), "text/css")
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def _serve_plotly(self, request: wrappers.Request) -> Any:
@@ -90,8 +100,15 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
 
 @functools.cache
+def _script() -> tuple[str, bytes]:
+    """The front end as one module, and a name that changes with it."""
+    content = f"export const {{ render }} = {page_script()};\n".encode()
+    return hashlib.sha256(content).hexdigest()[:12], gzip.compress(content, mtime=0)
+
+
+@functools.cache
 def _compressed_plotly() -> bytes:
-    return gzip.compress(plotly_js().encode(), compresslevel=6, mtime=0)
+    return gzip.compress(plotly_js().encode(), compresslevel=3, mtime=0)
 
 
 def _below(request: wrappers.Request, route: str) -> str:

@@ -1,5 +1,6 @@
-"""ES modules by name go in; one classic script that needs no server comes out: browsers import nothing over file://.
+"""ES modules by name go in; one expression of JavaScript comes out, whose value has what the first one exports.
 
+Over file:// browsers import nothing, and of a server one file is there sooner than thirty that name each other.
 Each module becomes a function that is called once, after those it imports, and hands out what it exports. That holds
 for modules as the front end has them: named imports and exports, relative paths, no circles, nothing exported that is
 assigned later.
@@ -17,13 +18,12 @@ _EXPORTED = re.compile(r"^export\s+(?:(?:async\s+)?function\s*\*?|class|const)\s
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
-def bundle(modules: Mapping[str, str], entry: str, call: str) -> str:
-    """One script.
+def bundle(modules: Mapping[str, str], entry: str) -> str:
+    """One expression, whose value has what the entry exports.
 
     Args:
         modules: Sources by name: ``'views/live.js'``.
         entry: The module to begin with.
-        call: Which of its exports is called at the end.
 
     Raises:
         ValueError: A module imports or exports in a way that is not provided for, or in a circle.
@@ -32,8 +32,8 @@ def bundle(modules: Mapping[str, str], entry: str, call: str) -> str:
         f"$modules[{_text(name)}] = (() => {{\n{_as_function(name, modules[name])}\n}})();"
         for name in _in_order(modules, entry)
     ]
-    parts = ('"use strict";', "const $modules = {};", *functions, f"$modules[{_text(entry)}].{call}();")
-    return "(() => {\n" + "\n".join(parts) + "\n})();\n"
+    parts = ('"use strict";', "const $modules = {};", *functions, f"return $modules[{_text(entry)}];")
+    return "(() => {\n" + "\n".join(parts) + "\n})()"
 
 
 def _in_order(modules: Mapping[str, str], entry: str) -> list[str]:

@@ -5,6 +5,7 @@ The page forbids its browser to fetch anything: it looks the same without a netw
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,9 +25,7 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
         title: Name of the browser's tab.
         answers: By key, as ``tbmem.present.views`` says.
     """
-    modules = {name: web.read(name).decode() for name in web.names() if name.endswith(".js")}
-    script = bundle(modules, "index.js", "render")
-    style = "".join(web.read(name).decode() for name in sorted(web.names()) if name.endswith(".css"))
+    script = _no_end(page_script())
     return "\n".join(
         (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -34,14 +33,26 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
             f"<title>{html.escape(title)}</title>",
-            f"<style>{_no_end(style)}</style>",
+            f"<style>{_no_end(page_style())}</style>",
             f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
             f"<script>{_no_end(plotly_js())}</script>",
             # the page draws into its body, which is there when the document has been read
-            f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{_no_end(script)}}});</script>',
+            f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{script}.render();\n}});</script>',
             "</head><body></body></html>\n",
         )
     )
+
+
+@functools.cache
+def page_script() -> str:
+    """The front end as one expression; its ``render`` draws the page."""
+    return bundle({name: web.read(name).decode() for name in web.names() if name.endswith(".js")}, "index.js")
+
+
+@functools.cache
+def page_style() -> str:
+    """All style sheets of the front end."""
+    return "".join(web.read(name).decode() for name in sorted(web.names()) if name.endswith(".css"))
 
 
 def as_inline_json(answers: Mapping[str, Any]) -> str:

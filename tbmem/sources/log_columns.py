@@ -1,7 +1,7 @@
 """A live log goes in as it is written; its samples as numpy columns, and its other lines as records, come out.
 
-A million lines are read in seconds: lines of one make are cut to their numbers and converted together, and only what
-is written otherwise is parsed as JSON, line by line.
+A million lines are read in seconds: lines of one layout are read together, the others are cut to their numbers and
+converted together, and only what is written otherwise is parsed as JSON, line by line.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
+from tbmem.model.columns import I64
 from tbmem.model.monitor_log import MonitorLog, SampleRow, take_line
 from tbmem.model.sample import MemorySample
+from tbmem.sources.line_layout import F64, Layout
 
-F64 = NDArray[np.float64]
 COLUMNS = (
     *("step", "time", "allocated", "reserved", "peak_allocated", "peak_reserved", "device_used", "device_total"),
     *("host_rss", "host_peak_rss", "workers_rss", "profiled", "first_step", "count", "allocated_min", "allocated_max"),
@@ -27,9 +28,16 @@ COLUMNS = (
 """What is kept of a row; NaN where a counter was not read."""
 _CHUNK = 16 << 20
 _SAMPLES = b'{"type":"samples",'
+_KIND = len(b'{"type":"')
 _HEADER = b"header"
+_NEWLINE = ord("\n")
 _DEVICE = b'"device":"'
 _DIGITS = b"0123456789."
+_FEW = 64
+"""Lines that are not worth a layout."""
+_LAYOUTS = 8
+"""Of lines of one length."""
+_TOGETHER = 4096
 _NO_NUMBER = bytes(set(range(256)) - set(b"0123456789.,-"))
 
 
@@ -77,9 +85,11 @@ class ColumnLog:
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
                 self._position += len(chunk)
-                whole, cut, self._tail = (self._tail + chunk).rpartition(b"\n")
-                if cut:
-                    self._take(whole)
+                text = self._tail + chunk
+                end = text.rfind(b"\n") + 1
+                self._tail = text[end:]
+                if end:
+                    self._take(text, end)
                     self.version += 1
         if self.rest.damaged_lines and not self._understood:
             raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
@@ -96,20 +106,63 @@ class ColumnLog:
         """How many there are."""
         return sum(len(columns["step"]) for parts in self._parts.values() for _, columns in parts)
 
-    def _take(self, text: bytes) -> None:
-        device = _only_device(text)
-        if device is not None and self._add(device, text):
-            return
+    def _take(self, text: bytes, end: int) -> None:
+        """Take in the lines of a text until where one ends."""
+        signs = np.frombuffer(text, np.uint8, end)
+        ends = np.flatnonzero(signs == _NEWLINE)
+        begins = np.insert(ends[:-1] + 1, 0, 0)
+        # the sign that tells samples from others, where a line is so long
+        others = np.flatnonzero(signs[np.minimum(begins + _KIND, ends)] != _SAMPLES[_KIND])
+        headers = [at for at in others.tolist() if _HEADER in text[begins[at] : min(begins[at] + 24, ends[at])]]
+        first = 0
+        for at in headers:
+            # what was before a header belongs to the beginning before it
+            self._take_lines(text, signs, begins[first:at], ends[first:at])
+            self._take_other(text[begins[at] : ends[at]])
+            first = at + 1
+        self._take_lines(text, signs, begins[first:], ends[first:])
+
+    def _take_lines(self, text: bytes, signs: NDArray[np.uint8], begins: I64, ends: I64) -> None:
+        others = np.ones(len(begins), np.bool_)
+        sizes, counts = np.unique(ends - begins, return_counts=True)
+        for size in sizes[(counts >= _FEW) & (sizes > len(_SAMPLES))].tolist():
+            which = np.flatnonzero(ends - begins == size)
+            rows = np.lib.stride_tricks.sliding_window_view(signs, size)
+            for _ in range(_LAYOUTS):
+                fits = self._add_layout(text[begins[which[0]] : ends[which[0]]], rows, begins[which])
+                others[which[fits]] = False
+                which = which[~fits]
+                if fits.sum() < _FEW or len(which) < _FEW:
+                    break
+        found = zip(begins[others].tolist(), ends[others].tolist(), strict=True)
         groups: dict[tuple[bytes, bytes], list[bytes]] = {}
-        for line in text.split(b"\n"):
+        for line in (text[begin:end] for begin, end in found):
             if line.startswith(_SAMPLES):
                 groups.setdefault((_device_of(line), line.translate(None, _DIGITS)), []).append(line)
             elif line.strip():
-                if _HEADER in line[:24]:
-                    self._add_groups(groups)
-                    groups = {}
                 self._take_other(line)
         self._add_groups(groups)
+
+    def _add_layout(self, line: bytes, rows: NDArray[np.uint8], begins: I64) -> NDArray[np.bool_]:
+        """Take in the lines of the same layout; which ones they are."""
+        none = np.zeros(len(begins), np.bool_)
+        try:
+            layout = Layout(line, same=("rank",)) if line.startswith(_SAMPLES) else None
+        except (ValueError, RecursionError):
+            return none
+        if layout is None or not _is_sample(layout.values):
+            return none
+        found = [layout.read(rows[begins[at : at + _TOGETHER]], COLUMNS) for at in range(0, len(begins), _TOGETHER)]
+        fits = np.concatenate([own for own, _ in found])
+        count = int(fits.sum())
+        if not {"step", "time"} <= found[0][1].keys():
+            return none
+        constant = {name: np.full(count, _number(layout.values.get(name))) for name in COLUMNS}
+        constant["profiled"] = np.full(count, float(layout.values.get("profiled") is True))
+        read = {name: np.concatenate([columns[name] for _, columns in found if columns]) for name in found[0][1]}
+        self._understood += count
+        self._part(layout.values.get("rank", 0), layout.values["device"], {**constant, **read})
+        return fits
 
     def _take_other(self, line: bytes) -> None:
         if not take_line(line, self.rest):
@@ -151,13 +204,13 @@ def _device_of(line: bytes) -> bytes:
     return line[begin : line.find(b'"', begin)]
 
 
-def _only_device(text: bytes) -> bytes | None:
-    """The device of all lines, if they are samples and differ in their numbers only."""
-    makes = set(text.translate(None, _DIGITS).split(b"\n"))
-    if len(makes) > 1 or not text.startswith(_SAMPLES):
-        return None
-    device = _device_of(text[: text.find(b"\n")] if b"\n" in text else text)
-    return device if text.count(_DEVICE + device + b'"') == text.count(b"\n") + 1 else None
+def _is_sample(line: Mapping[str, Any]) -> bool:
+    return isinstance(line.get("device"), str) and type(line.get("rank", 0)) is int
+
+
+def _number(value: Any) -> float:
+    """What is the same in all lines; NaN where it is not a number."""
+    return float(value) if isinstance(value, (bool, int, float)) else np.nan
 
 
 def _convert(text: bytes) -> tuple[int, dict[str, F64]] | None:
@@ -214,14 +267,21 @@ def _joined(parts: Sequence[tuple[int, Mapping[str, F64]]]) -> Mapping[str, F64]
         if (np.diff(own["step"]) < 0).any():
             order = np.argsort(own["step"], kind="stable")
             own = {name: values[order] for name, values in own.items()}
-        kept = found["step"] < (own["step"][0] if len(own["step"]) else np.inf)
-        found = {name: np.concatenate([found[name][kept], own[name]]) for name in COLUMNS}
+        if not len(found["step"]):
+            found = own
+        elif len(own["step"]):
+            kept = found["step"] < own["step"][0]
+            found = {name: np.concatenate([found[name][kept], own[name]]) for name in COLUMNS}
     return found
 
 
 def _known(columns: Mapping[str, F64]) -> dict[str, F64]:
     """Rows of which step and time are known; what is not finite is not known."""
-    found = {name: np.where(np.isfinite(values), values, np.nan) for name, values in columns.items()}
+    endless = {name: np.isinf(values) for name, values in columns.items()}
+    found = {
+        name: np.where(endless[name], np.nan, values) if endless[name].any() else values
+        for name, values in columns.items()
+    }
     whole = ~(np.isnan(found["step"]) | np.isnan(found["time"]))
     return found if whole.all() else {name: values[whole] for name, values in found.items()}
 

@@ -1,16 +1,16 @@
-"""Names of the front end's files go in; their bytes come out. Plain ES modules, without a build step."""
+"""Names of the front end's files go in; their bytes come out. Plain ES modules and style sheets, no build step."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_KINDS = (".js", ".css")
 
 
 def names() -> frozenset[str]:
     """The files that there are; no other is ever read."""
-    found = (path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
+    found = (path for path in _FOLDER.rglob("*") if path.suffix in _KINDS)
     return frozenset(path.relative_to(_FOLDER).as_posix() for path in found)
 
 
@@ -23,8 +23,3 @@ def read(name: str) -> bytes:
     if name not in names():
         raise KeyError(name)
     return (_FOLDER / name).read_bytes()
-
-
-def content_type(name: str) -> str:
-    """Its MIME type."""
-    return _TYPES[Path(name).suffix]

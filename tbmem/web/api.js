@@ -9,6 +9,7 @@ const IDENTITY = {
   live: ["run"],
   ranks: ["run"],
   compare: ["before", "after"],
+  sides: ["before", "after"],
   estimate: ["run"],
   stack: ["run", "file", "row"],
 };
@@ -28,6 +29,11 @@ export class ViewError extends Error {
 /** Whether the answers stand in the page. */
 export function isReport() {
   return inlinedAnswers() !== null;
+}
+
+/** Names of the views that the page has; `null` for all. */
+export function viewsOfPage() {
+  return inlinedAnswers()?.views ?? null;
 }
 
 /** The answer of a view; the same object for the same question until `forget` is called. */

@@ -26,12 +26,10 @@ const VIEWS = [
   estimateView,
 ];
 
-const SHEETS = ["static/style.css", "static/style_parts.css", "static/style_views.css"];
-
 /** Draw the page into the empty body. */
 export async function render() {
   document.title = "Memory · tbmem";
-  if (!isReport()) for (const href of SHEETS) document.head.append(el("link", { rel: "stylesheet", href }));
+  if (!isReport()) document.head.append(el("link", { rel: "stylesheet", href: "page.css" }));
   startState();
   await new Shell(VIEWS).start(document.body);
 }

@@ -108,6 +108,12 @@ export function framesOf(frames) {
   return el("ol", { class: "frames" }, frames.map(line));
 }
 
+/** Lines of Python, the innermost first; those of C++ only where there are no others. */
+export function shortStack(frames) {
+  const python = frames.filter((frame) => /\.py:/.test(frame));
+  return (python.length ? python : frames).join(" ← ");
+}
+
 /** A share with its sign; what was not there before is new. */
 export function changeText(share) {
   return share === null ? "new" : `${share >= 0 ? "+" : ""}${percent(share)}`;

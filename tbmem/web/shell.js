@@ -1,6 +1,6 @@
 // Views and the index of runs go in; the page around them comes out: tabs, pickers, reload, and what is drawn when.
 
-import { fetchView, forget, isReport } from "./api.js";
+import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
 import { moment } from "./format.js";
 import { isVisible, onReload, onVisible } from "./host.js";
@@ -26,8 +26,9 @@ const PATIENCE = 250;
 export class Shell {
   /** @param views Modules with `name`, `title`, `needs` and `draw(context)`. */
   constructor(views) {
-    this.views = views;
-    this.tabs = views.map((view) => this.tab(view));
+    const offered = viewsOfPage();
+    this.views = offered ? views.filter((view) => offered.includes(view.name)) : views;
+    this.tabs = this.views.map((view) => this.tab(view));
     this.pickers = el("div", { class: "pickers" });
     this.status = el("div", { class: "status", role: "status" });
     this.main = el("main", { id: "view", role: "tabpanel", tabindex: -1 });
@@ -160,6 +161,8 @@ export class Shell {
 
   statusOf(index, view, context) {
     if (index.source === "report") return index.written && `written ${index.written}`;
+    // a view of all runs says it of each
+    if (view.needs === "none") return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
     const running = shown.find((one) => one && STATUS[one.status]);
     if (!running) return null;

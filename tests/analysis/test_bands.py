@@ -25,8 +25,8 @@ def bases(bands: Bands, event: int) -> dict[int, int]:
 
 def all_bands(timeline: AllocationTimeline, begin: int = -1, largest: int = 100, **more: int) -> Bands:
     events = timeline.devices[0].events
-    places = np.arange(events + 2) // more.get("pixel", 1)
-    return bands_of(timeline, 0, begin, events - 1, largest, more.get("corners", 10_000), places)
+    pixel = more.get("pixel", 1)
+    return bands_of(timeline, 0, begin, events - 1, largest, more.get("corners", 10_000), lambda event: event // pixel)
 
 
 @pytest.mark.parametrize("seed", range(5))

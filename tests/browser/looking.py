@@ -135,6 +135,9 @@ def see_compare(browser: Browser, ask: Ask, before: str, after: str) -> None:
     answer = ask("compare", before=before, after=after)
     totals = answer["recordings"][0]["totals"]
     assert column(browser, f"rec-{answer['recordings'][0]['device']}", 3) == [format_bytes(n) for n in totals["after"]]
+    sides = ask("sides", before=before, after=after)
+    assert column(browser, "sides", 3) == [format_bytes(size) for size in sides["peak"]]
+    browser.until("document.querySelector('#sides-plot')?.data?.length === 2")
     has(browser, "#grown", f"{totals['percent'][totals['name'].index('peak_bytes')]:+.1f} %")
 
 

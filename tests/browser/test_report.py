@@ -13,9 +13,11 @@ from urllib.parse import quote
 
 import pytest
 
+from tbmem.offline.reports import write_report
 from tests.browser import looking
 from tests.browser.conftest import HOSTILE
 from tests.browser.driving import Browser
+from tests.offline.snapshots import write_snapshot
 
 
 def report(run: Path, file: Path) -> Path:
@@ -109,6 +111,27 @@ def test_a_range_is_summed_without_a_server(
         looking.has(browser, "#brushed", "the report has no others")
     browser.point("section:nth-of-type(2) .frame canvas[tabindex]", 0.15, 0.6, click=True)
     browser.until("document.querySelector('.detail .facts') !== null")
+    assert browser.complaints() == []
+
+
+def test_several_recordings_side_by_side(browser: Browser, tmp_path: Path) -> None:
+    # given three ranks, one of which needs more
+    for rank in range(3):
+        write_snapshot(tmp_path / f"rank{rank}.pickle", sizes=[(9 if rank == 2 else 1) << 20])
+    folder = write_report(tmp_path, out=tmp_path / "results").folder
+    browser.complaints()
+
+    browser.open((folder / "report.html").as_uri(), "compare", tab=False)
+
+    # then they are shown together, the first against the last, and each opens its own page
+    looking.has(browser, "#odd", "rank2 is the odd one")
+    assert browser.texts("#sides tbody tr td:nth-child(3)") == ["1.00 MiB", "1.00 MiB", "9.00 MiB"]
+    looking.has(browser, "#grown", "rank2 against rank0: +800.0 %")
+    browser.until("document.querySelector('#sides-plot')?.data?.length === 3")
+    browser.picture("report-several")
+    browser.click(".part-bar:nth-child(2)")
+    browser.until("document.querySelector('main')?.dataset.drawn === 'timeline'")
+    assert "rank1" in browser.script("location.pathname")
     assert browser.complaints() == []
 
 

@@ -122,6 +122,18 @@ def test_compare(run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int
     assert data["failed"] == bool(code)
 
 
+def test_a_comparison_as_a_page(run: Run, tmp_path: Path) -> None:
+    for name, size in (("a", 10 << 20), ("b", 12 << 20)):
+        write_snapshot(tmp_path / f"{name}.pickle", sizes=[size])
+
+    done = run("compare", "a.pickle", "b.pickle", "--html", "page.html")
+    refused = run("compare", "a.pickle", "b.pickle", "--html", "no/page.html")
+
+    assert (done.code, "wrote page.html" in done.out) == (0, True)
+    assert 'id="tbmem-data"' in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert (refused.code, "cannot be written" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize("wanted", ["perfetto", "speedscope", "csv", "json", "memory_viz"])
 def test_export(run: Run, tmp_path: Path, wanted: str) -> None:
     write_snapshot(tmp_path / "rank0.pickle", sizes=[3 << 20])

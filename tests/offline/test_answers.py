@@ -106,6 +106,10 @@ def test_the_index(folder: Folder) -> None:
     assert status["files"] == "files"
     assert status["open"] in ("running", "silent")
     assert index["empty"] is None
+    # however the last line is spaced
+    log = folder.path / "open" / MONITOR_LOG
+    log.write_text(log.read_text() + '{"type": "end", "time": 1.0}\n')
+    assert {run["status"] for run in folder.ask("index")["runs"]} == {"ended", "files"}
     assert set(index["colours"]) == {"categories", "phases", "verdicts", "parts"}
 
 
@@ -333,6 +337,9 @@ def test_two_runs(folder: Folder) -> None:
     assert (totals["before"][0], totals["after"][0], totals["percent"][0]) == (GIB, 2 * GIB, 100.0)
     assert found["recordings"][0]["totals"]["change"][0] == 2 << 20
     assert found["grown_percent"] == pytest.approx(200)
+    sides = folder.ask("sides", before="a", after="b")
+    assert (sides["name"], sides["peak"], sides["odd"]) == (["a", "b"], [1 << 20, 3 << 20], [False, False])
+    assert sides["message"] is None
 
 
 def test_a_prediction_over_a_measurement(recorded: Folder) -> None:

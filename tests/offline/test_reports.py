@@ -62,7 +62,8 @@ def test_several_have_a_folder_each_and_one_page(tmp_path: Path) -> None:
     assert data["odd_one"]["name"] == "rank2"
     look = Look((report.folder / "report.html").read_text())
     assert_it_is_offline(look)
-    assert all((report.folder / one).is_file() for one in look.addresses if one.endswith(".html"))
+    (answers,) = look.charts
+    assert all((report.folder / link).is_file() for link in answers["sides"]["link"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"hello", b"\x1f\x8b\x08\x00"])

@@ -16,7 +16,6 @@ from tensorboard.backend import application
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client, TestResponse
 
-from tbmem import web
 from tbmem.model.timeline_file import save_timeline
 from tbmem.plugin.loader import MemoryPluginLoader
 from tests.analysis.timelines import recording, training_step
@@ -30,8 +29,8 @@ class Tab:
 
     def __init__(self, logdir: str, spec: str = "", prefix: str = "") -> None:
         flags = SimpleNamespace(logdir_spec=spec, path_prefix=prefix)
-        plugin = MemoryPluginLoader().load(TBContext(logdir=logdir, flags=flags))
-        self._client = Client(application.TensorBoardWSGI([plugin], path_prefix=prefix))
+        self.plugin = MemoryPluginLoader().load(TBContext(logdir=logdir, flags=flags))
+        self._client = Client(application.TensorBoardWSGI([self.plugin], path_prefix=prefix))
         self._prefix = prefix
 
     def get(self, path: str, **headers: str) -> TestResponse:
@@ -153,19 +152,22 @@ def test_an_error_that_nobody_thought_of(
     assert tab.data("overview").json["runs"][0]["errors"][0]["file"] == "w.tbmem.npz"
 
 
-@pytest.mark.parametrize(
-    "name", ["../plugin/plugin.py", "%2e%2e/units.py", "..%2funits.py", "/etc/passwd", "views", "__init__.py"]
-)
-def test_static_files_of_the_front_end_only(name: str, tab: Tab) -> None:
-    assert tab.get(f"{HERE}/static/{name}").status_code == 404
+@pytest.mark.parametrize("name", ["static/index.js", "../plugin/plugin.py", "%2e%2e/units.py", "page.js/x", "index.js"])
+def test_no_other_file_is_served(name: str, tab: Tab) -> None:
+    assert tab.get(f"{HERE}/{name}").status_code == 404
 
 
-def test_every_file_of_the_front_end_is_served(tab: Tab) -> None:
-    types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-    for name in web.names():
-        answer = tab.get(f"{HERE}/static/{name}")
-        assert (answer.status_code, answer.data) == (200, web.read(name))
-        assert answer.mimetype == types[Path(name).suffix]
+def test_the_front_end_is_one_module_that_is_kept_for_long(tab: Tab) -> None:
+    address = tab.plugin.frontend_metadata().es_module_path
+
+    answer = tab.get(f"{HERE}{address}", **{"Accept-Encoding": "gzip"})
+
+    assert gzip.decompress(answer.data).startswith(b"export const { render } = ")
+    assert answer.mimetype == "text/javascript"
+    assert "max-age=31536000" in answer.headers["Cache-Control"]
+    assert "max-age" not in tab.get(f"{HERE}/page.js?v=old").headers["Cache-Control"]
+    style = tab.get(f"{HERE}/page.css")
+    assert (style.mimetype, b".share-bar" in style.data) == ("text/css", True)
 
 
 def test_plotly_is_the_installed_one_and_kept_for_long(tab: Tab) -> None:
@@ -203,7 +205,7 @@ def test_below_a_prefix(folder: Folder) -> None:
     tab = Tab(str(folder.path), prefix="/some/where")
 
     assert tab.runs == ["a"]
-    assert tab.get(f"{HERE}/static/index.js").status_code == 200
+    assert tab.get(f"{HERE}/page.js").status_code == 200
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:

@@ -25,14 +25,16 @@ MODULES = {
 
 
 def test_each_module_runs_once_after_what_it_imports() -> None:
-    script = bundle(MODULES, "index.js", "render")
+    script = bundle(MODULES, "index.js")
 
     places = [script.index(f'$modules["{name}"] = ') for name in ("c.js", "sub/b.js", "a.js", "index.js")]
     assert places == sorted(places)
     assert "unused" not in script
     node = shutil.which("node")
     if node:
-        done = subprocess.run([node, "-e", script], capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(
+            [node, "-e", f"{script}.render()"], capture_output=True, text=True, check=True, timeout=30
+        )
         assert done.stdout == "import { x } from nowhere 6 5\n"
 
 
@@ -50,13 +52,13 @@ def test_each_module_runs_once_after_what_it_imports() -> None:
 )
 def test_what_is_not_provided_for(source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        bundle({"index.js": source, "a.js": ""}, "index.js", "render")
+        bundle({"index.js": source, "a.js": ""}, "index.js")
 
 
 def test_the_front_end_can_be_bundled() -> None:
     modules = {name: web.read(name).decode() for name in web.names() if name.endswith(".js")}
 
-    script = bundle(modules, "index.js", "render")
+    script = bundle(modules, "index.js")
 
     assert script.count("$modules[") > len(modules)
 

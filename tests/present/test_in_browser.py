@@ -11,7 +11,7 @@ import pytest
 
 from tbmem.analysis.analyzer import analyze
 from tbmem.model.category import Category
-from tbmem.offline.web_reports import analysis_html
+from tbmem.offline.web_reports import analysis_html, subject_of
 from tests.analysis.timelines import book, recording, training_step
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -22,7 +22,8 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 def test_it_is_drawn_without_a_network(tmp_path: Path) -> None:
     notes = book((-1, 7, 800, Category.PARAMETER, "net.0.weight"))
     page = tmp_path / "report.html"
-    page.write_text(analysis_html(analyze(recording(*training_step(0, 0), *training_step(1, 10)), book=notes)))
+    analysis = analyze(recording(*training_step(0, 0), *training_step(1, 10)), book=notes)
+    page.write_text(analysis_html(subject_of(analysis)))
 
     done = subprocess.run(
         [

@@ -70,6 +70,37 @@ def test_lines_of_one_make(device: str, more: dict[str, object], tmp_path: Path)
     assert log.rest.damaged_lines == 0
 
 
+def test_many_lines_of_few_layouts(tmp_path: Path) -> None:
+    # given numbers of all lengths, what is no number, negative ones, and lines of a layout that are not what they seem
+    lines = [HEADER]
+    for step in range(1, 3000):
+        device, rank = ("cuda:0", "cuda:1")[step % 2], int(step > 2000)
+        level = None if step % 50 == 0 else (step * 7919) % (10 ** (1 + step % 11))
+        more = {"time": 1.7e9 + step / 1000, "allocated": level, "ooms": -1, "profiled": step % 500 == 0, "rank": rank}
+        lines.append(line(step, device, **more))
+    good = len(lines)
+    lines += [
+        lines[500].replace(":1700000000.", wrong, 1) for wrong in (":17000000:0.", ":17000000a0.", ":1700000000;")
+    ]
+
+    log = read(tmp_path / "monitor.jsonl", *lines)
+
+    assert log.rows == good - 1
+    assert log.rest.damaged_lines == 3
+    assert_it_is_the_same(log)
+
+
+def test_many_lines_of_a_run_that_was_resumed(tmp_path: Path) -> None:
+    old = [line(step) for step in range(100, 900)]
+    new = [line(step, allocated=7) for step in range(500, 600)]
+
+    log = read(tmp_path / "monitor.jsonl", HEADER, *old, "", HEADER, *new)
+
+    (one,) = log.devices()
+    assert one.columns["step"].tolist() == list(range(100, 600))
+    assert one.columns["allocated"].tolist() == [10 * step for step in range(100, 500)] + [7] * 100
+
+
 def test_it_is_read_on(tmp_path: Path) -> None:
     # given a log of which half a line is written
     path = tmp_path / "monitor.jsonl"

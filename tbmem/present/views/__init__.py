@@ -10,6 +10,7 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 | ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``runs.Live`` |
 | ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``runs.Ranks`` |
 | ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``runs.Compare`` |
+| ``data/sides`` | **before**, **after**, before_file, after_file | ``runs.Sides`` |
 | ``data/estimate`` | **run**, points | ``runs.Estimated`` |
 | ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points | ``recordings.Timeline`` |
 | ``data/allocations`` | **run**, **file**, **device**, axis, from, to, largest | ``recordings.Allocations`` |
@@ -20,7 +21,8 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 ``recordings.Tensors`` |
 | ``data/segments`` | **run**, **file**, **device** | ``recordings.Segments`` |
 | ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recordings.Operators`` |
-| ``static/<file>`` | | the front end's own files; ``static/index.js`` has ``render()`` |
+| ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
+| ``page.css`` | | its style sheets |
 | ``plotly.js?v=<version>`` | | plotly.js of the installed ``plotly``, cached for a year; its URL is ``Index.plotly`` |
 
 - Every URL is relative to the page's base. ``file`` is relative to the run's folder. Without ``device`` the answer is
@@ -38,6 +40,7 @@ that are not given left out, a repeated one standing once for each value in the 
 key, then the key of the identity parameters only, then that without ``device``; what is in neither is an error of the
 kind 404. So in a report a zoom gets the whole picture again and is drawn from it, and a brushed range is summed from
 the columns of ``allocations`` (``x0``, ``x1``, ``bytes``, ``category``), which say how many of all they are.
-``Index.source`` is ``report`` there. ``globalThis.Plotly`` is there before the modules run; ``render()`` is called.
+``Index.source`` is ``report`` there. Under ``views`` stand the names of the views that the page has; without it all.
+``globalThis.Plotly`` is there before the modules run; ``render()`` is called.
 The front end is plain ES modules in ``tbmem/web``: named exports, relative imports, and no top-level ``await``.
 """

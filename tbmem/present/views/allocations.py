@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from tbmem.analysis.bands import Bands, bands_of
@@ -45,7 +47,7 @@ def allocations_view(
     one = subject.device(device)
     part = stretch_of(subject, one.number, axis, begin, end)
     timeline = subject.analysis.timeline
-    bands = bands_of(timeline, one.number, part.before, part.last, min(largest, MOST), _CORNERS, _places(part))
+    bands = bands_of(timeline, one.number, part.before, part.last, min(largest, MOST), _CORNERS, partial(_pixels, part))
     rest_event, rest, total = _rest(subject, one.number, part, bands)
     words = Words(subject)
     names, code = words.table("category", bands.row)
@@ -90,9 +92,9 @@ def allocations_view(
     }
 
 
-def _places(part: Stretch) -> I64:
-    """By event of the stretch, the pixel it lies in."""
-    x = part.clock.x(np.arange(part.before, part.last + 1), part.axis)
+def _pixels(part: Stretch, event: I64) -> I64:
+    """Which pixels events lie in."""
+    x = part.clock.x(event, part.axis)
     span = part.end - part.begin or 1.0
     places: I64 = np.clip((x - part.begin) / span * _PIXELS, 0, _PIXELS).astype(np.int64)
     return places

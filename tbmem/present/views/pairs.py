@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,33 +11,69 @@ from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, chan
 from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.console import device_label
-from tbmem.present.views.runs import Changes, ComparedDevice, EstimateCurve
+from tbmem.present.views.runs import Changes, Compare, ComparedDevice, Empty, EstimateCurve, FileItem, StackChanges
 from tbmem.present.views.subject import Subject
 
 _CHANGES = 300
+_STACKS = 100
 
 
-def compared(comparison: Comparison) -> tuple[list[ComparedDevice], list[ComparedDevice]]:
-    """Devices of the runs, and of the recordings."""
-    return [_device(one) for one in comparison.runs], [_device(one) for one in comparison.devices]
+def compare_view(
+    comparison: Comparison,
+    files: tuple[str | None, str | None],
+    *,
+    most: int = _CHANGES,
+    errors: Sequence[FileItem] = (),
+    empty: Empty | None = None,
+) -> Compare:
+    """What grew from one to the other.
+
+    Args:
+        comparison: The two, named as in the index of runs.
+        files: The recordings that were compared; ``None`` for none.
+        most: Changes of a table.
+        errors: Files that could not be read.
+        empty: What to say where there is nothing in common.
+    """
+    runs = [_device(one, most) for one in comparison.runs]
+    recordings = [_device(one, most) for one in comparison.devices]
+    grown = comparison.grown_percent
+    return {
+        "before": comparison.before,
+        "after": comparison.after,
+        "before_file": files[0],
+        "after_file": files[1],
+        "grown_percent": grown if math.isfinite(grown) else None,
+        "runs": runs,
+        "recordings": recordings,
+        "notes": list(comparison.notes),
+        "errors": list(errors),
+        "empty": None if runs or recordings else empty,
+    }
 
 
-def _device(one: DeviceComparison) -> ComparedDevice:
+def _device(one: DeviceComparison, most: int) -> ComparedDevice:
     return {
         "device": one.name,
         "before_device": one.before_name,
         "name": device_label(one.name),
-        "totals": changes_of(one.totals),
-        "by_category": changes_of(one.by_category),
-        "by_module": changes_of(one.by_module),
-        "by_line": changes_of(one.by_line),
-        "by_operator": changes_of(one.by_operator),
+        "totals": changes_of(one.totals, most),
+        "by_category": changes_of(one.by_category, most),
+        "by_module": changes_of(one.by_module, most),
+        "by_line": changes_of(one.by_line, most),
+        "by_stack": _stacks_of(one.by_stack, min(most, _STACKS)),
+        "by_operator": changes_of(one.by_operator, most),
     }
 
 
-def changes_of(found: Sequence[Change]) -> Changes:
-    """Changes as columns."""
-    kept = found[:_CHANGES]
+def changes_of(found: Sequence[Change], most: int = _CHANGES) -> Changes:
+    """Changes as columns.
+
+    Args:
+        found: The largest first.
+        most: Of which so many are kept.
+    """
+    kept = found[:most]
     return {
         "name": [one.name for one in kept],
         "before": [one.before for one in kept],
@@ -44,6 +81,10 @@ def changes_of(found: Sequence[Change]) -> Changes:
         "change": [one.bytes for one in kept],
         "percent": [one.percent for one in kept],
     }
+
+
+def _stacks_of(found: Sequence[Change], most: int) -> StackChanges:
+    return {**changes_of(found, most), "frames": [list(one.stack) for one in found[:most]]}
 
 
 def estimate_curve(subject: Subject, device: str | None, points: int) -> EstimateCurve:

@@ -281,6 +281,13 @@ class Changes(TypedDict):
     """``null`` for what is new."""
 
 
+class StackChanges(Changes):
+    """The same of whole stacks, each under the name of its line."""
+
+    frames: list[list[str]]
+    """The innermost first."""
+
+
 class ComparedDevice(TypedDict):
     """One device."""
 
@@ -291,6 +298,8 @@ class ComparedDevice(TypedDict):
     by_category: Changes
     by_module: Changes
     by_line: Changes
+    by_stack: StackChanges
+    """Without those that one side may have put together with its smallest."""
     by_operator: Changes
 
 
@@ -303,12 +312,52 @@ class Compare(TypedDict):
     """Recording that was compared: the one with the highest peak, unless another was asked for."""
     after_file: str | None
     grown_percent: float | None
+    """Of the peak, on the device on which it grew most; negative where it shrank on all, ``null`` for what is new."""
     runs: list[ComparedDevice]
     """Of the whole runs, by their logs: ``totals`` only."""
     recordings: list[ComparedDevice]
     notes: list[str]
     errors: list[FileItem]
     empty: Empty | None
+
+
+class Curves(TypedDict):
+    """Memory of several recordings over time, each since its own beginning."""
+
+    axis: str
+    """``time`` (x is milliseconds), or ``event`` where one of them has no times."""
+    x: list[list[float]]
+    """By recording."""
+    bytes: list[list[int]]
+
+
+class Sides(TypedDict):
+    """Recordings side by side; all lists but those of categories have one entry for each."""
+
+    run: list[str]
+    file: list[str]
+    name: list[str]
+    device: list[str]
+    """The main one, of which the figures are."""
+    peak: list[int]
+    reserved: list[int | None]
+    efficiency_percent: list[float | None]
+    suspects: list[int]
+    """What piles up step by step."""
+    link: list[str]
+    """Address of its own page, relative; empty where its views are in this one."""
+    odd: list[bool]
+    message: str | None
+    """The sentence on the one that stands out."""
+    categories: list[str]
+    """The largest first."""
+    words: list[str]
+    colours: list[str]
+    bytes: list[list[int]]
+    """At the peak, by category, then by recording."""
+    others: list[int]
+    """Categories that are not listed, together."""
+    curves: Curves
 
 
 class EstimateCurve(TypedDict):

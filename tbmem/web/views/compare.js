@@ -1,9 +1,11 @@
-// The answer `compare` goes in; what grew and what shrank between two runs comes out.
+// The answers `sides` and `compare` go in; recordings side by side, and what grew between two of them, come out.
 
-import { button, el, section } from "../dom.js";
-import { signedBytes, word } from "../format.js";
-import { badge, changeText, emptyState, errorsOf, notesOf } from "../parts.js";
+import { isReport } from "../api.js";
+import { button, el, replace, section } from "../dom.js";
+import { deviceName, signedBytes, word } from "../format.js";
+import { badge, changeText, emptyState, errorsOf, framesOf, notesOf, shortStack } from "../parts.js";
 import { picker } from "../picker.js";
+import { sideBySide } from "../sides.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
 
@@ -11,6 +13,7 @@ const TABLES = [
   ["by_category", "category"],
   ["by_module", "module"],
   ["by_line", "line"],
+  ["by_stack", "stack"],
   ["by_operator", "operator"],
 ];
 
@@ -22,18 +25,29 @@ async function draw(context) {
     const text = "This log folder has one run. Record a second one, and see here what grew.";
     return emptyState({ title: "Nothing to compare with", text, commands: ["tbmem demo --logdir runs --inject leak", "tbmem compare runs/BEFORE runs/AFTER"] });
   }
-  const after = runs.find((one) => one.run === get("after"))?.run ?? context.run;
-  const other = runs.find((one) => one.run !== after).run;
-  const before = runs.find((one) => one.run === get("before"))?.run ?? other;
+  const [before, after] = pairOf(context);
   const top = chooser(runs, before, after);
+  const asked = { before, after, before_file: get("before_file"), after_file: get("after_file") };
   let answer;
+  let sides;
   try {
-    answer = await context.ask("compare", { before, after, before_file: get("before_file"), after_file: get("after_file") });
+    [answer, sides] = await Promise.all([context.ask("compare", asked), context.ask("sides", asked)]);
   } catch (error) {
     return el("div", {}, top, emptyState({ title: "This could not be compared", text: error.message }));
   }
-  if (answer.empty) return el("div", {}, top, errorsOf(answer.errors), emptyState(answer.empty));
-  return el("div", {}, top, errorsOf(answer.errors), verdict(answer), whole(answer), recorded(answer, runs), notesOf(answer.notes));
+  const beside = sideBySide(sides, context);
+  const changed = answer.empty ? emptyState(answer.empty) : [whole(answer), recorded(answer, runs), notesOf(answer.notes)];
+  const told = [top, errorsOf(answer.errors), !answer.empty && verdict(answer)];
+  // a report of many shows all of them first, the tab what was chosen
+  const parts = isReport() ? [beside, section("What changed", null, told), changed] : [told, beside, changed];
+  return el("div", {}, parts.flat(2));
+}
+
+/** As chosen; else the run that is shown against the latest other, and in a report the last against the first. */
+function pairOf({ index: { runs }, run }) {
+  const named = (key) => runs.find((one) => one.run === get(key))?.run;
+  const after = named("after") ?? (isReport() ? runs.at(-1).run : run);
+  return [named("before") ?? runs.find((one) => one.run !== after).run, after];
 }
 
 function chooser(runs, before, after) {
@@ -78,16 +92,28 @@ function recorded(answer, runs) {
     el(
       "div",
       {},
-      el("h3", {}, device.name),
+      el("h3", {}, device.before_device === device.device ? device.name : `${deviceName(device.before_device)} → ${device.name}`),
       changes(`rec-${device.device}`, "figure", device.totals, false),
       TABLES.filter(([key]) => device[key].name.length).map(([key, name]) =>
-        el("details", { open: key === "by_category" || key === "by_module" }, el("summary", {}, `By ${name}`), changes(`rec-${device.device}-${key}`, name, device[key], true)),
+        el("details", { open: key === "by_category" || key === "by_module" }, el("summary", {}, `By ${name}`), part(device, key, name)),
       ),
     ),
   );
   const nameOf = (run, file) => runs.find((one) => one.run === run)?.recordings.find((one) => one.file === file)?.name ?? file;
   const note = `${nameOf(answer.before, answer.before_file)} and ${nameOf(answer.after, answer.after_file)}, each at its peak`;
   return section("Recordings", note, parts);
+}
+
+function part(device, key, name) {
+  const id = `rec-${device.device}-${key}`;
+  if (key !== "by_stack") return changes(id, name, device[key], true);
+  const detail = el("div", { class: "detail", hidden: true });
+  const open = (row) => {
+    detail.hidden = false;
+    replace(detail, el("h3", {}, `${signedBytes(row.change)} at ${row.name}`), framesOf(row.frames));
+    detail.scrollIntoView({ block: "nearest" });
+  };
+  return el("div", {}, changes(id, name, device[key], true, open), detail);
 }
 
 /** `run_peak_bytes` as `Run peak`; names of modules and lines stay as they are. */
@@ -98,10 +124,11 @@ function written(text, kind) {
   return plain.charAt(0).toUpperCase() + plain.slice(1);
 }
 
-function changes(id, name, list, search) {
+function changes(id, name, list, search, open) {
   const most = Math.max(...list.change.map(Math.abs), 1);
   const columns = [
-    { key: "name", label: name, text: (row) => written(row.name, name) },
+    { key: "name", label: open ? "line" : name, text: (row) => written(row.name, name) },
+    open && { key: "frames", label: "stack", text: (row) => shortStack(row.frames), value: (row) => row.frames.join("\n") },
     { key: "before", label: "before", kind: "bytes" },
     { key: "after", label: "after", kind: "bytes" },
     {
@@ -114,7 +141,7 @@ function changes(id, name, list, search) {
       colour: (row) => (row.change > 0 ? "var(--warn)" : "var(--good)"),
     },
     { key: "percent", label: "%", kind: "percent", width: "100px", text: (row) => (row.before === row.after ? "" : changeText(row.percent)) },
-  ];
-  return table({ id, name: `change-by-${name}`, columns, rows: rowsOf(list), sort: null, search });
+  ].filter(Boolean);
+  return table({ id, name: `change-by-${name}`, columns, rows: rowsOf(list), sort: null, search, open });
 }
 

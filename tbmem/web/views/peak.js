@@ -5,7 +5,7 @@ import { allocationColumns } from "../brush.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, replace, section } from "../dom.js";
 import { bytes, percent, whole, word } from "../format.js";
-import { emptyState, framesOf, keyed, notesOf, tiles } from "../parts.js";
+import { emptyState, framesOf, keyed, notesOf, shortStack, tiles } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
@@ -168,12 +168,6 @@ function stackTable(stacks) {
   ];
   const rows = rowsOf(stacks);
   return el("div", {}, table({ id: "peak-stacks", name: "peak-by-stack", columns, rows, sort: "bytes", open }), frames);
-}
-
-/** Lines of Python, the innermost first; those of C++ only where there are no others. */
-function shortStack(frames) {
-  const python = frames.filter((frame) => /\.py:/.test(frame));
-  return (python.length ? python : frames).join(" ← ");
 }
 
 function tensorTable(where, context, detail) {

@@ -1,11 +1,11 @@
 // The answer `ranks` goes in; all ranks side by side come out, with the one that stands out.
 
+import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";
-import { bytes, known, signedBytes, whole, word } from "../format.js";
-import { badge, emptyState, errorsOf, keyed, sparkline } from "../parts.js";
+import { known, signedBytes, whole, word } from "../format.js";
+import { badge, emptyState, errorsOf, sparkline } from "../parts.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
-import { onGround } from "../theme.js";
 
 const GOOD = ["stable", "dismissed"];
 const BAD = ["leak", "oom", "near_capacity"];
@@ -57,22 +57,13 @@ function verdict(row) {
 /** One bar for each rank's recorded peak, its categories to scale. */
 function recordings(found) {
   if (!found?.rank.length) return null;
-  const most = Math.max(...found.peak, 1);
-  const bars = found.rank.map((rank, at) => {
-    const parts = found.categories.map((name, code) => {
-      const size = found.bytes[code][at];
-      const style = { width: `${(100 * size) / most}%`, background: onGround(found.colours[code]) };
-      return size > 0 && el("span", { style, title: `${word(name)} ${bytes(size)}` });
-    });
-    const open = () => set({ view: "peak", file: found.file[at], device: found.device[at] });
-    return el(
-      "button",
-      { type: "button", class: "rank-bar", title: found.file[at], on: { click: open } },
-      el("span", { class: "rank-name" }, `rank ${rank}`),
-      el("span", { class: "share-bar" }, parts),
-      el("span", { class: "rank-size" }, bytes(found.peak[at])),
-    );
-  });
-  const legend = el("div", { class: "legend" }, found.categories.map((name, at) => keyed(word(name), found.colours[at])));
-  return section("Recorded peaks", "of the latest recording of each rank, by category", legend, el("div", { class: "rank-bars" }, bars));
+  const parts = found.categories.map((name, at) => ({ word: word(name), colour: found.colours[at] }));
+  const rows = found.rank.map((rank, at) => ({
+    name: `rank ${rank}`,
+    title: found.file[at],
+    total: found.peak[at],
+    sizes: found.bytes.map((sizes) => sizes[at]),
+    open: () => set({ view: "peak", file: found.file[at], device: found.device[at] }),
+  }));
+  return section("Recorded peaks", "of the latest recording of each rank, by category", partBars(parts, rows));
 }

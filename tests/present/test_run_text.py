@@ -1,36 +1,14 @@
-"""Pages that need nothing but themselves."""
+"""What a run's report says in words."""
 
 from __future__ import annotations
 
 import json
 
-from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.comparison import compare_analyses, odd_one
-from tbmem.analysis.layers import layers_of
 from tbmem.analysis.run_story import story_of
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
-from tbmem.present.comparison_page import Side, comparison_page
 from tbmem.present.run_text import run_lines, run_text
-from tests.analysis.timelines import recording
 from tests.conftest import GIB, MakeSample
-from tests.present.pages import Look, assert_it_is_offline
-
-
-def test_several_side_by_side() -> None:
-    sizes = {"rank0": 1000, "rank1": 1000, "rank2": 9000}
-    analyses = [analyze(recording({"bytes": size, "begin": 0}), name=name) for name, size in sizes.items()]
-    sides = [Side(one, layers_of(one, 0), f"{one.name}/report.html") for one in analyses]
-    odd = odd_one(analyses)
-
-    look = Look(comparison_page(sides, odd, compare_analyses(analyses[0], analyses[-1])))
-
-    assert_it_is_offline(look)
-    assert "rank2 is the odd one" in look.words
-    assert "rank1/report.html" in look.addresses
-    assert [trace["name"] for trace in look.charts[1]["data"]] == list(sizes)
-    bars = look.charts[0]["data"][0]
-    assert bars["y"] == list(sizes)
 
 
 def test_the_text_of_a_run(make_sample: MakeSample) -> None:
