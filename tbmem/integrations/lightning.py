@@ -61,6 +61,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         if not _is_fitting(trainer):
             self._begin(trainer, f"tbmem-{trainer.state.fn.value}")
             self.session.watch(pl_module, ())
+            self.session.note("lightning", version_of(trainer), resumed_after_step=0)
 
     on_validation_start = on_test_start = on_predict_start = _evaluation_start
 

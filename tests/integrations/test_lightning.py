@@ -164,7 +164,9 @@ def test_an_exception_leaves_nothing_on(tmp_path: Path, only_log: OnlyLog) -> No
     assert only_log(tmp_path).end is not None
 
 
-def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: OnlyLog) -> None:
+def test_a_checkpoint_knows_nothing_of_it_and_resumes(
+    tmp_path: Path, only_log: OnlyLog, caplog: pytest.LogCaptureFixture
+) -> None:
     # given a checkpoint that was written with the adapter
     memory = LightningMemory(profiling={"enabled": False})
     trainer = _trainer(tmp_path, memory)
@@ -175,9 +177,10 @@ def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: 
     assert not any("LightningMemory" in key for key in saved["callbacks"])
 
     # when another training goes on from there
-    again = LightningMemory(profiling={"enabled": False})
+    again = LightningMemory(profiling={"wait": 9})
     trainer = _trainer(tmp_path, again, max_epochs=2)
-    trainer.fit(_model(), _loader(5), ckpt_path=tmp_path / "last.ckpt")
+    with caplog.at_level("INFO", logger="tbmem"):
+        trainer.fit(_model(), _loader(5), ckpt_path=tmp_path / "last.ckpt")
 
     # then its steps go on counting where the trainer's do, and the log says so
     assert trainer.global_step == 10
@@ -185,5 +188,7 @@ def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: 
     assert again.session.summary.steps == 5
     text = (Path(again.session.summary.folder) / "plugins/tbmem/monitor.jsonl").read_text()
     assert '"resumed_after_step":5' in text
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if line.endswith("wait")] == ["profiler · steps 6-14 wait"]
     log = only_log(Path(again.session.summary.folder))
     assert [log.rows[0].first_step, log.rows[-1].sample.step] == [6, 10]
