@@ -86,7 +86,7 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     assert memory.session.summary.steps == trainer.global_step == 5
 
 
-def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path) -> None:
+def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path, only_log: OnlyLog) -> None:
     # given a module that steps two optimizers itself
     lightning = import_module("lightning.pytorch")
 
@@ -115,6 +115,15 @@ def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path) -> None:
     assert trainer.global_step == 12
     assert memory.session.summary is not None
     assert memory.session.summary.steps == 6
+
+    # and a training that goes on from there counts batches on
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = LightningMemory(profiling={"enabled": False})
+    trainer = _trainer(tmp_path, again, max_epochs=2)
+    trainer.fit(Two(), _loader(6), ckpt_path=tmp_path / "last.ckpt")
+    assert again.session.summary is not None
+    log = only_log(Path(again.session.summary.folder))
+    assert [log.rows[0].first_step, log.rows[-1].sample.step] == [7, 12]
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
