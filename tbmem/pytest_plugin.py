@@ -139,9 +139,7 @@ def _leak_limits_of(item: pytest.Item) -> tuple[int, int] | None:
     return None if mark is None else _no_leak(*mark.args, **mark.kwargs)
 
 
-def _no_leak(
-    steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None
-) -> tuple[int, int]:
+def _no_leak(steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None) -> tuple[int, int]:
     del device
     if steps < 8:
         raise ValueError(f"no_leak(steps={steps}): eight steps are the fewest that tell anything")

@@ -93,7 +93,8 @@ def short_run_finding(
     setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
     traces = f"{len(ledger.traces)} trace{'' if len(ledger.traces) == 1 else 's'}"
     message = (
-        f"the run ended after {steps} step{'' if steps == 1 else 's'}, but the profiler's schedule needs {config.steps_needed} steps:"
+        f"the run ended after {steps} step{'' if steps == 1 else 's'},"
+        f" but the profiler's schedule needs {config.steps_needed} steps:"
         f" {ledger.complete} of {wanted} windows complete, {traces} written ({setting})"
     )
     advice = (
