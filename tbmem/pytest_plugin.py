@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _limit_of(item)
             _leak_limits_of(item)
         except (TypeError, ValueError) as error:
-            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+            # Python names the function that a mark's arguments do not fit, which is called like the mark
+            raise pytest.UsageError(f"{item.nodeid}: {str(error).lstrip('_')}") from error
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
         return
     kept = meter.kept_per_step()
     if kept is None:
-        pytest.fail(f"no_leak: {meter.steps} steps are too few to tell", pytrace=False)
+        pytest.fail(f"no_leak: too few steps to tell: {meter.steps}", pytrace=False)
     if kept > leak[1]:
         pytest.fail(
             f"no_leak: each of {meter.steps} steps keeps {format_bytes(kept)} on {meter.device},"
@@ -124,10 +125,10 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
 
 def _limit_of(item: pytest.Item) -> int | None:
     mark = item.get_closest_marker("limit_memory")
-    return None if mark is None else _parse_limit(*mark.args, **mark.kwargs)
+    return None if mark is None else _limit_memory(*mark.args, **mark.kwargs)
 
 
-def _parse_limit(size: int | str, device: str | None = None) -> int:
+def _limit_memory(size: int | str, device: str | None = None) -> int:
     del device
     return parse_bytes(size)
 
@@ -135,12 +136,10 @@ def _parse_limit(size: int | str, device: str | None = None) -> int:
 def _leak_limits_of(item: pytest.Item) -> tuple[int, int] | None:
     """Steps, and bytes per step."""
     mark = item.get_closest_marker("no_leak")
-    return None if mark is None else _parse_leak_limits(*mark.args, **mark.kwargs)
+    return None if mark is None else _no_leak(*mark.args, **mark.kwargs)
 
 
-def _parse_leak_limits(
-    steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None
-) -> tuple[int, int]:
+def _no_leak(steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None) -> tuple[int, int]:
     del device
     if steps < 8:
         raise ValueError(f"no_leak(steps={steps}): eight steps are the fewest that tell anything")

@@ -121,10 +121,11 @@ def _check_leak(state: RunState, track: Track) -> Result:
     if verdict is FindingKind.WARMUP:
         raise UsageError(f"{place_of(track)}: the run is too short to tell whether memory leaks ({state.step} steps)")
     leaks = [each for each in state.findings if each.kind is FindingKind.LEAK and each.device == track.device]
+    has_leak = verdict is FindingKind.LEAK or (verdict is FindingKind.OOM and state.is_leaking(track.device))
     return Result(
         check="no-leak",
         place=place_of(track),
-        holds=verdict is not FindingKind.LEAK,
+        holds=not has_leak,
         message=f"verdict {verdict.label}",
         details=tuple(" · ".join(filter(None, (each.message, each.advice))) for each in leaks[-1:]),
     )

@@ -22,13 +22,15 @@ class RunState:
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
+        self.signal: dict[str, Any] | None = None
         self.findings: list[Finding] = []
         self._tracks: dict[str, Track] = {}
 
     def add(self, piece: MonitorLog) -> None:
         """Take in what was read; with a header the run begins anew."""
         for header in piece.headers:
-            self.header, self.end, self.findings, self._tracks = header, None, [], {}
+            self.header, self.findings, self._tracks = header, [], {}
+            self.end = self.signal = None
         for row in piece.rows:
             sample = row.sample
             if sample.device not in self._tracks:
@@ -38,6 +40,18 @@ class RunState:
             self._tracks[sample.device].add(row)
         self.findings = (self.findings + piece.findings)[-_KEPT_FINDINGS:]
         self.end = piece.end or self.end
+        self.signal = piece.signal or self.signal
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be written any more, as far as the log says."""
+        return self.end is not None or self.signal is not None
+
+    @property
+    def ended_by(self) -> str | None:
+        """The exception or the signal that ended it; ``None`` if it ended in order, or has not."""
+        name = self.end.get("exception") if self.end is not None else (self.signal or {}).get("name")
+        return str(name) if name else None
 
     @property
     def tracks(self) -> Sequence[Track]:
@@ -75,6 +89,12 @@ class RunState:
                 except (KeyError, ValueError):
                     break
         return self._verdict_so_far(device)
+
+    def is_leaking(self, device: str) -> bool:
+        """Whether a leak was found that was not taken back."""
+        telling = (FindingKind.LEAK, FindingKind.GROWING)
+        kinds = [each.kind for each in self.findings if each.device == device and each.kind in telling]
+        return kinds[-1:] == [FindingKind.LEAK]
 
     def _verdict_so_far(self, device: str) -> FindingKind:
         kinds = [FindingKind.STABLE if self.step >= _ENOUGH_STEPS else FindingKind.WARMUP]

@@ -16,7 +16,7 @@ from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import complete_or_nothing
 from tbmem.present.gate_report import gate_annotations, gate_junit, gate_lines, gate_view
-from tbmem.units import parse_bytes
+from tbmem.units import format_bytes, parse_bytes
 
 _SCHEMA = 1
 
@@ -56,7 +56,10 @@ def command(
     run = read_one_run(path)
     results = check_run(run.states, limits)
     if baseline is not None and update_baseline:
-        _write(baseline, json.dumps({"schema": _SCHEMA, "peaks": peaks_of(run.states)}, indent=2).encode() + b"\n")
+        peaks = peaks_of(run.states)
+        _write(baseline, json.dumps({"schema": _SCHEMA, "peaks": peaks}, indent=2).encode() + b"\n")
+        told = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
+        typer.echo(f"wrote {baseline}: {told or 'no peak is known'}", err=as_json)
     if junit is not None:
         _write(junit, gate_junit(run.files.name, results))
     if as_json:

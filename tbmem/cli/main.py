@@ -80,7 +80,7 @@ def _command() -> Runnable:
         if not hasattr(error, "format_message"):
             raise
         # typer's own: an unknown option or command, a value that does not fit
-        _end(f"{error.format_message()}; see tbmem --help", 2)
+        _end(f"{error.format_message().rstrip('.')}; see tbmem --help", 2)
     if code == _INTERRUPTED:
         _end("interrupted", code)
     sys.exit(code)

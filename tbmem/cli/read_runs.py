@@ -42,8 +42,8 @@ class ReadRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether every rank has closed its log."""
-        return all(state.end is not None for state in self.states)
+        """Whether every rank has ended."""
+        return all(state.has_ended for state in self.states)
 
 
 def read_one_run(path: str | os.PathLike[str]) -> ReadRun:

@@ -26,16 +26,16 @@ def require(module: str, *, extra: str, minimum: str, distribution: str | None =
         MissingDependencyError: The framework is not installed, or is too old.
     """
     name = distribution or module
-    cure = f"pip install 'tbmem[{extra}]'"
     if find_spec(module) is None:
-        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: {cure}")
+        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: pip install 'tbmem[{extra}]'")
     try:
         found = version(name)
     except PackageNotFoundError:
         return  # a checkout on the path: its version is its owner's business
     if _numbers(found) < _numbers(minimum):
         raise MissingDependencyError(
-            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({found} is installed): {cure}"
+            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({found} is installed):"
+            f" pip install '{name}>={minimum}'"
         )
 
 

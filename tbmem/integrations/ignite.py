@@ -13,7 +13,7 @@ from tbmem.model.finding import Finding
 require("ignite", extra="ignite", minimum="0.5", distribution="pytorch-ignite")
 
 import ignite  # noqa: E402  (only where it is installed)
-from ignite.engine import Engine, Events  # noqa: E402
+from ignite.engine import Engine, Events, EventsList  # noqa: E402
 
 
 class IgniteMemory:
@@ -44,6 +44,7 @@ class IgniteMemory:
         self.session = Session(config, overrides, sections)
         self._model = model
         self._optimizers = optimizers
+        self._events: list[Any] = []
         self._interrupted = False
 
     def attach(self, engine: Engine, event: Any = Events.ITERATION_COMPLETED) -> IgniteMemory:
@@ -57,7 +58,8 @@ class IgniteMemory:
         Returns:
             Itself.
         """
-        engine.add_event_handler(Events.STARTED, self._begin)
+        self._events = list(event) if isinstance(event, EventsList) else [event]
+        engine.add_event_handler(Events.STARTED, lambda: self._begin(engine, _fired(engine, self._events)))
         engine.add_event_handler(event, self._step)
         for end in (Events.COMPLETED, Events.TERMINATE):
             engine.add_event_handler(end, self._end)
@@ -65,15 +67,15 @@ class IgniteMemory:
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
         return self
 
-    def _begin(self, engine: Engine) -> None:
+    def _begin(self, engine: Engine, taken: int) -> None:
         self._interrupted = False
         self.session.begin(None)
         self.session.watch(self._model, self._optimizers)
-        self.session.note("ignite", ignite.__version__, resumed_after_step=engine.state.iteration)
+        self.session.note("ignite", ignite.__version__, resumed_after_step=taken)
 
     def _step(self, engine: Engine) -> None:
         if self._interrupted:
-            self._begin(engine)
+            self._begin(engine, _fired(engine, self._events) - 1)
         self._report(engine, self.session.step())
 
     def _end(self, engine: Engine) -> None:
@@ -93,3 +95,16 @@ class IgniteMemory:
     def _report(self, engine: Engine, findings: list[Finding]) -> None:
         for finding in findings:
             self.session.guarded(engine.state.metrics.update, metric_of(finding))
+
+
+def _fired(engine: Engine, events: Iterable[Any]) -> int:
+    """How often events have come in the runs of an engine so far: it counts iterations and epochs, not steps."""
+    fired = 0
+    for event in events:
+        try:
+            count = engine.state.get_event_attrib_value(event)
+        except RuntimeError:
+            return int(engine.state.iteration)  # an event of the program's own, which nobody counts
+        chosen = getattr(event, "filter", None)
+        fired += count if chosen is None else sum(bool(chosen(engine, number)) for number in range(1, count + 1))
+    return fired

@@ -59,8 +59,10 @@ class KerasMemory(keras.callbacks.Callback):
         """A training begins; the optimizer of a model that was loaded knows how many steps it has taken."""
         self.session.begin(None)
         self.session.watch(self.model, ())
-        # asked once: the number may lie on the device, and reading it there waits for all that runs
-        self._batches = int(self.model.optimizer.iterations)
+        optimizer = self._optimizer()
+        # batches; `iterations` is either batches or steps, as Keras is old or new. Asked once: the number may lie on
+        # the device, and reading it there waits for all that runs
+        self._batches = int(getattr(optimizer, "_iterations", optimizer.iterations))
         self.session.note("keras", keras.__version__, resumed_after_step=self._batches // self._accumulated())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -73,8 +75,12 @@ class KerasMemory(keras.callbacks.Callback):
         """Sum up; the verdict goes into the history as well."""
         self._report(self.session.end())
 
+    def _optimizer(self) -> Any:
+        """The one that counts; with mixed precision it is wrapped."""
+        return getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+
     def _accumulated(self) -> int:
-        return int(getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1)
+        return int(getattr(self._optimizer(), "gradient_accumulation_steps", None) or 1)
 
     def _report(self, findings: list[Finding]) -> None:
         for finding in findings:

@@ -44,13 +44,14 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         """Optimizers are there and a checkpoint has been restored: say where the trainer's count goes on."""
         self._global_step = trainer.global_step
         self.session.watch(pl_module, trainer.optimizers)
-        self.session.note("lightning", version_of(trainer), resumed_after_step=trainer.global_step)
+        # under manual optimization the trainer's count is of every optimizer's steps, and ours of batches
+        taken = self._global_step if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx + 1
+        self.session.note("lightning", version_of(trainer), resumed_after_step=taken)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """A step, unless gradients go on accumulating."""
-        stepped = trainer.global_step != self._global_step or not pl_module.automatic_optimization
-        self._global_step = trainer.global_step
-        if stepped:
+        before, self._global_step = self._global_step, trainer.global_step
+        if before != self._global_step or not pl_module.automatic_optimization:
             self._report(trainer, self.session.step())
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -61,6 +62,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         if not _is_fitting(trainer):
             self._begin(trainer, f"tbmem-{trainer.state.fn.value}")
             self.session.watch(pl_module, ())
+            self.session.note("lightning", version_of(trainer), resumed_after_step=0)
 
     on_validation_start = on_test_start = on_predict_start = _evaluation_start
 
@@ -86,10 +88,8 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
     def _begin(self, trainer: Any, name: str) -> None:
         folder = trainer.log_dir
-        if trainer.loggers and isinstance(folder, str):
-            self.session.begin(folder, name)
-        else:
-            self.session.begin(f"{trainer.default_root_dir}/runs")
+        is_logged = bool(trainer.loggers) and isinstance(folder, str)
+        self.session.begin(folder if is_logged else f"{trainer.default_root_dir}/runs", name if is_logged else None)
 
     def _report(self, trainer: Any, findings: list[Finding]) -> None:
         for finding in findings:

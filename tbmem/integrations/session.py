@@ -49,7 +49,7 @@ class Session:
         return self.memory is not None and self.memory.is_active
 
     def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None) -> None:
-        """A training begins; one that never ended is closed first.
+        """A training begins, its steps with ``note()``; one that never ended is closed first.
 
         Args:
             logdir: The framework's folder; used unless the user's configuration names one.
@@ -62,7 +62,7 @@ class Session:
             config = replace(config, run=run)
         self.memory = MemoryCallback(config)
         self._reported = 0
-        self.memory.start()
+        self.memory.start(awaits_resume=True)
 
     def watch(self, model: Any, optimizers: Iterable[Any]) -> None:
         """Give names to what the address book notes; wrapped optimizers are left to be found."""
@@ -101,7 +101,8 @@ class Session:
             return []
         memory.stop(error)
         verdicts = memory.summary.verdicts if memory.summary is not None else ()
-        return [*self.new_findings(), *(each for each in verdicts if _is_for_people(each))]
+        findings = self.new_findings()
+        return [*findings, *(each for each in verdicts if _is_for_people(each) and each not in findings)]
 
     def new_findings(self) -> list[Finding]:
         """Findings since the last call."""

@@ -211,6 +211,8 @@ class MonitorLog:
     windows: list[dict[str, Any]] = field(default_factory=list)
     end: dict[str, Any] | None = None
     """The last line of a run that ended in order; ``None`` if it was killed or still runs."""
+    signal: dict[str, Any] | None = None
+    """What a signal that ended the run has left behind; ``None`` if none has."""
     damaged_lines: int = 0
     """Lines that could not be read: a kill leaves at most one, at the end."""
 
@@ -244,11 +246,13 @@ def take_line(line: bytes, log: MonitorLog) -> bool:
             log.findings.append(Finding.from_dict(data))
         elif kind == "header":
             log.headers.append(data)
-            log.end = None
+            log.end = log.signal = None
         elif kind == "window":
             log.windows.append(data)
         elif kind == "end":
             log.end = data
+        elif kind == "signal" and data["ends"]:
+            log.signal = data
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
     return True

@@ -38,6 +38,7 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
     return {
         "run": name,
         "status": _status(states, now),
+        "ended_by": next((state.ended_by for state in states if state.ended_by is not None), None),
         "step": max((state.step for state in states), default=0),
         "steps_per_second": states[0].steps_per_second() if states else None,
         "seconds_since_last_row": age,
@@ -47,9 +48,9 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
 
 
 def _status(states: Sequence[RunState], now: float) -> str:
-    if states and all(state.end is not None for state in states):
+    if states and all(state.has_ended for state in states):
         return "ended"
-    signs = [state.last_time or state.header.get("started") or 0.0 for state in states if state.end is None]
+    signs = [state.last_time or state.header.get("started") or 0.0 for state in states if not state.has_ended]
     if max(signs, default=0.0) < now - _SILENT_SECONDS:
         return "silent"
     return "running" if any(state.tracks for state in states) else "starting"
@@ -121,7 +122,8 @@ def _latest(findings: Sequence[Finding]) -> list[Finding]:
 def _heading(view: dict[str, Any]) -> Text:
     from rich.text import Text
 
-    parts = [f"{view['status']}", f"step {view['step']}"]
+    by = f" by {view['ended_by']}" if view["status"] == "ended" and view["ended_by"] else ""
+    parts = [f"{view['status']}{by}", f"step {view['step']}"]
     if view["steps_per_second"]:
         parts.append(f"{view['steps_per_second']:.3g} steps/s")
     if view["status"] == "silent" and view["seconds_since_last_row"] is not None:

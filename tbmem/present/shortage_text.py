@@ -47,7 +47,7 @@ def near_sentence(report: ShortageReport) -> str:
 def _request(report: ShortageReport) -> Iterator[str]:
     shortage = report.shortage
     where = f" at {shortage.line}" if shortage.line else ""
-    size = "not known how much" if shortage.requested is None else format_bytes(shortage.requested)
+    size = "an unknown size" if shortage.requested is None else format_bytes(shortage.requested)
     yield f"requested: {size} on {device_label(shortage.device)}{where}, in step {shortage.step}"
     if shortage.limits:
         yield f"free:      {SEPARATOR.join(map(_limit, shortage.limits))}"

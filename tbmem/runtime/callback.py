@@ -101,8 +101,11 @@ class MemoryCallback:
         """Whether this process is being watched: enabled, its rank chosen, started and not stopped."""
         return self._pid == os.getpid() and not self._ended and (self.monitor or self.profiler) is not None
 
-    def start(self) -> None:
+    def start(self, *, awaits_resume: bool = False) -> None:
         """The first training step begins.
+
+        Args:
+            awaits_resume: The profiler's schedule begins with ``resume()``: only then it is known at which step.
 
         Raises:
             UsageError: This callback was started before.
@@ -124,7 +127,7 @@ class MemoryCallback:
         if not any(part.enabled for part in (self.config.monitor, self.config.profiling, self.config.snapshot)):
             return
         try:
-            self._open()
+            self._open(awaits_resume)
         except BaseException:
             self._resources.close()
             self.monitor = self.profiler = None
@@ -204,12 +207,12 @@ class MemoryCallback:
                 self.profiler.stop(error)
             self._report_end(error)
             if self.monitor is not None:
-                self.monitor.stop()
+                self.monitor.stop(error)
             self._guard.run("summary", self._sum_up, seconds, error)
         finally:
             self._resources.close()
 
-    def _open(self) -> None:
+    def _open(self, awaits_resume: bool) -> None:
         config = self.config
         if config.output.includes(self._rank.rank):
             self._resources.enter_context(console_handler(self._console))
@@ -233,7 +236,7 @@ class MemoryCallback:
         self._resources.callback(self._flight.close)
         self._flight.open()
         self._resources.callback(self.profiler.stop)
-        self.profiler.start()
+        self.profiler.start(awaits_resume=awaits_resume)
 
     def _make_monitor(self, folder: RunFolder) -> MemoryMonitor:
         from tbmem import __version__

@@ -72,13 +72,16 @@ class WindowLedger:
         )
 
 
-def short_run_finding(config: ProfilingConfig, steps: int, ledger: WindowLedger) -> Finding | None:
-    """Say which step a run reached, how many the schedule needs, and what to change.
+def short_run_finding(
+    config: ProfilingConfig, steps: int, ledger: WindowLedger, *, resumed_after: int = 0
+) -> Finding | None:
+    """Say how far a run came, how many steps the schedule needs, and what to change.
 
     Args:
         config: The schedule.
         steps: Steps that were run to their end.
         ledger: What was recorded.
+        resumed_after: Steps that the training had taken before.
 
     Returns:
         The finding, or ``None`` if every window is there (one of them, if they repeat for ever).
@@ -90,7 +93,8 @@ def short_run_finding(config: ProfilingConfig, steps: int, ledger: WindowLedger)
     setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
     traces = f"{len(ledger.traces)} trace{'' if len(ledger.traces) == 1 else 's'}"
     message = (
-        f"the run ended after step {steps}, but the profiler's schedule needs {config.steps_needed} steps:"
+        f"the run ended after {steps} step{'' if steps == 1 else 's'},"
+        f" but the profiler's schedule needs {config.steps_needed} steps:"
         f" {ledger.complete} of {wanted} windows complete, {traces} written ({setting})"
     )
     advice = (
@@ -102,8 +106,8 @@ def short_run_finding(config: ProfilingConfig, steps: int, ledger: WindowLedger)
         kind=FindingKind.SHORT_RUN,
         severity=Severity.WARNING,
         device="",
-        first_step=1,
-        last_step=steps,
+        first_step=resumed_after + 1,
+        last_step=resumed_after + steps,
         message=message,
         evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete},
         advice=advice,

@@ -19,7 +19,7 @@ from tbmem.analysis.capacity import room_of
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError, UsageError
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
@@ -287,7 +287,8 @@ class MemoryMonitor:
         self._ended = True
         self._guard.run(PART, self._finish)
         verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self.verdicts) or ()]
-        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts})
+        name = type(error).__name__ if error is not None else None
+        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts, "exception": name})
         self._let_go()
 
     def _own_flight(self) -> FlightRecorder:
@@ -313,9 +314,10 @@ class MemoryMonitor:
         self._resources.close()
 
     def verdicts(self) -> list[Finding]:
-        """The state of each device in one finding."""
-        detectors = [watched.detector for watched in self._devices.values()]
-        return [detector.verdict() for detector in detectors if detector is not None]
+        """The state of each device in one finding; where the run ended because memory ran out, that is its state."""
+        ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
+        detectors = {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+        return [ran_out.get(name) or detector.verdict() for name, detector in detectors.items()]
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""

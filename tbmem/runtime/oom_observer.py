@@ -2,7 +2,8 @@
 
 torch's observer (``torch._C._cuda_attach_out_of_memory_observer``) cannot be taken off again, and an exception in it
 would take the place of the out-of-memory error. So there is one for the process, which hands on and raises nothing.
-It also sees requests whose failure nobody notices, as when cuDNN tries an algorithm that needs too much.
+It also sees requests whose failure nobody notices, as when cuDNN tries an algorithm that needs too much. torch calls it
+when it has let go of the allocator's lock, so that the allocator may be asked, and then raises its own error.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def leave(listener: Listener) -> None:
 
 
 def _attach() -> None:
+    # cudaMallocAsync and pluggable allocators refuse: what explains the error then is the error itself
     with contextlib.suppress(Exception):
         getattr(torch._C, _ATTACH)(_forward)
 

@@ -91,7 +91,7 @@ class MemoryProfiler:
         """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
-        self._resumed_after = 0
+        self._resumed_after, self._awaits_resume = 0, False
 
     def __enter__(self) -> MemoryProfiler:
         self.start()
@@ -138,8 +138,11 @@ class MemoryProfiler:
         """
         self._addresses.watch(model, *optimizers)
 
-    def start(self) -> None:
+    def start(self, *, awaits_resume: bool = False) -> None:
         """The first training step begins.
+
+        Args:
+            awaits_resume: The schedule begins with ``resume()``: only then it is known at which step.
 
         Raises:
             UsageError: It was started before.
@@ -153,7 +156,7 @@ class MemoryProfiler:
                 return
             self._folder = RunFolder(self._folder, find_rank().rank)
         self._pid = os.getpid()
-        self._step = 1
+        self._step, self._awaits_resume = 1, awaits_resume
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
@@ -179,6 +182,9 @@ class MemoryProfiler:
     def resume(self, after_step: int) -> None:
         """The training goes on from a checkpoint: steps are called as there; the schedule is that of a new run."""
         self._resumed_after = max(after_step, 0)
+        awaited, self._awaits_resume = self._awaits_resume and self._is_running, False
+        if awaited and self.config.enabled:
+            self._guard.run(PART, self._begin_schedule)
 
     def mute(self) -> None:
         """The run ends: an open window shall not record what tbmem itself does from here on."""
@@ -219,7 +225,7 @@ class MemoryProfiler:
         """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
         if not self._guard.is_on(PART):
             return None
-        return short_run_finding(self.config, max(self._step - 1, 0), self.ledger)
+        return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
 
     def cost(self) -> ProfilerCost | None:
         """What profiling took from the run; ``None`` if no window was recorded."""
@@ -237,7 +243,11 @@ class MemoryProfiler:
             return
         if self.config.address_book:
             self._addresses.open()
-        self._say("profiler · %s", describe_schedule(self.config))
+        if not self._awaits_resume:
+            self._begin_schedule()
+
+    def _begin_schedule(self) -> None:
+        self._say("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         self._enter_step()
 
     @property

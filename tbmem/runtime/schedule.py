@@ -69,14 +69,15 @@ def _stretches(config: ProfilingConfig) -> tuple[tuple[ScheduleState, int], ...]
     )
 
 
-def describe_schedule(config: ProfilingConfig, shown: int = 3) -> str:
+def describe_schedule(config: ProfilingConfig, shown: int = 3, *, resumed_after: int = 0) -> str:
     """The schedule in words: which steps are recorded.
 
     Args:
         config: Lengths in steps.
         shown: How many windows are named.
+        resumed_after: Steps that the training has taken before; the schedule is that of a new run.
     """
-    begin = config.skip_first + config.wait + config.warmup + 1
+    begin = resumed_after + config.skip_first + config.wait + config.warmup + 1
     windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
     lasts = [first + config.active - 1 for first in windows]
     steps = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(windows, lasts, strict=True))

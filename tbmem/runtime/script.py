@@ -51,6 +51,8 @@ class Program:
         path = Path(name)
         if path.is_dir():
             path /= "__main__.py"
+            if not path.is_file():
+                raise UsageError(f"{name}: a folder without __main__.py; name the script in it")
         if not path.is_file():
             raise UsageError(f"{name}: no such script; a module is run with -m")
         return cls(

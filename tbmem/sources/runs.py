@@ -61,6 +61,7 @@ class FollowedLog:
                 piece.findings += taken.findings
                 piece.windows += taken.windows
                 piece.end = taken.end or piece.end
+                piece.signal = taken.signal or piece.signal
         yield piece
 
 

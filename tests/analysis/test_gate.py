@@ -7,6 +7,7 @@ import pytest
 from tbmem.analysis.gate import Limits, check_run, peaks_of
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 
@@ -68,3 +69,16 @@ def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> No
     for limits in (Limits(no_leak=True), Limits(max_growth=1)):
         with pytest.raises(UsageError, match=r"too (short|few)"):
             check_run([state], limits)
+
+
+def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RunState) -> None:
+    # given a run whose verdict is the shortage, because a leak used everything up
+    leak, oom = (
+        Finding(kind=kind, severity=Severity.CRITICAL, device="cuda:0", first_step=1, last_step=50, message="")
+        for kind in (FindingKind.LEAK, FindingKind.OOM)
+    )
+    growing.add(MonitorLog(findings=[leak, oom], end={"type": "end", "verdicts": [oom.to_dict()]}))
+
+    (result,) = check_run([growing], Limits(no_leak=True))
+
+    assert not result.holds

@@ -66,3 +66,22 @@ def test_the_cpu_stands_in_until_there_is_an_accelerator(make_sample: MakeSample
     state.add(MonitorLog(rows=[*_rows(make_sample, 1, device="cpu"), *_rows(make_sample, 2)]))
 
     assert [track.device for track in state.tracks] == ["cuda:0"]
+
+
+def test_a_signal_ends_a_run_and_a_header_begins_anew(make_sample: MakeSample) -> None:
+    state = RunState()
+    state.add(MonitorLog(rows=_rows(make_sample, 30), signal={"name": "SIGTERM", "ends": True}))
+    assert state.has_ended
+    assert state.ended_by == "SIGTERM"
+
+    state.add(MonitorLog(headers=[{"rank": 1}]))
+
+    assert not state.has_ended
+
+
+@pytest.mark.parametrize(("kinds", "leaks"), [([], False), ([LEAK], True), ([LEAK, GROWING], False)])
+def test_a_leak_counts_until_it_is_taken_back(kinds: list[FindingKind], leaks: bool) -> None:
+    state = RunState()
+    state.add(MonitorLog(findings=[_finding(kind) for kind in kinds]))
+
+    assert state.is_leaking("cuda:0") is leaks

@@ -157,6 +157,7 @@ def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["nowhere.py"], "nowhere.py: no such script"),
+        (["."], "a folder without __main__.py"),
         (["-m", "nowhere.train"], "nowhere.train: no module of this name"),
         (["-m"], "-m needs a module's name"),
         ([], "no script to run: tbmem run"),

@@ -89,7 +89,9 @@ def test_check_tells_by_its_exit_code(limits: list[str], code: int, run: Path) -
 def test_check_against_a_baseline(run: Path, tmp_path: Path) -> None:
     # given a baseline that a run has written
     baseline = tmp_path / "baseline.json"
-    assert _call("check", run, "--baseline", baseline, "--update-baseline").exit_code == 0
+    wrote = _call("check", run, "--baseline", baseline, "--update-baseline")
+    assert wrote.exit_code == 0
+    assert f"wrote {baseline}: rank 0 " in wrote.stdout
 
     # then the same run is as good as it, and one of a tenth of it is not
     assert _call("check", run, "--baseline", baseline, "--tolerance", "0%").exit_code == 0

@@ -117,3 +117,45 @@ def test_an_engine_that_is_interrupted_goes_on_in_a_run_of_its_own(tmp_path: Pat
     assert memory.session.summary is not None
     assert memory.session.summary.steps == 6
     assert set(trainer.state_dict()) == {"epoch_length", "max_epochs", "iteration"}
+
+
+@pytest.mark.parametrize(
+    ("event", "taken"),
+    [
+        (Events.ITERATION_COMPLETED, 10),
+        (Events.ITERATION_COMPLETED(every=4), 2),
+        (Events.ITERATION_COMPLETED(every=4) | Events.EPOCH_COMPLETED, 4),
+    ],
+    ids=["each", "every fourth", "every fourth and the epoch's last"],
+)
+def test_a_run_that_is_resumed_goes_on_with_the_number_of_its_next_step(
+    event: object, taken: int, tmp_path: Path, only_log: OnlyLog
+) -> None:
+    # given the state of an engine after two epochs of five iterations
+    first, *_ = _trainer()
+    first.run(_data(5), max_epochs=2)
+
+    # when another goes on from there
+    trainer, *_ = _trainer()
+    trainer.load_state_dict(first.state_dict())
+    IgniteMemory(run={"logdir": str(tmp_path)}, profiling=NO_PROFILER).attach(trainer, event)
+    trainer.run(_data(5), max_epochs=4)
+
+    # then its steps are counted on, as they are counted here
+    assert only_log(tmp_path).rows[0].first_step == taken + 1
+
+
+def test_after_an_interrupt_steps_are_counted_on(tmp_path: Path) -> None:
+    trainer, *_ = _trainer()
+    memory = IgniteMemory(run={"logdir": str(tmp_path)}, profiling=NO_PROFILER)
+    memory.attach(trainer, Events.ITERATION_COMPLETED(every=2))
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), trainer.interrupt)
+    data = _data(10)
+    trainer.run(data, max_epochs=1)
+
+    trainer.run(data, max_epochs=1)
+
+    # steps 1 and 2 before it, 3, 4 and 5 after it
+    assert memory.session.memory is not None
+    assert memory.session.memory.monitor is not None
+    assert memory.session.memory.monitor.situation().step == 6

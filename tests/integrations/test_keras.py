@@ -22,9 +22,10 @@ from tests.integrations.conftest import find_leak
 OnlyLog = Callable[[Path], MonitorLog]
 
 
-def _model(**optimizer: Any) -> Any:
+def _model(*, is_scaled: bool = False, **options: Any) -> Any:
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
-    model.compile(optimizer=keras.optimizers.SGD(0.01, **optimizer), loss="mse")
+    optimizer = keras.optimizers.SGD(0.01, **options)
+    model.compile(optimizer=keras.optimizers.LossScaleOptimizer(optimizer) if is_scaled else optimizer, loss="mse")
     return model
 
 
@@ -87,15 +88,22 @@ def test_an_exception_leaves_nothing_on_and_out_of_memory_is_told(tmp_path: Path
     assert finding.first_step == 5
 
 
-def test_a_saved_model_knows_nothing_of_it_and_goes_on_counting(tmp_path: Path, only_log: OnlyLog) -> None:
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [({}, 5), ({"gradient_accumulation_steps": 2}, 10), ({"gradient_accumulation_steps": 2, "is_scaled": True}, 10)],
+    ids=["plain", "accumulated", "in mixed precision"],
+)
+def test_a_saved_model_knows_nothing_of_it_and_goes_on_counting(
+    options: dict[str, Any], batches: int, tmp_path: Path, only_log: OnlyLog
+) -> None:
     # given a model that was saved after five steps
-    model = _model()
-    _fit(model, KerasMemory(**_sections(tmp_path / "first", profiling={"enabled": False})), batches=5)
+    model = _model(**options)
+    _fit(model, KerasMemory(**_sections(tmp_path / "first", profiling={"enabled": False})), batches=batches)
     model.save(tmp_path / "model.keras")
 
     # when it is loaded and trained on
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    _fit(loaded, KerasMemory(**_sections(tmp_path / "second", profiling={"enabled": False})), batches=5)
+    _fit(loaded, KerasMemory(**_sections(tmp_path / "second", profiling={"enabled": False})), batches=batches)
 
     # then its steps follow
     log = only_log(tmp_path / "second")

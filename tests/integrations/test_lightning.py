@@ -86,7 +86,7 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     assert memory.session.summary.steps == trainer.global_step == 5
 
 
-def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path) -> None:
+def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path, only_log: OnlyLog) -> None:
     # given a module that steps two optimizers itself
     lightning = import_module("lightning.pytorch")
 
@@ -115,6 +115,15 @@ def test_two_optimizers_by_hand_are_one_step_per_batch(tmp_path: Path) -> None:
     assert trainer.global_step == 12
     assert memory.session.summary is not None
     assert memory.session.summary.steps == 6
+
+    # and a training that goes on from there counts batches on
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = LightningMemory(profiling={"enabled": False})
+    trainer = _trainer(tmp_path, again, max_epochs=2)
+    trainer.fit(Two(), _loader(6), ckpt_path=tmp_path / "last.ckpt")
+    assert again.session.summary is not None
+    log = only_log(Path(again.session.summary.folder))
+    assert [log.rows[0].first_step, log.rows[-1].sample.step] == [7, 12]
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
@@ -164,7 +173,9 @@ def test_an_exception_leaves_nothing_on(tmp_path: Path, only_log: OnlyLog) -> No
     assert only_log(tmp_path).end is not None
 
 
-def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: OnlyLog) -> None:
+def test_a_checkpoint_knows_nothing_of_it_and_resumes(
+    tmp_path: Path, only_log: OnlyLog, caplog: pytest.LogCaptureFixture
+) -> None:
     # given a checkpoint that was written with the adapter
     memory = LightningMemory(profiling={"enabled": False})
     trainer = _trainer(tmp_path, memory)
@@ -175,9 +186,10 @@ def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: 
     assert not any("LightningMemory" in key for key in saved["callbacks"])
 
     # when another training goes on from there
-    again = LightningMemory(profiling={"enabled": False})
+    again = LightningMemory(profiling={"wait": 9})
     trainer = _trainer(tmp_path, again, max_epochs=2)
-    trainer.fit(_model(), _loader(5), ckpt_path=tmp_path / "last.ckpt")
+    with caplog.at_level("INFO", logger="tbmem"):
+        trainer.fit(_model(), _loader(5), ckpt_path=tmp_path / "last.ckpt")
 
     # then its steps go on counting where the trainer's do, and the log says so
     assert trainer.global_step == 10
@@ -185,5 +197,7 @@ def test_a_checkpoint_knows_nothing_of_it_and_resumes(tmp_path: Path, only_log: 
     assert again.session.summary.steps == 5
     text = (Path(again.session.summary.folder) / "plugins/tbmem/monitor.jsonl").read_text()
     assert '"resumed_after_step":5' in text
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if line.endswith("wait")] == ["profiler · steps 6-14 wait"]
     log = only_log(Path(again.session.summary.folder))
     assert [log.rows[0].first_step, log.rows[-1].sample.step] == [6, 10]

@@ -81,6 +81,22 @@ def test_the_status(now: float, end: dict[str, object] | None, status: str, stat
 
 
 @pytest.mark.parametrize(
+    ("piece", "heading"),
+    [
+        (MonitorLog(end={"type": "end", "exception": "ValueError"}), "ended by ValueError"),
+        (MonitorLog(signal={"type": "signal", "name": "SIGTERM", "ends": True}), "ended by SIGTERM"),
+    ],
+)
+def test_what_ended_it(piece: MonitorLog, heading: str, state: RunState) -> None:
+    state.add(piece)
+
+    view = run_view("mine", [state], 2000.0)
+
+    assert view["status"] == "ended"
+    assert heading in run_lines(view)[0].plain
+
+
+@pytest.mark.parametrize(
     ("levels", "bars"),
     [
         ([], ""),

@@ -109,7 +109,7 @@ def test_a_run_that_is_too_short_is_no_riddle(logdir: dict[str, Any], train_step
     assert callback.summary is not None
     (finding,) = callback.summary.findings
     assert finding.kind is FindingKind.SHORT_RUN
-    assert "after step 5" in finding.message
+    assert "after 5 steps" in finding.message
     assert "needs 12 steps" in finding.message
     assert "profiling.wait" in finding.advice
 
@@ -479,3 +479,21 @@ def test_a_program_that_changes_its_folder_keeps_its_files(
     assert len(list((tmp_path / "runs/run").glob("*.pt.trace.json.gz"))) == 2
     assert memory.summary is not None
     assert memory.summary.problems == ()
+
+
+def test_a_schedule_that_awaits_where_the_training_goes_on_begins_there(
+    logdir: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a framework that restores its checkpoint after it has begun
+    memory = MemoryCallback(run=logdir)
+    with caplog.at_level(logging.INFO, "tbmem"):
+        memory.start(awaits_resume=True)
+        assert not any("profiler" in line for line in _messages(caplog))
+
+        # when it is known how far the training has come
+        memory.resume(12)
+        memory.stop()
+
+    # then steps are announced as they are counted
+    said = [line for line in _messages(caplog) if line.startswith("profiler")]
+    assert said == ["profiler · records steps 16-18, 22-24", "profiler · step 13 wait"]

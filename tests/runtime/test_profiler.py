@@ -112,7 +112,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(
     assert sum(record.complete for record in records) == complete
     finding = profiler.short_run()
     assert finding is not None
-    assert f"after step {steps}, but the profiler's schedule needs 12 steps" in finding.message
+    assert f"after {steps} steps, but the profiler's schedule needs 12 steps" in finding.message
     assert f"{complete} of 2 windows complete" in finding.message
     for key in ("wait", "warmup", "active", "repeat"):
         assert f"profiling.{key}" in finding.advice

@@ -70,3 +70,7 @@ def test_disabled_is_stopped_from_the_start() -> None:
 )
 def test_schedule_in_words(repeat: int, text: str) -> None:
     assert describe_schedule(ProfilingConfig(repeat=repeat)) == text
+
+
+def test_schedule_in_words_of_a_run_that_is_resumed() -> None:
+    assert describe_schedule(ProfilingConfig(repeat=1), resumed_after=12) == "records steps 16-18"

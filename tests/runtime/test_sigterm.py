@@ -138,8 +138,10 @@ def test_the_process_dies_of_it_as_it_would_have_with_all_steps_written(tmp_path
     assert training.returncode == -signal.SIGTERM
     assert _steps(tmp_path) == 73
     path = tmp_path / "run/plugins/tbmem/monitor.jsonl"
-    assert read_monitor_log(path).end is None
-    assert '"type":"signal","name":"SIGTERM"' in path.read_text()
+    log = read_monitor_log(path)
+    assert log.end is None
+    assert log.signal is not None
+    assert (log.signal["name"], log.signal["step"]) == ("SIGTERM", 73)
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Findin
             share = 100 * card["headroom"] / card["capacity"]
             if share < 10:
                 found.append(f"{card['name']}: only {format_bytes(card['headroom'])} were free at the peak. See Peak.")
-    if any(state.end is None for state in run.states):
+    if not all(state.has_ended for state in run.states):
         found.append("The run still writes: reload to see more, or switch automatic reload on.")
     if run.recordings:
         found.append("See Timeline and Peak for what the memory of a recorded window is made of.")
