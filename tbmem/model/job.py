@@ -45,6 +45,8 @@ class Job:
     """The first makes the optimizer's state, later ones are steady."""
     device: str = "cuda"
     """``'cuda'``, or ``'cpu'`` to compare with what really runs there."""
+    instead: bool = False
+    """Tensors of the CPU stand for a GPU's: what only the CPU's kernels need does not count."""
     capability: tuple[int, int] = (9, 0)
     """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
     total: int = 80 * GIB
