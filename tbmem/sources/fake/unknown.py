@@ -8,12 +8,12 @@ from torch import nn
 
 _CONVOLUTION = "aten::convolution"
 _CUDNN_TAKES = (
-    "cuDNN's workspace for convolutions is not counted: it depends on the algorithm that cuDNN chooses on the GPU,"
-    " and lives only while a convolution runs; with torch.backends.cudnn.benchmark the tries of the first step may take more"
+    "cuDNN's workspace for convolutions is not counted: it depends on the algorithm that cuDNN chooses on the GPU, and"
+    " lives only while one runs; with torch.backends.cudnn.benchmark the tries of the first step may take more"
 )
 _CUDNN_KEEPS = (
-    "recurrent layers ({}) were run cell by cell, as torch does without cuDNN; with it they keep a reserve of"
-    " cuDNN's own size for the backward pass instead of each cell's activations"
+    "recurrent layers ({}) were run cell by cell, as torch does without cuDNN; with it they keep a reserve of its"
+    " own size for the backward pass instead of each cell's activations"
 )
 
 
