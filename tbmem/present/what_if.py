@@ -50,7 +50,7 @@ def _refused_lines(one: WhatIf) -> Iterator[str]:
         what = f"{format_bytes(refused.requested)} failed when {format_bytes(refused.room)} could be reserved in all"
         fits = [outcome.settings for outcome in one.after if outcome.served[number]]
         if one.before.served[number]:
-            yield f"{what}; the replay under the recording's own settings serves it, so it tells nothing."
+            yield f"{what}; the replay under the recording's own settings serves it, so it cannot tell."
         elif fits:
             yield f"{what}; it fits under {' and under '.join(fits)}."
         else:

@@ -78,7 +78,7 @@ def test_a_request_that_failed_is_asked_for_again() -> None:
     assert found.after[0].peak_allocated == found.before.peak_allocated == 60 * MIB
     text = "\n".join(what_if_lines("x", [found]))
     assert "70.00 MiB failed when 100.00 MiB could be reserved in all; it fits under expandable_segments:True." in text
-    assert what_if_view("x", [found])["devices"][0]["refused"] == [{"requested": 70 * MIB, "room": 100 * MIB}]
+    assert what_if_view("x", [found])["devices"][0]["refused"] == ({"requested": 70 * MIB, "room": 100 * MIB},)
 
 
 def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
@@ -92,7 +92,7 @@ def test_a_replay_that_serves_what_failed_tells_nothing() -> None:
     (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE])
     before = replace(found.before, served=(True,))
 
-    assert "so it tells nothing" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
+    assert "so it cannot tell" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
 
 
 def test_what_has_no_allocator_cannot_be_replayed() -> None:

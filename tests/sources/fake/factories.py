@@ -42,6 +42,10 @@ def only_model() -> Any:
     return nn.Linear(2, 2)
 
 
+def frozen() -> Any:
+    return nn.Linear(2, 2).requires_grad_(False), torch.zeros(3, 2), lambda output, batch: output.sum()
+
+
 def no_loss() -> Any:
     return nn.Linear(2, 2), torch.zeros(3, 2)
 

@@ -29,7 +29,7 @@ def job(factory: str, **changes: object) -> Job:
 
 BROKEN = (
     *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
-    *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves"),
+    *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
 )
 JOBS = {
     "linear": job("linear", batch=4),
@@ -197,6 +197,7 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("data_dependent", "factories.py:.*shapes depend on values"),
         ("raises", "factories.py:.*the data set is not here"),
         ("only_model", "returns a model only"),
+        ("frozen", "none of its parameters is trained; say --inference"),
         ("no_loss", "output is no loss"),
         ("nothing", "has no function nothing"),
         ("NOT_A_FUNCTION", "has no function"),
