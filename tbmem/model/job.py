@@ -78,6 +78,10 @@ class Job:
         for name in ("batch", "accumulate", "steps", "world_size", "fsdp", "replicate", "tensor", "pipeline", "expert"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        for name in ("sequence", "microbatches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be 1 or more")
         if not 0 < self.imbalance <= self.expert:
             raise UsageError(
                 f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
