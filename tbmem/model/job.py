@@ -75,7 +75,7 @@ class Job:
         _one_of("implementation", self.implementation, IMPLEMENTATIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("device", self.device, ("cuda", "cpu"))
-        for name in ("batch", "accumulate", "steps", "world_size", "fsdp", "replicate", "tensor", "pipeline", "expert"):
+        for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         for name in ("sequence", "microbatches"):
