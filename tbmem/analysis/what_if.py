@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tbmem.analysis.allocator.recorded import what_if
+from tbmem.analysis.allocator.recorded import Refused, recorded_failures, what_if
 from tbmem.analysis.allocator.replay import Replay, holding
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
@@ -29,6 +29,8 @@ class Outcome:
     """At the end free, and only in pieces of segments."""
     segments: int
     """How often the device was asked for memory."""
+    served: tuple[bool, ...] = ()
+    """Of each request that failed when it was recorded: whether it is served here."""
 
     @property
     def wasted(self) -> float:
@@ -46,6 +48,8 @@ class WhatIf:
     before: Outcome
     """Replayed under the settings of the recording."""
     after: tuple[Outcome, ...]
+    refused: tuple[Refused, ...] = ()
+    """Requests that failed when it was recorded, in their order."""
 
     @property
     def note(self) -> str:
@@ -91,6 +95,7 @@ def _of_device(
         recorded_reserved=None if peak is None else peak.bytes,
         before=before,
         after=tuple(after),
+        refused=recorded_failures(timeline, number),
     )
 
 
@@ -104,4 +109,5 @@ def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
         end_cached=end.free_segments,
         end_fragmented=end.free_pieces,
         segments=sum(one.change.name in ("ALLOC", "MAP") for one in replayed.changes),
+        served=tuple(replayed.served),
     )

@@ -73,7 +73,9 @@ def command(
 
     device = gpu_named(gpu)
     shared = fsdp * tp * pp * ep
-    copies = ddp or max((world_size or shared) // shared, 1)
+    ranks = shared if world_size is None else world_size
+    # what is below 1 is refused by the job, in words
+    copies = ddp or max(ranks // max(shared, 1), 1)
     result, run = estimate_and_run(
         Job(
             model=model,
@@ -88,7 +90,7 @@ def command(
             clip=clip,
             inference=inference,
             offload=offload,
-            world_size=world_size or shared * copies,
+            world_size=shared * copies if world_size is None else world_size,
             fsdp=fsdp,
             replicate=copies,
             tensor=tp,

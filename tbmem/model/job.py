@@ -45,6 +45,8 @@ class Job:
     """The first makes the optimizer's state, later ones are steady."""
     device: str = "cuda"
     """``'cuda'``, or ``'cpu'`` to compare with what really runs there."""
+    instead: bool = False
+    """Tensors of the CPU stand for a GPU's: what only the CPU's kernels need does not count."""
     capability: tuple[int, int] = (9, 0)
     """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
     total: int = 80 * GIB
@@ -73,9 +75,13 @@ class Job:
         _one_of("implementation", self.implementation, IMPLEMENTATIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("device", self.device, ("cuda", "cpu"))
-        for name in ("batch", "accumulate", "steps", "world_size", "fsdp", "replicate", "tensor", "pipeline", "expert"):
+        for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        for name in ("sequence", "microbatches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be 1 or more")
         if not 0 < self.imbalance <= self.expert:
             raise UsageError(
                 f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"

@@ -19,6 +19,7 @@ def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
         recorded = "" if one.recorded_reserved is None else f", {format_bytes(one.recorded_reserved)} were reserved"
         yield f"{name}, {one.device}{recorded}"
         yield from columns(_HEADER, [_row(one.before, one.before), *(_row(after, one.before) for after in one.after)])
+        yield from _refused_lines(one)
         if one.note:
             yield one.note
         yield ""
@@ -38,6 +39,22 @@ def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
         format_bytes(outcome.end_fragmented),
         str(outcome.segments),
     )
+
+
+def _refused_lines(one: WhatIf) -> Iterator[str]:
+    """What became of each request that failed when it was recorded."""
+    for number, refused in enumerate(one.refused):
+        if any(len(outcome.served) <= number for outcome in (one.before, *one.after)):
+            # a replay ended before
+            continue
+        what = f"{format_bytes(refused.requested)} failed when {format_bytes(refused.room)} could be reserved in all"
+        fits = [outcome.settings for outcome in one.after if outcome.served[number]]
+        if one.before.served[number]:
+            yield f"{what}; the replay under the recording's own settings serves it, so it cannot tell."
+        elif fits:
+            yield f"{what}; it fits under {' and under '.join(fits)}."
+        else:
+            yield f"{what}; it does not fit under the other settings either."
 
 
 def what_if_view(name: str, found: Sequence[WhatIf]) -> dict[str, Any]:

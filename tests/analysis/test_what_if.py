@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.recorded import Refused
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.run_timeline import timeline_of_run
 from tbmem.analysis.what_if import DEFAULTS, what_ifs
 from tbmem.errors import UsageError
+from tbmem.model.timeline import AllocationTimeline
 from tbmem.present.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot import timeline_of_snapshot
 from tbmem.units import GIB, MIB
-from tests.analysis.allocator.recording import busy_recorder
+from tests.analysis.allocator.recording import Recorder, busy_recorder
 from tests.analysis.allocator.test_recorded import as_snapshot
 from tests.analysis.test_estimate import run
 from tests.analysis.timelines import recording
@@ -46,6 +50,49 @@ def test_a_recording_that_begins_in_the_middle_says_so() -> None:
     assert "expandable_segments:True" in text
     assert found.note in text
     assert what_if_view("x", [found])["devices"][0]["after"][0]["peak_reserved"] == found.after[0].peak_reserved
+
+
+def in_pieces(settings: AllocatorSettings, requested: int) -> AllocationTimeline:
+    """A device of 100 MiB, 30 of a segment of 60 in use, when a request fails; then the program goes on."""
+    device = SimpleDevice(100 * MIB)
+    recorder = Recorder(settings, device)
+    recorder.malloc(60 * MIB)
+    recorder.free(0)
+    recorder.malloc(30 * MIB)
+    recorder.malloc(requested)
+    recorder.malloc(20 * MIB)
+    written = as_snapshot(recorder, first=0)
+    for entry in written["device_traces"][0]:  # type: ignore[index]
+        if entry["action"] == "oom":
+            entry["device_free"] = 100 * MIB - device.used
+    return timeline_of_snapshot(written)
+
+
+def test_a_request_that_failed_is_asked_for_again() -> None:
+    """Given 70 MiB free in two pieces, when 70 failed, then they fit where a segment can grow, and not otherwise."""
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE, parse_settings("max_split_size_mb:128")])
+
+    assert found.refused == (Refused(requested=70 * MIB, room=100 * MIB),)
+    assert found.before.served == (False,)
+    assert [after.served for after in found.after] == [(True,), (False,)]
+    assert found.after[0].peak_allocated == found.before.peak_allocated == 60 * MIB
+    text = "\n".join(what_if_lines("x", [found]))
+    assert "70.00 MiB failed when 100.00 MiB could be reserved in all; it fits under expandable_segments:True." in text
+    assert what_if_view("x", [found])["devices"][0]["refused"] == ({"requested": 70 * MIB, "room": 100 * MIB},)
+
+
+def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 80 * MIB), [EXPANDABLE])
+
+    assert not found.after[0].served[0]
+    assert "it does not fit under the other settings either" in "\n".join(what_if_lines("x", [found]))
+
+
+def test_a_replay_that_serves_what_failed_tells_nothing() -> None:
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE])
+    before = replace(found.before, served=(True,))
+
+    assert "so it cannot tell" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
 
 
 def test_what_has_no_allocator_cannot_be_replayed() -> None:

@@ -32,6 +32,9 @@ def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
         ("--model", "gpt9"),
         (*FACTORY, "--gpu", "abacus"),
         (*FACTORY, "--rank", "3"),
+        (*FACTORY, "--tp", "0"),
+        (*FACTORY, "--world-size", "0"),
+        ("--model", "gpt2", "--seq", "0"),
         (*FACTORY, "--alloc-conf", "x:1"),
     ):
         done = tbmem(*arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
@@ -10,7 +12,7 @@ from tbmem.analysis.allocator.replay import Replay, replay
 from tbmem.analysis.allocator.rewind import rewind
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import AllocationRows, BlockState, MarkKind, ReservationKind, SegmentKind
+from tbmem.model.timeline_tables import AllocationRows, BlockState, MarkKind, MarkRows, ReservationKind, SegmentKind
 
 _CHANGES = {
     ReservationKind.ALLOC: EventKind.SEGMENT_ALLOC,
@@ -18,6 +20,32 @@ _CHANGES = {
     ReservationKind.MAP: EventKind.SEGMENT_MAP,
     ReservationKind.UNMAP: EventKind.SEGMENT_UNMAP,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A request that failed; bytes."""
+
+    requested: int
+    room: int
+    """What this process could have reserved then: what it had reserved, and what the device had free."""
+
+
+def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Refused, ...]:
+    """A device's requests that failed; none where the recording does not say of each what the device had free."""
+    marks = _failures(timeline, device)
+    if not len(marks) or (marks.device_free_bytes < 0).any():
+        return ()
+    changes = timeline.reservations.take(
+        (timeline.reservations.device == device) & (timeline.reservations.kind != ReservationKind.REPORTED)
+    )
+    end = int(timeline.segments.bytes[timeline.segments.device == device].sum())
+    return tuple(
+        Refused(requested=size, room=end - int(changes.bytes[changes.event > event].sum()) + free)
+        for event, size, free in zip(
+            marks.event.tolist(), marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True
+        )
+    )
 
 
 def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
@@ -89,7 +117,8 @@ def what_if(
         for segment in start.segments
         for block in segment.blocks
     )
-    return replay(before.then(events), settings)
+    rooms = [one.room for one in recorded_failures(timeline, device)]
+    return replay(before.then(events), settings, rooms=rooms)
 
 
 def _of_rows(
@@ -121,7 +150,11 @@ def _of_reservations(timeline: AllocationTimeline, device: int) -> np.ndarray[tu
 
 
 def _of_failures(timeline: AllocationTimeline, device: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    marks = timeline.marks.take((timeline.marks.device == device) & (timeline.marks.kind == MarkKind.OOM))
+    marks = _failures(timeline, device)
     nothing = np.zeros(len(marks), dtype=np.int64)
     kind = np.full(len(marks), int(EventKind.OOM))
     return np.stack((marks.event, kind, nothing, marks.bytes, nothing, nothing), axis=1)
+
+
+def _failures(timeline: AllocationTimeline, device: int) -> MarkRows:
+    return timeline.marks.take((timeline.marks.device == device) & (timeline.marks.kind == MarkKind.OOM))

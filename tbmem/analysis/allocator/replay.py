@@ -20,7 +20,8 @@ from tbmem.analysis.allocator.simulator import CachingAllocator
 
 # plain integers: an enum's comparison costs as much as a look-up
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
-_IGNORED = frozenset({int(EventKind.SEGMENT_ALLOC), int(EventKind.SEGMENT_MAP), int(EventKind.OOM)})
+_OOM = int(EventKind.OOM)
+_IGNORED = frozenset({int(EventKind.SEGMENT_ALLOC), int(EventKind.SEGMENT_MAP), _OOM})
 _RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)})
 
 
@@ -42,6 +43,8 @@ class Replay:
     """How often cached memory had to be given back."""
     failure: Failure | None
     """Why the replay ended early, if it did; it ends at the first request that fails."""
+    served: Sequence[bool]
+    """Whether each request that failed when it was recorded is served here, as far as it was asked for again."""
     allocator: CachingAllocator
     """The allocator as it is afterwards."""
 
@@ -52,6 +55,7 @@ def replay(
     device: Device | None = None,
     allocator: CachingAllocator | None = None,
     live: dict[int, Block] | None = None,
+    rooms: Sequence[int] = (),
 ) -> Replay:
     """Replay events until the end or until memory runs out.
 
@@ -64,9 +68,11 @@ def replay(
         device: Where segments come from; one without end by default.
         allocator: One that holds something already; settings and device are then its own.
         live: Its blocks in use, by the events' keys.
+        rooms: Of each recorded failure the bytes that could have been reserved: it is then asked for again, and what
+            it gets is given back at once, since the recording went on without it.
     """
     allocator = allocator or CachingAllocator(settings, device)
-    loop = _Loop(allocator, dict(live or {}))
+    loop = _Loop(allocator, dict(live or {}), rooms)
     failure = None
     try:
         loop.run(events)
@@ -81,6 +87,7 @@ def replay(
         change_event=np.array(loop.change_event, dtype=np.int64),
         retries=allocator.retries,
         failure=failure,
+        served=tuple(loop.served),
         allocator=allocator,
     )
 
@@ -88,12 +95,14 @@ def replay(
 class _Loop:
     """The loop over events, with what it gathers."""
 
-    def __init__(self, allocator: CachingAllocator, live: dict[int, Block]) -> None:
+    def __init__(self, allocator: CachingAllocator, live: dict[int, Block], rooms: Sequence[int]) -> None:
         self.allocator = allocator
         self.live = live
         self.allocated: list[int] = []
         self.reserved: list[int] = []
         self.change_event: list[int] = []
+        self.served: list[bool] = []
+        self._rooms = rooms
         self._last_release = -2
 
     def run(self, events: MemoryEvents) -> None:
@@ -113,11 +122,31 @@ class _Loop:
                     block = live.pop(key)
                     allocator.request_free(block)
                     allocator.complete_free(block)
+            elif kind == _OOM and len(self.served) < len(self._rooms):
+                self.served.append(self._ask_again(size, stream, pool))
+                self._note_changes(index)
             elif kind not in _IGNORED:
                 self._other(index, kind, key)
                 self._note_changes(index)
             allocated(allocator.allocated)
             reserved(allocator.reserved)
+
+    def _ask_again(self, size: int, stream: int, pool: int) -> bool:
+        allocator = self.allocator
+        total, peaks = allocator.device.total, (allocator.peak_allocated, allocator.peak_reserved)
+        allocator.device.total = self._rooms[len(self.served)]
+        try:
+            block = allocator.malloc(size, stream, pool)
+        except SimulatedOutOfMemory:
+            return False
+        else:
+            allocator.free(block)
+            # as it was: the recording's allocator had given back all that it cached before it failed
+            allocator.empty_cache()
+            return True
+        finally:
+            allocator.device.total = total
+            allocator.peak_allocated, allocator.peak_reserved = peaks
 
     def _note_changes(self, index: int) -> None:
         self.change_event += [index] * (len(self.allocator.changes) - len(self.change_event))

@@ -27,6 +27,10 @@ class DecoderShape:
     """Longest sequence."""
     groups: int | None = None
     """Heads of keys and values, if fewer."""
+    head_width: int | None = None
+    """Of a head; the width is divided among them if not given."""
+    head_norms: bool = False
+    """Whether the queries and keys of each head are normed."""
     llama: bool = True
     """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions and GELU."""
     tied: bool = False
@@ -37,12 +41,17 @@ class DecoderShape:
     """Experts of a token."""
 
     @property
+    def head(self) -> int:
+        """Width of a head."""
+        return self.head_width or self.width // self.heads
+
+    @property
     def parameters(self) -> int:
         """How many there are."""
         width, bias = self.width, 0 if self.llama else 1
-        head = width // self.heads
-        grouped = (self.groups or self.heads) * head
-        attention = 2 * width * (width + bias) + 2 * grouped * (width + bias)
+        queries, grouped = self.heads * self.head, (self.groups or self.heads) * self.head
+        attention = (queries + 2 * grouped) * (width + bias) + width * (queries + bias)
+        attention += 2 * self.head * self.head_norms
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
         elif self.llama:
@@ -143,14 +152,16 @@ class Attention(nn.Module):
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        self.head = shape.width // shape.heads
+        self.head = shape.head
         groups = shape.groups or shape.heads
         bias = not shape.llama
         self.rotary = shape.llama
-        self.query = nn.Linear(shape.width, shape.width, bias=bias)
+        self.query = nn.Linear(shape.width, shape.heads * self.head, bias=bias)
         self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
         self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
-        self.out = nn.Linear(shape.width, shape.width, bias=bias)
+        self.out = nn.Linear(shape.heads * self.head, shape.width, bias=bias)
+        norms = [nn.RMSNorm(self.head) if shape.head_norms else nn.Identity() for _ in range(2)]
+        self.query_norm, self.key_norm = norms
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
@@ -159,6 +170,7 @@ class Attention(nn.Module):
             part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
+        query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary:
             query, key = rotated(query), rotated(key)
         grouped = query.shape[1] != key.shape[1]

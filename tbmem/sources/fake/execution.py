@@ -24,10 +24,14 @@ from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.cuda_guard import install_guard
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
+from tbmem.sources.fake.onednn import convolution_scratch
 from tbmem.sources.fake.pretend import FakeMode, modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.recurrent import register_gru
+from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training
+from tbmem.sources.fake.unknown import not_counted
 
 
 class _Watcher:
@@ -70,6 +74,7 @@ def execute(job: Job) -> FakeRun:
         kernels: set[str] = set()
         if job.device == "cuda":
             install_guard()
+            register_gru()
             stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
             stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(modules_that_move())
@@ -86,10 +91,18 @@ def execute(job: Job) -> FakeRun:
             stack.enter_context(one_of_many(job))
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
         log, modules = AllocationLog(), ModuleStack()
-        tracker = AllocationTracker(log, job.device, mode, modules, job.capability if job.device == "cuda" else None)
+        capability = job.capability if job.device == "cuda" else None
+        tracker = AllocationTracker(log, job.device, mode, modules, capability, _scratch(job))
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
-        return classify(log.run((*_notes(tracker), *dict.fromkeys(compiled)), about))
+        unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
+        return classify(log.run((*_notes(tracker), *unknown, *dict.fromkeys(compiled)), about))
+
+
+def _scratch(job: Job) -> Scratch | None:
+    if job.device == "cuda":
+        return scratch_bytes
+    return None if job.instead else convolution_scratch
 
 
 def _train(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,11 @@ class AllocationLog:
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return row
+
+    @property
+    def operators(self) -> Collection[str]:
+        """Names of those that made memory."""
+        return self._operator_numbers.keys()
 
     def belongs_to(self, row: int, module: str) -> None:
         """An allocation is a module's, whoever made it."""

@@ -66,7 +66,7 @@ def fake_runs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
 def _fallback(job: Job, timeout: float, why: str) -> Outcome:
     if job.world_size > 1:
         return UsageError(f"--model {job.model}: {why}; several ranks are estimated with fake CUDA tensors only")
-    for outcome in _attempt([replace(job, device="cpu")], timeout, on_cpu=True).outcomes:
+    for outcome in _attempt([replace(job, device="cpu", instead=job.device == "cuda")], timeout, on_cpu=True).outcomes:
         if isinstance(outcome, FakeRun) and job.device == "cuda":
             return replace(outcome, notes=(why, *outcome.notes))
         return outcome

@@ -1,6 +1,6 @@
 """Operators go in, bytes that their CUDA kernels take besides inputs and outputs come out; each with its source.
 
-Fake kernels only know shapes of results. What is not in this table is not counted.
+Fake kernels only know shapes of results. What is not in this table is not counted. For the CPU's see ``onednn.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 
 from tbmem.units import KIB, MIB, round_up
 
+Scratch = Callable[[Any, tuple[Any, ...], Any], int]
+"""An operator, its arguments and its result; bytes that live only while it runs."""
 _ATEN = torch.ops.aten
 
 

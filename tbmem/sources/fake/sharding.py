@@ -64,7 +64,10 @@ def buckets(model: nn.Module) -> list[int]:
 def _decoder(model: nn.Module, what: str) -> Decoder:
     if isinstance(model, Decoder):
         return model
-    raise UsageError(f"{what} is known for the built-in decoders only; let the factory return what one rank holds")
+    raise UsageError(
+        f"{what} divides the built-in decoders and config.json files of such only; let the factory build what one rank"
+        ' holds (it may ask for rank, world_size, tp, pp, ep) and return a dict with "divided": True'
+    )
 
 
 def _keep_stage(model: nn.Module, job: Job) -> None:
@@ -86,7 +89,7 @@ def _keep_stage(model: nn.Module, job: Job) -> None:
 def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
     if not parts:
-        raise UsageError(f"--ep {job.expert}: {job.model} has no experts")
+        raise UsageError(f"--ep {job.expert}: {job.model} has no experts of a built-in decoder to divide")
     for part in parts:
         part.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
 

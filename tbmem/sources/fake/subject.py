@@ -20,6 +20,8 @@ from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3")
+"""Of a Hugging Face config: those that the built-in decoder stands for."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
@@ -84,6 +86,51 @@ def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
 
 
 def _from_config(path: Path) -> DecoderShape:
+    config = _read_config(path)
+    kind = config.get("model_type", "")
+    if kind not in _KINDS:
+        raise UsageError(
+            f"--model {path}: a {kind or 'nameless'} model is not the usual decoder ({', '.join(_KINDS)}); write a"
+            " factory that builds it"
+        )
+
+    def first(*names: str) -> Any:
+        return next((config[name] for name in names if config.get(name) is not None), None)
+
+    def whole(*names: str) -> int | None:
+        value = first(*names)
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"--model {path}: {' or '.join(names)} is {value!r}; it must be a whole number above 0")
+        return value
+
+    def needed(*names: str) -> int:
+        value = whole(*names)
+        if value is None:
+            raise UsageError(f"--model {path}: {' or '.join(names)} is missing")
+        return value
+
+    width = needed("hidden_size", "n_embd")
+    shape = DecoderShape(
+        layers=needed("num_hidden_layers", "n_layer"),
+        width=width,
+        heads=needed("num_attention_heads", "n_head"),
+        groups=whole("num_key_value_heads"),
+        head_width=whole("head_dim"),
+        head_norms=kind in ("qwen3", "olmo2"),
+        inner=whole("intermediate_size", "n_inner") or 4 * width,
+        vocabulary=needed("vocab_size"),
+        context=needed("max_position_embeddings", "n_positions"),
+        llama=kind != "gpt2",
+        tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
+    )
+    if shape.head_width is None and width % shape.heads:
+        raise UsageError(f"--model {path}: a width of {width} cannot be divided among {shape.heads} heads")
+    if shape.groups is not None and shape.heads % shape.groups:
+        raise UsageError(f"--model {path}: {shape.heads} heads cannot share {shape.groups} of keys and values")
+    return shape
+
+
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -91,33 +138,7 @@ def _from_config(path: Path) -> DecoderShape:
         raise UsageError(f"--model {path}: {reason}") from error
     if not isinstance(config, dict):
         raise UsageError(f"--model {path}: not the config.json of a model")
-    kind = config.get("model_type", "")
-    if kind not in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3"):
-        raise UsageError(
-            f"--model {path}: a {kind or 'nameless'} model is not the usual decoder; write a factory that builds it"
-        )
-
-    def first(*names: str) -> Any:
-        return next((config[name] for name in names if config.get(name) is not None), None)
-
-    def needed(*names: str) -> Any:
-        value = first(*names)
-        if value is None:
-            raise UsageError(f"--model {path}: {' or '.join(names)} is missing")
-        return value
-
-    width = needed("hidden_size", "n_embd")
-    return DecoderShape(
-        layers=needed("num_hidden_layers", "n_layer"),
-        width=width,
-        heads=needed("num_attention_heads", "n_head"),
-        groups=first("num_key_value_heads"),
-        inner=first("intermediate_size", "n_inner") or 4 * width,
-        vocabulary=needed("vocab_size"),
-        context=needed("max_position_embeddings", "n_positions"),
-        llama=kind != "gpt2",
-        tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
-    )
+    return config
 
 
 def _from_factory(job: Job) -> Subject:

@@ -18,7 +18,7 @@ from tbmem.model.category import Category, Phase
 from tbmem.sources.fake.corrections import corrected
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
-from tbmem.sources.fake.scratch import scratch_bytes, workspace_bytes
+from tbmem.sources.fake.scratch import Scratch, workspace_bytes
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
@@ -65,6 +65,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         mode: FakeTensorMode | None,
         modules: ModuleStack | None = None,
         capability: tuple[int, int] | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         """A tracker that is not switched on yet.
 
@@ -74,6 +75,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             mode: Only this mode's tensors count; ``None``: real ones.
             modules: Whose forward is running.
             capability: Of the GPU whose libraries' workspaces count; ``None`` for none.
+            scratch: Tells what kernels take besides tensors; ``None``: it does not count, or is seen.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
@@ -84,6 +86,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._mode = mode
         self._modules = modules or ModuleStack()
         self._capability = capability
+        self._scratch = scratch
         self._storages: dict[int, _Ref] = {}
         self._workspaces: set[bool] = set()
         self._entered = 0
@@ -155,7 +158,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._workspace(func, result)
         for tensor in _tensors(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._capability is not None and (size := scratch_bytes(func, args, result)):
+        if self._scratch is not None and (size := self._scratch(func, args, result)):
             self._passing(size, operator)
         return result
 

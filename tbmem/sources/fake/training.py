@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
+from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
 from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
@@ -215,6 +216,10 @@ class Training:
         if self.job.inference:
             return None
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if not parameters and self.job.optimizer != "none":
+            raise UsageError(
+                f"--model {self.job.model}: none of its parameters is trained; say --inference, or --optimizer none"
+            )
         if self.job.offload:
             return HostOptimizer(self.job, parameters)
         if self.subject.optimizer is not None:

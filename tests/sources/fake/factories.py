@@ -42,6 +42,10 @@ def only_model() -> Any:
     return nn.Linear(2, 2)
 
 
+def frozen() -> Any:
+    return nn.Linear(2, 2).requires_grad_(False), torch.zeros(3, 2), lambda output, batch: output.sum()
+
+
 def no_loss() -> Any:
     return nn.Linear(2, 2), torch.zeros(3, 2)
 
@@ -61,6 +65,26 @@ def own_step() -> Any:
         optimizer.zero_grad()
 
     return {"model": model, "batch": batch, "step": step}
+
+
+def pictures(batch: int = 2) -> Any:
+    """A convolution of whole vectors: each copy that oneDNN makes of the result is 256 KiB a picture."""
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False))
+    return model, torch.zeros(batch, 64, 32, 32), lambda output, batch: output.sum()
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(16, 32, batch_first=True)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(values)[0]
+        return result
+
+
+def gru() -> Any:
+    return Recurrent(), torch.zeros(4, 8, 16), lambda output, batch: output.sum()
 
 
 def ddp() -> Any:

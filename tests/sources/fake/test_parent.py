@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
@@ -28,7 +29,7 @@ def job(factory: str, **changes: object) -> Job:
 
 BROKEN = (
     *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
-    *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves"),
+    *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
 )
 JOBS = {
     "linear": job("linear", batch=4),
@@ -43,6 +44,10 @@ JOBS = {
     "adamw8bit": job("layers", optimizer="adamw8bit"),
     "offload": job("layers", offload=True),
     "copied": job("copied"),
+    "pictures": job("pictures"),
+    "pictures on the CPU": job("pictures", device="cpu"),
+    "pictures instead": job("pictures", device="cpu", instead=True),
+    "gru": job("gru"),
     "own step": job("own_step"),
     **{name: job(name) for name in BROKEN},
     "no file": Job(model="nowhere/config.json"),
@@ -151,12 +156,48 @@ def test_the_same_job_on_cpu_tensors() -> None:
     assert bytes_of(run, Category.PARAMETER) == 256 * KIB
 
 
+def test_copies_of_convolutions_count_on_the_cpu_only() -> None:
+    scratch = {
+        name: sum(int(executed(name).size[number]) for number in scratch_rows(executed(name)))
+        for name in ("pictures", "pictures on the CPU", "pictures instead")
+    }
+
+    assert scratch["pictures"] == scratch["pictures instead"] == 0
+    if torch.backends.mkldnn.is_available():
+        assert scratch["pictures on the CPU"] > 0
+
+
+def scratch_rows(run: FakeRun) -> list[int]:
+    return [
+        number
+        for number, name in enumerate(run.operator.tolist())
+        if "convolution" in run.operators[name] and "(scratch)" in run.operators[name]
+    ]
+
+
+def test_what_cudnn_takes_is_named() -> None:
+    assert any("cuDNN's workspace for convolutions is not counted" in note for note in executed("pictures").notes)
+    assert any("recurrent layers (GRU) were run cell by cell" in note for note in executed("gru").notes)
+    assert not executed("pictures on the CPU").notes
+    assert not executed("layers").notes
+
+
+def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
+    """Of each time and sample: the new state, and five of its width for the backward pass."""
+    run = executed("gru")
+
+    cells = [number for number, name in enumerate(run.operators) if name == "aten::_thnn_fused_gru_cell"]
+    made = run.size[(run.operator == cells[0]) & (run.step == 1)]
+    assert sorted(made.tolist()) == sorted([4 * 32 * 4, 5 * 4 * 32 * 4] * 8)
+
+
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
         ("data_dependent", "factories.py:.*shapes depend on values"),
         ("raises", "factories.py:.*the data set is not here"),
         ("only_model", "returns a model only"),
+        ("frozen", "none of its parameters is trained; say --inference"),
         ("no_loss", "output is no loss"),
         ("nothing", "has no function nothing"),
         ("NOT_A_FUNCTION", "has no function"),
