@@ -13,11 +13,12 @@ _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
 young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
-_SHARE_OF_A_STEP = 20e-6
-"""Seconds per step that readings may take instead where steps are short: a loop of a thousand steps a second would else
-be read so seldom that nothing can be said about it ..."""
-_CREDIT = 0.01
-"""... until they have taken so many seconds in all: a thousand steps, after which a leak has shown."""
+_SHARE_OF_A_STEP = 250e-6
+"""Seconds per step that readings may take instead at the beginning, where a reading of every step counts: 0.1 to 0.2 ms
+inside Lightning or the Hugging Face Trainer, where a spike of one step would else fall between two readings ..."""
+_CREDIT = 0.02
+"""... until they have taken so many seconds in all: a hundred steps there, two thousand in a short loop of one's own,
+after which a leak has shown."""
 _UNLIMITED = sys.maxsize
 _PROBE = 1 << 20
 

@@ -15,7 +15,7 @@ from tbmem.analysis.run_state import RunState
 from tbmem.model.monitor_log import read_monitor_log
 
 STEPS = 150
-LOOPS = ["state_dict_history", "ok_scalar_tensor_history", "eval_loss_sum_keeps_graph"]
+LOOPS = ["state_dict_history", "ok_scalar_tensor_history", "eval_loss_sum_keeps_graph", "spike_outlier_sequence"]
 FRAMEWORKS = {"lightning": "lightning", "huggingface": "transformers"}
 DRIVERS = Path(__file__).with_name("drivers.py")
 
