@@ -89,7 +89,10 @@ def _keep_stage(model: nn.Module, job: Job) -> None:
 def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
     if not parts:
-        raise UsageError(f"--ep {job.expert}: {job.model} has no experts of a built-in decoder to divide")
+        raise UsageError(
+            f"--ep {job.expert}: {job.model} has no experts of a built-in decoder to divide; leave --ep out, or let the"
+            ' factory ask for ep, build what one rank holds and return a dict with "divided": True'
+        )
     for part in parts:
         part.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
 
