@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -71,6 +72,11 @@ def format_duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def format_moment(moment: float) -> str:
+    """Unix time in seconds as people write it: ``'2026-11-20 09:31:07'``, by the clock on the wall."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 def format_count(count: int | float) -> str:

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tbmem.model.columns import I64
+from tbmem.model.columns import F64, I64
 from tbmem.model.timeline import AllocationTimeline
 
-F64 = NDArray[np.float64]
 TIME, EVENT = "time", "event"
 _IDLE = 0.4
 """One pause this long, of the whole, would squeeze the rest."""

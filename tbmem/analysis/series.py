@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tbmem.analysis.thinning import even_stretches, extremes
-from tbmem.model.columns import I64
+from tbmem.model.columns import F64, I64
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 
-F64 = NDArray[np.float64]
 _MOST = 4000
 _COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
     "allocated": lambda row: row.sample.allocated,

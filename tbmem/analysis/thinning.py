@@ -32,3 +32,17 @@ def even_stretches(count: int, stretches: int) -> I64:
     """Number of the stretch of each of ``count`` values, all stretches being of one length."""
     edges = -(-np.arange(stretches + 1) * count // stretches)
     return np.repeat(np.arange(stretches), np.diff(edges))
+
+
+def thinned(values: NDArray[Any], points: int) -> I64:
+    """Places of about so many values of a curve: the first, the last, and the extremes of even stretches.
+
+    Args:
+        values: Without NaN.
+        points: How many there may be before any is left out.
+    """
+    count = len(values)
+    if count <= points:
+        return np.arange(count)
+    inside = extremes(values, even_stretches(count, max(points // 2, 2)))
+    return np.unique(np.concatenate([[0, count - 1], inside]))

@@ -16,6 +16,7 @@ I8 = NDArray[np.int8]
 I16 = NDArray[np.int16]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 U64 = NDArray[np.uint64]
 
 _Table = TypeVar("_Table", bound="Columns")

@@ -216,6 +216,11 @@ class MonitorLog:
     damaged_lines: int = 0
     """Lines that could not be read: a kill leaves at most one, at the end."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be written any more, as far as the log says."""
+        return self.end is not None or self.signal is not None
+
 
 def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     """Read a log, also one that is still being written or was cut off.

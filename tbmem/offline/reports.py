@@ -28,6 +28,7 @@ from tbmem.present.report_text import report_text
 from tbmem.present.views.sides import Side, side_of
 from tbmem.present.views.subject import Subject
 from tbmem.sources.recording import read_recording
+from tbmem.units import format_moment
 
 RESULTS = "results"
 """Where reports go unless another folder is named."""
@@ -72,7 +73,7 @@ def write_report(
     moment = now()
     title = name or (found[0].name if len(found) == 1 else f"{len(found)}_recordings")
     with result_folder(out, title, moment) as folder:
-        written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+        written = format_moment(moment)
         rename = name if len(found) == 1 else None
         work = partial(write_one, folder=folder.path, table=table, name=rename, written=written)
         parts = each(work, found, executor, on_skip)

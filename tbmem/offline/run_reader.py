@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.monitor_log import MonitorLog, take_line
 from tbmem.offline.asked import MissingError, OutsideError
 from tbmem.offline.catalog import LOG, Catalog, Key, Run, RunFile, is_inside
 from tbmem.offline.shelf import LogNow, Shelf, reason
@@ -218,11 +217,9 @@ def _has_ended(one: RunFile) -> bool:
             last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
     except OSError:
         return False
-    try:
-        record = json.loads(last)
-    except ValueError:
-        return False  # half a line, or the end of one that is longer than what was read
-    return isinstance(record, dict) and record.get("type") == "end"
+    log = MonitorLog()
+    take_line(last, log)  # half a line, or the end of one that is longer than what was read, says nothing
+    return log.has_ended
 
 
 def _telling(one: DeviceSeries) -> I64:

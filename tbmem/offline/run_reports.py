@@ -21,6 +21,7 @@ from tbmem.offline.study import each
 from tbmem.offline.web_reports import run_html
 from tbmem.present.run_text import Recorded, run_text
 from tbmem.present.series_picture import draw_series
+from tbmem.units import format_moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def write_run_report(
     story = read_story(run)
     found = recordings_of(story.path)
     moment = now()
-    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    written = format_moment(moment)
     with result_folder(out, name or story.name, moment) as folder:
         work = partial(write_one, folder=folder.path, table=table, name=None, written=written)
         try:

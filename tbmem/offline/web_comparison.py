@@ -20,6 +20,7 @@ from tbmem.present.views.runs import RunItem
 from tbmem.present.views.sides import Side, side_of, sides_view
 from tbmem.present.views.texts import NOTHING_TO_COMPARE
 from tbmem.present.web_page import key_of, web_page
+from tbmem.units import format_moment
 
 _VIEWS = ["compare"]
 _ALL_PAIRS = 6
@@ -75,7 +76,7 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
         **_compared(pair.reversed().compared(), (files[1] or None, files[0] or None)),
     }
     items = [recording_item(*one) for one in zip(pair.names, files, kinds, strict=True)]
-    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now()))
+    written = format_moment(now())
     return write_page(_page(f"Memory of {pair.names[0]} and {pair.names[1]}", items, answers, written), path)
 
 

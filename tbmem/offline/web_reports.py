@@ -26,6 +26,7 @@ from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import tensors_view
 from tbmem.present.views.timeline import timeline_view
 from tbmem.present.web_page import key_of, web_page
+from tbmem.units import format_moment
 
 _RECORDINGS = 24
 _BANDS = 1000
@@ -50,7 +51,7 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now()))
+    moment = format_moment(now())
     return write_page(run_html(run, moment), path)
 
 

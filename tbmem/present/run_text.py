@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from tbmem.analysis.series import Series
 from tbmem.model.finding import FindingKind
 from tbmem.present.console import SEPARATOR, finding_line
 from tbmem.present.series_lines import highest_of, series_name
-from tbmem.units import format_bytes, format_duration
+from tbmem.units import format_bytes, format_duration, format_moment
 
 _QUIET = (FindingKind.SUSPECT, FindingKind.DISMISSED)
 
@@ -29,7 +28,7 @@ class Recorded(NamedTuple):
 
 
 def _about(story: RunStory) -> str:
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(story.started)) if story.started else ""
+    begun = format_moment(story.started) if story.started else ""
     words = (f"begun {begun}" if begun else "", story.host, f"torch {story.torch}" if story.torch else "", story.end)
     return SEPARATOR.join(filter(None, words))
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from tbmem.model.columns import F64
+
 U8 = NDArray[np.uint8]
 _NUMBER = re.compile(rb'"(\w+)":(\d+)(?:\.(\d+))?(?=[,}])')
 _ZERO = ord("0")

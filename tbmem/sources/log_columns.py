@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
-from tbmem.model.columns import I64
+from tbmem.model.columns import F64, I64
 from tbmem.model.monitor_log import MonitorLog, SampleRow, take_line
 from tbmem.model.sample import MemorySample
-from tbmem.sources.line_layout import F64, Layout
+from tbmem.sources.line_layout import Layout
 
 COLUMNS = (
     *("step", "time", "allocated", "reserved", "peak_allocated", "peak_reserved", "device_used", "device_total"),

@@ -104,6 +104,15 @@ class _SlowMalloc:
         return types.SimpleNamespace(uordblks=30, hblkhd=100, arena=50)
 
 
+def _readings(heap: MallocHeap, clock: _Clock, *, steps: int, seconds: float) -> list[bool]:
+    """Whether each of some steps of one length was read."""
+    readings = []
+    for _ in range(steps):
+        clock.now += seconds
+        readings.append(heap.read() == READING)
+    return readings
+
+
 def test_a_cheap_reading_is_never_rationed() -> None:
     # given
     clock = _Clock()
@@ -172,10 +181,7 @@ def test_inside_a_framework_no_step_of_the_beginning_goes_by_unread() -> None:
     clock = _Clock()
     heap = MallocHeap(_SlowMalloc(clock, 200e-6), clock)
     # when
-    readings = []
-    for _ in range(100):
-        clock.now += 3e-3
-        readings.append(heap.read() == READING)
+    readings = _readings(heap, clock, steps=100, seconds=3e-3)
     # then a spike of one step cannot fall between two readings
     assert all(readings)
 
@@ -185,10 +191,7 @@ def test_a_long_loop_of_short_steps_is_read_less_often_after_two_thousand_steps(
     clock = _Clock()
     heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
     # when
-    readings = []
-    for _ in range(5_000):
-        clock.now += 330e-6
-        readings.append(heap.read() == READING)
+    readings = _readings(heap, clock, steps=5_000, seconds=330e-6)
     # then 0.3 % is left
     assert all(readings[:2000])
     assert sum(readings[-2500:]) == pytest.approx(2500 / 10, rel=0.05)
@@ -199,10 +202,7 @@ def test_steps_of_a_few_milliseconds_are_all_read() -> None:
     clock = _Clock()
     heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
     # when
-    readings = []
-    for _ in range(5_000):
-        clock.now += 3.5e-3
-        readings.append(heap.read() == READING)
+    readings = _readings(heap, clock, steps=5_000, seconds=3.5e-3)
     # then
     assert all(readings)
 

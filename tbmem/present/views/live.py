@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.model.columns import I64
+from tbmem.model.columns import F64, I64
 from tbmem.model.finding import FindingKind
 from tbmem.present.console import device_label
-from tbmem.present.views.logged import F64, LINES, DeviceSeries, LoggedRun, extremes_of
+from tbmem.present.views.logged import LINES, DeviceSeries, LoggedRun, extremes_of
 from tbmem.present.views.runs import LiveOom, LiveSeries, LiveWindow
 
 

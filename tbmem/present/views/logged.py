@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from tbmem.analysis.run_state import RunState
 from tbmem.analysis.thinning import even_stretches, extremes
-from tbmem.model.columns import I64
+from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
 from tbmem.present.views.runs import FileItem
-
-F64 = NDArray[np.float64]
-
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "allocated": ("allocated",),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, changes
-from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.analysis.thinning import thinned
 from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.console import device_label
 from tbmem.present.views.runs import Changes, Compare, ComparedDevice, Empty, EstimateCurve, FileItem, StackChanges
@@ -97,11 +97,7 @@ def estimate_curve(subject: Subject, device: str | None, points: int) -> Estimat
     """
     one = subject.device(device)
     curve = subject.curve(one.number)
-    kept = np.arange(len(curve.event))
-    if len(kept) > points:
-        kept = np.unique(
-            np.concatenate([[0, len(kept) - 1], extremes(curve.bytes, even_stretches(len(kept), max(points // 2, 2)))])
-        )
+    kept = thinned(curve.bytes, points)
     share = 100 / max(one.events - 1, 1)
     return {
         "file": subject.file,

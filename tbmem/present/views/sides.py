@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.comparison import OddOne
-from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.analysis.thinning import thinned
 from tbmem.present.colours import category_colour, category_word
 from tbmem.present.views.runs import Curves, Sides
 from tbmem.present.views.subject import Subject
@@ -45,10 +45,7 @@ def side_of(subject: Subject) -> Side:
     """
     main = subject.analysis.main
     curve, clock = subject.curve(main.number), subject.clock(main.number)
-    kept = np.arange(len(curve.event))
-    if len(kept) > _POINTS:
-        inside = extremes(curve.bytes, even_stretches(len(kept), _POINTS // 2))
-        kept = np.unique(np.concatenate([[0, len(kept) - 1], inside]))
+    kept = thinned(curve.bytes, _POINTS)
     event = curve.event[kept]
     return Side(
         run=subject.run,
