@@ -110,6 +110,11 @@ def test_the_index(folder: Folder) -> None:
     log = folder.path / "open" / MONITOR_LOG
     log.write_text(log.read_text() + '{"type": "end", "time": 1.0}\n')
     assert {run["status"] for run in folder.ask("index")["runs"]} == {"ended", "files"}
+    # a signal that ended it is an end, too
+    folder.log("killed", end=False)
+    log = folder.path / "killed" / MONITOR_LOG
+    log.write_text(log.read_text() + '{"type":"signal","name":"SIGTERM","time":1.0,"step":10,"ends":true}\n')
+    assert {run["status"] for run in folder.ask("index")["runs"]} == {"ended", "files"}
     assert set(index["colours"]) == {"categories", "phases", "verdicts", "parts"}
 
 
