@@ -38,6 +38,7 @@ def _switches() -> dict[str, object]:
     logger = logging.getLogger(LOGGER_NAME)
     level = _c10_level()
     return {
+        "ranges": (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__),
         "profiler": torch._C._autograd._profiler_enabled(),
         "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
         "functorch's switch": torch._C._autograd._saved_tensors_hooks_disable,

@@ -100,9 +100,7 @@ class Session:
         """
         if self._is_tracing:
             return self._advance_trace(step, frame)
-        self._follow_births(step)
-        if step >= self._next_look:
-            self._look(step, frame)
+        self._end_step(step, lambda: self._look(step, frame) if step >= self._next_look else None)
         if self._looks_left:
             return None
         self._finish_births()
@@ -127,11 +125,16 @@ class Session:
         elif self._looks_left == 1 and affordable < _LOOKS:
             self._looks_left = 0
 
-    def _follow_births(self, step: int) -> None:
+    def _end_step(self, step: int, look: Callable[[], None]) -> None:
+        """Hand the step over to the births, and look while they do not record."""
         births = self._births
         if births is None:
+            look()
             return
-        self._timed(births.mark, step)
+        began, before = self._clock(), self._seconds
+        births.mark(step, look)
+        looking = self._seconds - before
+        self._seconds += self._clock() - began - looking
         if births.is_full:
             self._finish_births()
 

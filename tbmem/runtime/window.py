@@ -23,6 +23,7 @@ from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.cpu_births import prepared_profiles
 from tbmem.sources.devices import devices_in_use
+from tbmem.sources.open_ranges import OpenRanges
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 
 
@@ -101,6 +102,7 @@ class Window:
         self._clock = clock
         self._began_history = False
         self._quiet = QuietTorch()
+        self._ranges = OpenRanges()
         self._state = _State.NEW
         self._profile: profile | None = None
         self._annotation: Any = None
@@ -119,6 +121,7 @@ class Window:
         self._thread = threading.get_ident()
         self.cost.host_before = _resident()
         self._quiet.begin()
+        self._ranges.begin()
         self._profile = profile(
             activities=_activities(),
             record_shapes=self._config.record_shapes,
@@ -202,6 +205,7 @@ class Window:
                 self._profile = None
             if self._history is not None and self._began_history:
                 self._history.stop()
+            self._ranges.end()
             self._quiet.end()
             if Window.current is self:
                 Window.current = None
@@ -228,6 +232,7 @@ class Window:
         if state is _State.PREPARED and not torch._C._autograd._profiler_enabled():
             # what is only warmed up can be stopped in no other way
             self._profile.start_trace()
+        self._ranges.end_open()
         let_collectives_settle()
         self._profile.stop_trace()
 

@@ -15,6 +15,10 @@ FEWEST_STEPS = 3
 """Watched steps without which nothing can be said."""
 
 
+def nothing() -> None:
+    """What is done between two watched steps where there is nothing to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BirthReport:
     """What a few watched steps showed."""
@@ -60,8 +64,14 @@ class Births(Protocol):
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
 
-    def mark(self, step: int) -> None:
-        """The watched step ``step`` has ended and the next begins."""
+    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
+        """The watched step ``step`` has ended and the next begins.
+
+        Args:
+            step: The one that has ended.
+            between: Our own work at the border of the two, which is not watched: recording it would cost more than
+                the work itself. Its time is not counted as spent on births.
+        """
 
     def finish(self) -> BirthReport:
         """Watch no longer, whatever happens, and report the steps that were marked as ended."""

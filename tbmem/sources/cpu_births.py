@@ -17,10 +17,11 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending, nothing
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
+from tbmem.sources.open_ranges import OpenRanges
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
 
@@ -49,6 +50,7 @@ class CpuBirths:
         self._budget = budget
         self._clock = clock
         self._quiet = QuietTorch()
+        self._ranges = OpenRanges()
         self._code = UserLines()
         self._generations = Generations()
         self._sizes = Sizes()
@@ -80,21 +82,20 @@ class CpuBirths:
             _end_in_children()
             CpuBirths.current = self
             self._quiet.begin()
+            self._ranges.begin()
             self._calls = _CallCount(_MOST_CALLS, self._clock)
             self._calls.begin()
         self._step_began = self._clock()
 
-    def mark(self, step: int) -> None:
-        """The watched step ``step`` has ended and the next begins."""
+    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
+        """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
         seconds = self._clock() - self._step_began
         try:
             with self._spent.counted():
-                if self._calls is not None:
-                    self._choose_stacks(self._calls, seconds)
-                    self._start_first()
-                elif self._is_recording:
-                    self._in_steps += seconds
-                    self._end_step()
+                start = self._end_step(seconds)
+            between()
+            with self._spent.counted():
+                start()
         except BaseException:
             self.abandon()
             raise
@@ -125,6 +126,7 @@ class CpuBirths:
                 self._calls = None
         with contextlib.suppress(Exception):
             self._switch_off()
+        self._ranges.end()
         self._quiet.end()
         if CpuBirths.current is self:
             CpuBirths.current = None
@@ -140,16 +142,20 @@ class CpuBirths:
         if not self._with_stack:
             self._notes.append("a step calls too many Python functions to follow them: lines are not known")
 
-    def _end_step(self) -> None:
+    def _end_step(self, seconds: float) -> Callable[[], None]:
+        """Take in the step that has ended; returns what begins the next one."""
+        if self._calls is not None:
+            self._choose_stacks(self._calls, seconds)
+            return self._start_first
+        self._in_steps += seconds if self._is_recording else 0.0
         events = self._stop()
         if events is None:
-            return
+            return nothing
         for address in events.freed:
             self._generations.free(address)
         self._generations.step(events.births)
         self._sizes.step(events.sizes)
-        del events
-        self._start()
+        return self._start
 
     def _start_first(self) -> None:
         reason = why_not() or ("another profiler of torch is at work" if prepared_profiles() else "")
@@ -186,6 +192,7 @@ class CpuBirths:
             # the program has started a profiler of its own, which has ended ours
             self._notes.append("another profiler was started while births were watched")
             return None
+        self._ranges.end_open()
         let_collectives_settle()
         return _disable_profiler()
 
@@ -198,6 +205,9 @@ def why_not() -> str:
         return "a profile function is set (sys.setprofile)"
     if _profiler_enabled() or torch_profiler._is_profiler_enabled:
         return "another profiler of torch is at work"
+    if torch._C._current_graph_task_id() != -1:
+        # the engine's own ranges are open (see OpenRanges), and nobody but it can end them
+        return "steps end inside of a backward pass"
     if not torch._C._autograd.kineto_available():
         return "this build of torch has no profiler"
     return ""

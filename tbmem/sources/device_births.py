@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.layout import SNAPSHOT_PROTOCOL
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending, nothing
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
 from tbmem.sources.user_lines import UserLines
 
@@ -88,10 +88,13 @@ class DeviceBirths:
             self._blocks = self._read_blocks()
             self._requested.append(self._read_requested())
 
-    def mark(self, step: int) -> None:
-        """The watched step ``step`` has ended and the next begins."""
-        if not self._is_watching:
-            return
+    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
+        """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
+        if self._is_watching:
+            self._end_step(step)
+        between()
+
+    def _end_step(self, step: int) -> None:
         with self._spent.counted(), self._off_if_it_fails():
             before, self._blocks = self._blocks, self._read_blocks()
             self._forget(before)

@@ -72,7 +72,7 @@ class FakeBirths:
         self.full_after = full_after
         self.began = 0
         self.marks: list[int] = []
-        self.is_finished = self.is_abandoned = False
+        self.is_recording = self.is_finished = self.is_abandoned = False
 
     @property
     def is_full(self) -> bool:
@@ -80,9 +80,13 @@ class FakeBirths:
 
     def begin(self, step: int) -> None:
         self.began = step
+        self.is_recording = True
 
-    def mark(self, step: int) -> None:
+    def mark(self, step: int, between: Callable[[], object]) -> None:
         self.marks.append(step)
+        self.is_recording = False
+        between()
+        self.is_recording = True
 
     def finish(self) -> BirthReport:
         self.is_finished = True
@@ -171,6 +175,17 @@ def test_what_grew_when_the_judging_began_is_as_old_as_the_run() -> None:
     setting = Setting(FakeDetector(suspicion(from_the_start=True)))
     setting.run(48, 58)
     assert setting.detector.concluded
+
+
+def test_births_do_not_record_our_own_looks() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+    recorded: list[bool] = []
+    setting.hunt.look = lambda step, frame: recorded.append(setting.births.is_recording)  # type: ignore[method-assign]
+    # when
+    setting.run(48, 58)
+    # then
+    assert recorded == [False] * 4
 
 
 def test_a_dismissal_does_not_wait() -> None:
