@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -48,6 +48,17 @@ def memory_line(sample: MemorySample) -> str:
         word = "peak" if sample.peak_allocated is not None else "resident peak"
         parts.append(f"{word} {format_bytes(peak)}{_share(peak, sample.device_total)}")
     return SEPARATOR.join(parts)
+
+
+def signal_line(record: Mapping[str, Any]) -> str:
+    """A signal that came to the process, on one line.
+
+    Args:
+        record: The log's record of it: ``name``, ``step`` (the last one that ended) and ``ends``, whether it ends the
+            process.
+    """
+    what = "the run ends here" if record["ends"] else "the program decides what comes of it"
+    return f"{record['name']} after step {record['step']}: all that was seen until now is written; {what}"
 
 
 def _share(peak: int, total: int | None) -> str:

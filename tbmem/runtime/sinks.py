@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
-from tbmem.present.console import get_logger, memory_line
+from tbmem.present.console import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
 from tbmem.runtime.guard import WRITING
 
 
 class LineSink:
-    """Shows a memory line for every row that ends on a multiple of the logging interval.
+    """Shows a memory line for every row that ends on a multiple of the logging interval, and a signal that came.
 
     Args:
         every: Steps between two lines.
@@ -30,8 +30,11 @@ class LineSink:
         if not logger.isEnabledFor(logging.INFO):
             return
         for record in records:
-            if isinstance(record, SampleRow) and record.sample.step % self._every == 0:
-                logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
+            if isinstance(record, SampleRow):
+                if record.sample.step % self._every == 0:
+                    logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
+            elif isinstance(record, Mapping) and record["type"] == "signal":
+                logger.warning("%s", signal_line(record))
 
     def close(self) -> None:
         """Nothing is open."""

@@ -99,13 +99,16 @@ def test_an_exception_looks_as_under_python(ending: str, tmp_path: Path) -> None
 def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
     script = _write(tmp_path / "train.py", "train(3); print('trained', flush=True); import time; time.sleep(100)")
     command = [sys.executable, "-m", "tbmem", "run", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
         assert child.stdout is not None
+        assert child.stderr is not None
         child.stdout.readline()
         time.sleep(0.3)  # the live log is written ten times a second
         child.send_signal(signal.SIGTERM)
+        said = child.stderr.read().decode()
 
         assert child.wait(timeout=60) == -signal.SIGTERM
+    assert "SIGTERM after step 3: all that was seen until now is written; the run ends here" in said
     (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
     assert read_monitor_log(log).end is None
 

@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from tbmem.model.monitor_log import RowBuilder, SampleRow, read_monitor_log
-from tbmem.runtime.sinks import LogSink, ScalarSink
+from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tests.conftest import MakeSample
 
 
 def _row(make_sample: MakeSample, step: int, device: str = "cuda:0") -> SampleRow:
     (row,) = RowBuilder().add([make_sample(step, 1.0, device=device)])
     return row
+
+
+@pytest.mark.parametrize(("ends", "what"), [(True, "the run ends here"), (False, "the program decides")])
+def test_the_console_says_that_a_signal_came(caplog: pytest.LogCaptureFixture, ends: bool, what: str) -> None:
+    with caplog.at_level("INFO", logger="tbmem"):
+        LineSink(10).write([{"type": "signal", "name": "SIGTERM", "time": 0.0, "step": 41, "ends": ends}])
+
+    assert caplog.messages[0].startswith("SIGTERM after step 41: all that was seen until now is written")
+    assert what in caplog.messages[0]
 
 
 def test_the_log_is_continued(tmp_path: Path, make_sample: MakeSample) -> None:
