@@ -72,6 +72,11 @@ def explain(job: Job, error: BaseException) -> str:
             f"--model {job.model}: {where}shapes depend on values ({what}), which an estimate does not have;"
             " give the model an upper bound instead"
         )
+    if ".numpy() is not supported" in what:
+        return (
+            f"--model {job.model}: {where}.numpy() reads values, which an estimate does not have; leave it out of what"
+            " the factory returns"
+        )
     if kind in ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "NotImplementedError"):
         return (
             f"--model {job.model}: {where}an operator has no fake version ({what}); register one with"

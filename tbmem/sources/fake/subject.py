@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,13 +144,18 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _from_factory(job: Job) -> Subject:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
-    accepted = inspect.signature(factory).parameters
+    accepted = _parameters(factory)
     offered = {
         **{"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence},
         **{"rank": job.rank, "world_size": job.world_size, "tp": job.tensor, "pp": job.pipeline, "ep": job.expert},
         "microbatches": job.parts,
     }
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
+    if asked := [name for name, one in accepted.items() if _must_be_given(one) and name not in given]:
+        instead = (
+            "say --seq" if set(asked) <= {"seq", "sequence"} else f"give it a default (given: {', '.join(offered)})"
+        )
+        raise UsageError(f"--model {job.model}: the factory asks for {', '.join(asked)}; {instead}")
     made = factory(**given)
     if isinstance(made, nn.Module):
         raise UsageError(f"--model {job.model}: the factory returns a model only; return (model, batch) or more")
@@ -170,6 +175,20 @@ def _from_factory(job: Job) -> Subject:
         optimizer=made.get("optimizer"),
         step=made.get("step"),
         divided=bool(made.get("divided")),
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some that are written in C do not tell
+        return {}
+
+
+def _must_be_given(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in (
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
     )
 
 
@@ -193,6 +212,9 @@ def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
 
 
 def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[nn.Module, Any], torch.Tensor]:
+    if loss is not None:
+        _check_loss(what, loss)
+
     def run(model: nn.Module, batch: Any) -> torch.Tensor:
         output = _call(model, batch)
         if loss is not None:
@@ -203,6 +225,19 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         return value
 
     return run
+
+
+def _check_loss(what: str, loss: Any) -> None:
+    if not callable(loss):
+        raise UsageError(f"--model {what}: the loss is a {type(loss).__name__}; give a function of (output, batch)")
+    if not (accepted := _parameters(loss)):
+        return
+    try:
+        inspect.Signature(list(accepted.values())).bind(None, None)
+    except TypeError as error:
+        raise UsageError(
+            f"--model {what}: the loss takes ({', '.join(accepted)}); it is called with (output, batch)"
+        ) from error
 
 
 def _call(model: nn.Module, batch: Any) -> Any:

@@ -50,6 +50,26 @@ def no_loss() -> Any:
     return nn.Linear(2, 2), torch.zeros(3, 2)
 
 
+def loss_of_one() -> Any:
+    return nn.Linear(2, 2), torch.zeros(3, 2), lambda output: output.sum()
+
+
+def loss_is_none() -> Any:
+    return nn.Linear(2, 2), torch.zeros(3, 2), 3
+
+
+def needs_width(width: int) -> Any:
+    return nn.Linear(width, 2), torch.zeros(3, width), lambda output, batch: output.sum()
+
+
+def needs_length(seq: int) -> Any:
+    return nn.Linear(seq, 2), torch.zeros(3, seq), lambda output, batch: output.sum()
+
+
+def reads_numpy() -> Any:
+    return nn.Linear(2, 2), torch.zeros(3, 2), lambda output, batch: output.sum() * output.detach().numpy().max()
+
+
 NOT_A_FUNCTION = 3
 
 

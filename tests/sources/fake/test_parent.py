@@ -30,6 +30,7 @@ def job(factory: str, **changes: object) -> Job:
 BROKEN = (
     *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
     *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
+    *("loss_of_one", "loss_is_none", "needs_width", "needs_length", "reads_numpy"),
 )
 JOBS = {
     "linear": job("linear", batch=4),
@@ -199,6 +200,11 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("only_model", "returns a model only"),
         ("frozen", "none of its parameters is trained; say --inference"),
         ("no_loss", "output is no loss"),
+        ("loss_of_one", r"the loss takes \(output\); it is called with \(output, batch\)"),
+        ("loss_is_none", "the loss is a int; give a function"),
+        ("needs_width", "the factory asks for width; give it a default .given: batch,"),
+        ("needs_length", "the factory asks for seq; say --seq"),
+        ("reads_numpy", "factories.py:.*reads values, which an estimate does not have"),
         ("nothing", "has no function nothing"),
         ("NOT_A_FUNCTION", "has no function"),
         ("ddp", "return the plain model, --ddp N"),
