@@ -199,14 +199,29 @@ class SpikeTest:
         before = len(self._recent)
         if kind is JumpKind.SHIFT:
             self.rebase()
-            for level in levels:
-                self._learn((level,), level)
+            self._settle(steps, levels)
             return (jump,) if before >= 2 * _FEW else ()
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(jump)
             return ()
         return self._news_of(jump)
+
+    def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
+        """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
+        stays = sorted(levels)[(len(levels) - 1) // 2]
+        high = stays + max(self._share * stays, self._min_spike)
+        above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
+        if not above or levels[-1] > high:
+            for level in levels:
+                self._learn((level,), level)
+            return
+        peak = max(level for _, level in above)
+        self._early.append(Jump(JumpKind.SPIKE, above[0][0], above[-1][0], peak, stays))
+        self._recent.extend(level for _, level in above)
+        for level in levels:
+            if level <= high:
+                self._learn((level,), level)
 
     def _judge_early(self) -> Sequence[Jump]:
         """Judge the jumps of the first steps now that it is known what is usual."""

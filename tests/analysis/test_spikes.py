@@ -280,3 +280,25 @@ def test_what_it_keeps_does_not_grow_with_the_run() -> None:
 
     # when / then
     assert size(20_000) <= 1.1 * size(1_000)
+
+
+# a spike that comes together with a change of level
+
+
+def test_a_spike_on_top_of_a_new_level_is_a_spike_as_well() -> None:
+    # given: the first evaluation takes twelve for a step, and leaves five behind for good
+    peaks = [100 * MIB] * 12 + [117 * MIB] + [105 * MIB] * 60
+    # when
+    jumps = run(peaks, make_test(2.0, 1 * MIB))
+    # then
+    assert jumps == [spike_at(13, 117 * MIB, usual=105 * MIB)]
+
+
+def test_one_that_comes_again_is_told_once() -> None:
+    peaks = [100 * MIB] * 12 + [117 * MIB] + [105 * MIB] * 60 + [117 * MIB] + [105 * MIB] * 20
+    assert len(run(peaks, make_test(2.0, 1 * MIB))) == 1
+
+
+def test_a_level_that_goes_on_rising_has_no_spike() -> None:
+    peaks = [100 * MIB] * 12 + [110 * MIB, 110 * MIB, 110 * MIB, 111 * MIB, 116 * MIB, 117 * MIB] + [117 * MIB] * 60
+    assert JumpKind.SPIKE not in {jump.kind for jump in run(peaks, make_test(2.0, 1 * MIB))}
