@@ -24,7 +24,10 @@ WORKS, REASON = "works.txt", "reason.txt"
 
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
+    from tbmem.sources.fake.compiler import load_compiler_later
+
     folder = Path(arguments[0])
+    load_compiler_later()
     if not _fake_cuda_works(folder):
         return
     for number, text in enumerate(json.load(sys.stdin)):
@@ -121,3 +124,4 @@ def _place(error: BaseException) -> str:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    os._exit(0)  # the answers are in their files, and taking torch apart would take another second

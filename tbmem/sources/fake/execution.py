@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torch._dynamo  # before torch.cuda is patched: it looks at it
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -23,9 +22,10 @@ from tbmem.sources.fake.attention import gpu_attention
 from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.cuda_guard import install_guard
 from tbmem.sources.fake.log import AllocationLog
+from tbmem.sources.fake.mode import FakeMode
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.onednn import convolution_scratch
-from tbmem.sources.fake.pretend import FakeMode, modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject

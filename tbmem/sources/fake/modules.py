@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -16,6 +18,7 @@ class ModuleStack:
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
         self._of_node: dict[int, tuple[str, int]] = {}
+        self._noted = _newest_node()
         self._handles: list[Any] = []
 
     def name(self, model: nn.Module) -> None:
@@ -34,9 +37,17 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
 
-    def note(self, node: int, stack: int) -> None:
-        """The module that is running made an autograd node with this number, on these lines."""
-        self._of_node[node] = self.current, stack
+    def note(self, lines: Callable[[], int]) -> None:
+        """The module that is running made the autograd nodes that are new; on which lines is asked where there are any.
+
+        An operator's node is made before the operator runs: whoever runs first after it, runs because of it.
+        """
+        newest = _newest_node()
+        if newest > self._noted:
+            whose = self.current, lines()
+            for node in range(self._noted + 1, newest + 1):
+                self._of_node[node] = whose
+            self._noted = newest
 
     def of(self, node: int) -> tuple[str, int]:
         """The module that made a node, and its lines; empty and -1 if that is not known."""
@@ -51,3 +62,8 @@ class ModuleStack:
         del module, inputs, output
         if self._stack:
             self.current = self._stack.pop()
+
+
+def _newest_node() -> int:
+    """Number of the autograd node that this thread made last."""
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]

@@ -14,24 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
-
-class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """torch's fake mode, which never looks for the devices of its tensors and gives nobody their addresses."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._allow_unsafe_data_ptr_access = False
-
-    @property
-    def avoid_device_init(self) -> bool:
-        """Leave CUDA alone, although it says that it is there."""
-        return True
-
-    @avoid_device_init.setter
-    def avoid_device_init(self, value: bool) -> None:
-        del value
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 class _Pretended:
@@ -79,6 +62,11 @@ class _Event(_Pretended):
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    """A function of its own for each name: torch's compiler refuses one that has two."""
+    return lambda *_, **__: value
 
 
 @contextlib.contextmanager
@@ -131,8 +119,8 @@ def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str,
     )
     zero = "memory_allocated max_memory_allocated memory_reserved max_memory_reserved current_device"
     return {
-        **dict.fromkeys(silent.split(), _nothing),
-        **dict.fromkeys(zero.split(), lambda *_, **__: 0),
+        **{name: _answer(None) for name in silent.split()},
+        **{name: _answer(0) for name in zero.split()},
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: devices,

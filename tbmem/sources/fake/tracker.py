@@ -44,6 +44,7 @@ _MATRIX = frozenset(
 )
 _COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
 _READ = _ATEN._local_scalar_dense.default
+_DEVICE = torch.ops.prim.device.default
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
@@ -142,6 +143,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if self._distributed is not None and any(kind is self._distributed for kind in types):
             return NotImplemented
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].device
         if func is _READ and self._mode is not None:
             return self._read(args[0])
         result = func(*args, **(kwargs or {}))
@@ -167,15 +170,17 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return bool(torch._C._current_graph_task_id() != -1)
 
     def _note_forward(self) -> None:
-        if torch.is_grad_enabled() and self.log.phase is Phase.FORWARD:
-            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
-            self._modules.note(number, self.log.lines.here())
+        if self._in_backward():
+            return
+        if self.log.phase is Phase.BACKWARD and self._modules.current:
+            # a user's own step does not tell
+            self.log.begin(Phase.FORWARD)
+        if self.log.phase is Phase.FORWARD:
+            self._modules.note(self.log.lines.here)
 
     def _where(self) -> tuple[str, Phase, int]:
         """Whose forward or backward is running, when, and on which lines (of the forward)."""
         if not self._in_backward():
-            if self.log.phase is Phase.BACKWARD and self._modules.current:
-                self.log.begin(Phase.FORWARD)
             return self._modules.current, self.log.phase, self.log.lines.here()
         if self.log.phase is Phase.FORWARD:
             # a user's own step does not tell

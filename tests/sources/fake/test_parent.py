@@ -111,6 +111,17 @@ def test_modules_are_named_also_for_gradients_and_state() -> None:
         assert {"0.0", "5.2"} <= named
 
 
+def test_the_backward_pass_is_its_own_modules() -> None:
+    # given blocks of a linear layer (0), a GELU (1) and another linear layer (2)
+    run = executed("layers")
+
+    # when memory is made by the backward pass of the GELU
+    mine = [run.operators[number] == "aten::gelu_backward" for number in run.operator.tolist()]
+
+    # then it is the GELU's, not that of the layer that runs after it in the forward pass
+    assert {run.modules[number] for number in run.module[mine].tolist()} == {f"{block}.1" for block in range(6)}
+
+
 def test_doubling_the_batch_doubles_activations_and_nothing_else() -> None:
     small, large = executed("batch 4096"), executed("batch 8192")
 
