@@ -41,13 +41,13 @@ from tbmem.sources.host import HostMemory
 
 PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
-_BATCH_SECONDS = 0.04
-"""Samples of steps shorter than this are judged together: the same code on warm caches costs half."""
-_BATCH_STEPS = (5, 48)
+_BATCH_SECONDS = 0.08
+"""Samples of steps shorter than this are judged together: the first of a batch costs a hundred times what the others
+do, since neither this code nor what it remembers is in a cache after a training step."""
+_BATCH_STEPS = (5, 240)
 _BATCH_SHARE = 1 / 32
 """So many steps at most: the first number early in a run, when a loop of very short steps shall learn of its leak soon,
-later this share of the steps so far, at last the second number. Lists of so few samples come from Python's own small
-blocks, and leave no mark in the figures that are watched."""
+later this share of the steps so far, at last the second number."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are looked at first; then once a second."""
 _KEPT_FINDINGS = 1000
@@ -114,10 +114,10 @@ class MemoryMonitor:
         self._background: Background | None = None
         self._resources = ExitStack()
         self._step = 0
-        self._every = self.config.log_every_n_steps
+        self._every = self._thorough_step = self.config.log_every_n_steps
         self._judge_time = 0.0
         self._judge_step = 0
-        self._is_watching = False
+        self._is_watching = self._is_wide_awake = False
         self._new: list[MemorySample] = []
         self._pid: int | None = None
         self._ended = False
@@ -201,6 +201,7 @@ class MemoryMonitor:
         if self._step or self._ended or after_step <= 0:
             return
         self._step = after_step
+        self._thorough_step = after_step - after_step % self._every + self._every
         if self._limits is not None:
             self._limits = replace(self._limits, warmup_steps=self._limits.warmup_steps + after_step)
         for part in (self._counters, self._investigator):
@@ -215,7 +216,7 @@ class MemoryMonitor:
 
         Returns:
             What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
-            those of a twenty-fifth of a second together.
+            those of a twelfth of a second together.
         """
         return () if self._pid != Process.number else self.advance(profiled)
 
@@ -230,9 +231,17 @@ class MemoryMonitor:
         self._step = step = self._step + 1
         if self._counters is None or PART in self._guard.failed:
             return ()
+        counters = self._counters
         try:
-            thorough = step % self._every == 0
-            self._new += self._counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
+            if not (profiled or self._is_wide_awake):
+                clock = time.time()
+                if counters.quiet_from <= clock < counters.quiet_until:
+                    counters.pass_over(clock)
+                    return ()
+            thorough = step >= self._thorough_step
+            if thorough:
+                self._thorough_step = step - step % self._every + self._every
+            self._new += counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
             now = time.monotonic()
             if step < self._judge_step and now < self._judge_time:
                 return ()
@@ -259,7 +268,7 @@ class MemoryMonitor:
         """
         if self._background is None or self._pid != os.getpid() or self._ended:
             return
-        new, self._new = self._new, []
+        new, self._new = [*self._new, *self._passed()], []
         for pending in (new, CLOSE_ROWS):
             self._background.put(pending)
         # no end: a run that was killed has none
@@ -355,6 +364,7 @@ class MemoryMonitor:
             found += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
+        self._is_wide_awake = is_waiting or self._is_watching
         fewest, most = _BATCH_STEPS
         batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
         self._judge_step = self._step + (1 if is_waiting else batch)
@@ -402,7 +412,11 @@ class MemoryMonitor:
             self.discard_peaks()
         return found
 
+    def _passed(self) -> list[MemorySample]:
+        return self._counters.passed(self._step) if self._counters is not None else []
+
     def _finish(self) -> None:
+        self._new += self._passed()
         for finding in self._judge():
             self.report(finding)
         for watched in self._devices.values():

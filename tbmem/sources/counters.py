@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 from tbmem.model.sample import MemorySample
 from tbmem.sources.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
-from tbmem.sources.reading import DeviceReading
+from tbmem.sources.reading import NOTHING, DeviceReading
 
 _new_sample = tuple.__new__
 
@@ -54,9 +55,15 @@ class Counters:
         self._auto = devices.strip() == AUTO
         self.resumed_after = 0
         """Steps before this run, in a training that goes on."""
+        self.quiet_from = self.quiet_until = -math.inf
+        """Unix time between which no counter is due: steps that end there may be passed over."""
+        self._passed: list[tuple[float, bool | None]] = []
+        self._look_at = 0
+        self._device_due = -math.inf
         self._devices: dict[str, Device] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._plan: list[tuple[str, Callable[[], DeviceReading], tuple[int, int] | tuple[None, None]]] = []
+        self._rests: Device | None = None
         names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
         try:
             self._watch(names)
@@ -83,11 +90,12 @@ class Counters:
             profiled: The step ran under a profiler window.
 
         Returns:
-            One sample per watched device.
+            One sample per watched device, after those of the steps that were passed over.
         """
-        since = step - self.resumed_after
-        if self._auto and since & (since - 1) == 0:
+        samples = self.passed(step - 1) if self._passed else []
+        if self._auto and step - self.resumed_after >= self._look_at:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
+            self._look_at = 1 << (step - self.resumed_after).bit_length()
             self._watch(self._find_devices())
         if thorough:
             self._read_usage(self._devices)
@@ -96,14 +104,45 @@ class Counters:
         # the next lines run at every step: few calls, and two dozen values by position past the constructor
         peak_rss = None if host.read_at <= now < host.read_again_at else host.read(now)
         updated = self._updated()
-        samples = []
         for name, read, usage in self._plan:
             values = (
                 *(step, now, name, self._rank, *read(), *usage, host.resident, peak_rss, host.available),
                 *(host.workers_rss, profiled, updated, host.private, host.workers_private),
             )
             samples.append(_new_sample(MemorySample, values))
+        if self._rests is not None and (rest := self._rests.rest):
+            if samples[-1].allocated is not None:
+                self._device_due = now + rest
+            self.quiet_from, self.quiet_until = now, min(self._device_due, host.read_again_at)
         return samples
+
+    def pass_over(self, now: float) -> None:
+        """A step has ended at which nothing is due; its sample is made later, with others on warm caches.
+
+        Args:
+            now: Unix time in seconds.
+        """
+        self._passed.append((now, self._updated()))
+
+    def passed(self, step: int) -> list[MemorySample]:
+        """The samples of the steps that were passed over.
+
+        Args:
+            step: The last of them.
+        """
+        host, passed = self._host, self._passed
+        self._passed = []
+        return [
+            _new_sample(
+                MemorySample,
+                (
+                    *(number, at, name, self._rank, *NOTHING, *usage, host.resident, None, host.available),
+                    *(host.workers_rss, False, updated, host.private, host.workers_private),
+                ),
+            )
+            for number, (at, updated) in enumerate(passed, start=step - len(passed) + 1)
+            for name, _, usage in self._plan
+        ]
 
     def notes(self) -> list[str]:
         """What a reader of the figures must know about this machine."""
@@ -140,6 +179,7 @@ class Counters:
                 self._usage[name] = usage
         nothing = (None, None)
         self._plan = [(name, each.read, self._usage.get(name, nothing)) for name, each in self._devices.items()]
+        self._rests = next(iter(self._devices.values())) if len(self._devices) == 1 else None
 
     def _watch(self, names: Sequence[str]) -> None:
         accelerators = [name for name in (*self._devices, *names) if name != CPU]

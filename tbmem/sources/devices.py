@@ -24,6 +24,10 @@ class Device(Protocol):
     name: str
     """``'cuda:0'``; as in ``MemorySample.device``."""
 
+    @property
+    def rest(self) -> float:
+        """Seconds after a reading in which another would say nothing; 0 where each says something."""
+
     def read(self) -> DeviceReading:
         """The counters now; cheap enough for every step."""
 
@@ -42,6 +46,8 @@ class CachingDevice:
         index: Index of the device.
         reset_peaks: Whether the allocator's peak may be reset at each reading.
     """
+
+    rest = 0.0
 
     def __init__(self, module: Any, kind: str, index: int, *, reset_peaks: bool) -> None:
         self.name = f"{kind}:{index}"
@@ -176,6 +182,7 @@ class MpsDevice:
     """Apple's GPU, whose allocator keeps two counters and no peaks."""
 
     name = "mps"
+    rest = 0.0
 
     def read(self) -> DeviceReading:
         """The allocator's counters now."""
@@ -208,6 +215,12 @@ class CpuDevice:
         """Whether the figures are malloc's own, not the resident memory in their place."""
         self.read: Callable[[], DeviceReading] = heap.read if heap.usable else self._read_resident
         """The allocator's counters now; malloc's straight away, because every step runs through it."""
+        self._heap = heap
+
+    @property
+    def rest(self) -> float:
+        """Seconds after a reading of malloc in which no other is due."""
+        return self._heap.rest
 
     def _read_resident(self) -> DeviceReading:
         resident = self._host.rss()

@@ -19,6 +19,9 @@ inside Lightning or the Hugging Face Trainer, where a spike of one step would el
 _CREDIT = 0.02
 """... until they have taken so many seconds in all: a hundred steps there, two thousand in a short loop of one's own,
 after which a leak has shown."""
+_SHORTEST_REST = 0.003
+"""Seconds between two readings after that, however cheap they are: what a step of a loop of its own pays for a sample
+is ten times what malloc takes."""
 _UNLIMITED = sys.maxsize
 _PROBE = 1 << 20
 
@@ -53,6 +56,10 @@ class MallocHeap:
     Args:
         mallinfo2: The C function; ``None`` where the process has none.
         clock: Seconds, for the rationing.
+
+    Attributes:
+        rest: Seconds after the last reading for which no other is due, however many steps end; 0 where each step may
+            have one.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class MallocHeap:
         self._skips_left = 0
         self._last_costs = (0.0, 0.0)
         self._spent = 0.0
+        self.rest = 0.0
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
@@ -102,8 +110,12 @@ class MallocHeap:
         lower = min(cost, before, earlier)
         self._last_costs = cost, before
         self._spent += lower
-        self._not_before = began + lower / _SHARE_OF_TIME
-        self._skips_left = int(lower / _SHARE_OF_A_STEP) if self._spent < _CREDIT else _UNLIMITED
+        pause = lower / _SHARE_OF_TIME
+        if self._spent < _CREDIT:
+            self._skips_left = int(lower / _SHARE_OF_A_STEP)
+        else:
+            self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
+        self._not_before = began + max(pause, self.rest)
         mapped = info.hblkhd
         return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
 

@@ -25,9 +25,9 @@ _RESET_PEAK = b"5"
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in which the system counts its peak, getrusage(2)."""
-_RSS_SECONDS = 0.01
-_PEAK_SECONDS = 0.005
-"""Time between two readings of the peak where steps are shorter; one takes 6 µs on warm caches, 17 in a training."""
+_RSS_SECONDS = _PEAK_SECONDS = 0.02
+"""Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
+in a training on a virtual machine."""
 _PEAKS_ON_CREDIT = 300
 """Readings that may come at once: the first few hundred steps have their own peaks, however short they are."""
 _FLOOR_MARGIN = 4 << 20
@@ -77,7 +77,7 @@ class HostMemory:
         """Bring ``resident`` and ``private`` up to date, unless that was done a moment ago.
 
         Args:
-            now: Unix time in seconds. In a long loop of very short steps the resident size is read every 10 ms, and
+            now: Unix time in seconds. In a long loop of very short steps the resident size is read every 20 ms, and
                 the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
 
         Returns:

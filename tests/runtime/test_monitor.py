@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -28,6 +29,10 @@ class SeriesCounters(Counters):
         self._make, self._levels = make_sample, levels
         self.thorough: list[int] = []
         self.closed = False
+        self.quiet_from = self.quiet_until = -math.inf
+
+    def passed(self, step: int) -> list[MemorySample]:
+        return []
 
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
         if thorough:
@@ -48,6 +53,34 @@ class SeriesCounters(Counters):
 
     def close(self) -> None:
         self.closed = True
+
+
+class RestingCounters(SeriesCounters):
+    """Counters of which none is due at most steps."""
+
+    def __init__(self, make_sample: MakeSample, levels: Sequence[float]) -> None:
+        super().__init__(make_sample, levels)
+        self.sampled: list[int] = []
+        self._waiting: list[int] = []
+        self._step = 0
+
+    def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
+        passed = self.passed(step - 1)
+        self._step = step
+        self.sampled.append(step)
+        # every fourth step wakes them
+        self.quiet_from, self.quiet_until = (0.0, math.inf) if step % 4 else (-math.inf, -math.inf)
+        return [*passed, *super().sample(step, thorough=thorough, profiled=profiled)]
+
+    def pass_over(self, now: float) -> None:
+        self._step += 1
+        self._waiting.append(self._step)
+        if self._step % 4 == 3:
+            self.quiet_until = -math.inf
+
+    def passed(self, step: int) -> list[MemorySample]:
+        waiting, self._waiting = self._waiting, []
+        return [self._make(number, self._levels[number - 1]) for number in waiting]
 
 
 def _play(monitor: MemoryMonitor, steps: int) -> None:
@@ -234,3 +267,26 @@ def test_the_detectors_limits_are_those_of_the_configuration() -> None:
 
 def test_defaults_are_those_of_the_configuration() -> None:
     assert MemoryMonitor().config == MonitorConfig()
+
+
+def test_steps_at_which_nothing_is_due_are_passed_over_and_logged(tmp_path: Path, make_sample: MakeSample) -> None:
+    # given
+    counters = RestingCounters(make_sample, [1.0] * 23)
+    monitor = MemoryMonitor(folder=tmp_path, counters=counters, console=False, log_every_n_steps=5)
+
+    # when 23 steps end
+    _play(monitor, 23)
+
+    # then the counters were asked now and then only
+    assert counters.sampled == [1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21]
+    assert counters.thorough == [5, 12, 16, 20]
+    # and each step is in a row, those at the end as well
+    assert monitor.log_path is not None
+    rows = read_monitor_log(monitor.log_path).rows
+    assert [(row.first_step, row.count, row.sample.step) for row in rows] == [
+        (1, 5, 5),
+        (6, 5, 10),
+        (11, 5, 15),
+        (16, 5, 20),
+        (21, 3, 23),
+    ]

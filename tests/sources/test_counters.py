@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import psutil
@@ -11,6 +12,7 @@ from tbmem.model.sample import MemorySample
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.sources.counters import Counters
 from tbmem.sources.host import HostMemory
+from tbmem.sources.reading import DeviceReading
 from tests.sources.fakes import GIB, MIB, FakeCuda
 
 
@@ -288,3 +290,95 @@ def test_a_monitor_that_cannot_start_leaves_nothing_open(cuda: FakeCuda) -> None
         MemoryMonitor(devices="cuda:7", console=False).start()
     # then
     assert process.num_fds() == before
+
+
+class _RestingDevice:
+    """A CPU whose malloc is read every few milliseconds."""
+
+    name = "cpu"
+
+    def __init__(self, rest: float) -> None:
+        self.rest = rest
+        self.reads = 0
+
+    def read(self) -> DeviceReading:
+        self.reads += 1
+        return DeviceReading(allocated=100, reserved=200)
+
+    def read_usage(self) -> tuple[int, int] | None:
+        return 1, 2
+
+    def close(self) -> None:
+        pass
+
+
+def _resting(make_counters: MakeCounters, rest: float, updated: Callable[[], bool | None] | None = None) -> Counters:
+    return make_counters("cpu", open_one=lambda name: _RestingDevice(rest), updated=updated)
+
+
+def test_while_the_heap_rests_nothing_is_due(make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a machine on which the host's peak is not due either
+    counters = _resting(make_counters, 0.005)
+    monkeypatch.setattr(counters._host, "read_again_at", math.inf)
+    # when
+    sample = _one(counters.sample(1, thorough=True))
+    # then
+    assert counters.quiet_from == sample.time
+    assert counters.quiet_until == pytest.approx(sample.time + 0.005)
+
+
+def test_the_hosts_peak_ends_the_rest(make_counters: MakeCounters) -> None:
+    # given
+    counters = _resting(make_counters, 1000.0)
+    # when
+    counters.sample(1, thorough=True)
+    # then
+    assert counters.quiet_until == counters._host.read_again_at
+
+
+def test_a_device_that_never_rests_is_always_due(cuda: FakeCuda, make_counters: MakeCounters) -> None:
+    # given
+    cuda.malloc(2 * MIB)
+    counters = make_counters()
+    # when
+    counters.sample(1, thorough=True)
+    # then
+    assert counters.quiet_until == -math.inf
+
+
+def test_steps_that_were_passed_over_come_with_the_next_sample(make_counters: MakeCounters) -> None:
+    # given an optimizer that steps at every other step
+    stepped = iter([True, False, True, False])
+    counters = _resting(make_counters, 0.005, lambda: next(stepped))
+    first = _one(counters.sample(7, thorough=True))
+    # when two steps are passed over
+    counters.pass_over(first.time + 0.001)
+    counters.pass_over(first.time + 0.002)
+    samples = counters.sample(10, thorough=False)
+    # then all are there, in order, and say what they know
+    assert [sample.step for sample in samples] == [8, 9, 10]
+    assert [sample.updated for sample in samples] == [False, True, False]
+    assert [sample.allocated for sample in samples] == [None, None, 100]
+    assert [sample.host_peak_rss for sample in samples[:2]] == [None, None]
+    assert [round(sample.time - first.time, 6) for sample in samples[:2]] == [0.001, 0.002]
+    assert samples[0].host_rss == first.host_rss
+    assert samples[0].device_total == first.device_total
+    # and once only
+    assert counters.passed(10) == []
+
+
+def test_a_device_is_looked_for_although_its_step_was_passed_over(make_counters: MakeCounters) -> None:
+    # given
+    looked: list[int] = []
+    step = 0
+
+    def find() -> Sequence[str]:
+        looked.append(step)
+        return ["cpu"]
+
+    counters = make_counters(find_devices=find)
+    # when the eighth step and some more are passed over
+    for step in (1, 2, 3, 4, 5, 13, 14, 15, 16):
+        counters.sample(step, thorough=False)
+    # then
+    assert looked == [0, 1, 2, 4, 13, 16]

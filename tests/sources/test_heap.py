@@ -207,6 +207,31 @@ def test_steps_of_a_few_milliseconds_are_all_read() -> None:
     assert all(readings)
 
 
+def test_it_tells_how_long_it_rests() -> None:
+    # given short steps, and readings that take 15 µs
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 15e-6), clock)
+    # when it may still be read at every step
+    _readings(heap, clock, steps=1_000, seconds=330e-6)
+    at_first = heap.rest
+    # and when what it may take at the beginning is spent
+    _readings(heap, clock, steps=1_000, seconds=330e-6)
+    # then
+    assert at_first == 0
+    assert heap.rest == pytest.approx(15e-6 / 0.003)
+
+
+def test_readings_that_cost_nothing_rest_a_little_as_well() -> None:
+    # given
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 4e-6), clock)
+    # when
+    readings = _readings(heap, clock, steps=9_000, seconds=1e-3)
+    # then a third of the steps of a millisecond is read in the end
+    assert all(readings[:4_000])
+    assert sum(readings[-3_000:]) == pytest.approx(1_000, rel=0.05)
+
+
 def test_without_the_function_there_are_no_figures() -> None:
     # given
     absent = MallocHeap(None)

@@ -121,7 +121,7 @@ def test_a_peak_is_never_below_the_level(make_host: MakeHost) -> None:
     assert [(rss, peak) for rss, peak in readings if peak is None or peak < rss] == []
 
 
-def test_the_first_steps_have_their_own_peaks_and_long_loops_one_in_five_milliseconds(make_host: MakeHost) -> None:
+def test_the_first_steps_have_their_own_peaks_and_long_loops_one_in_twenty_milliseconds(make_host: MakeHost) -> None:
     # given
     host = make_host()
     _needs_peaks(host)
@@ -134,7 +134,7 @@ def test_the_first_steps_have_their_own_peaks_and_long_loops_one_in_five_millise
             host.read(now)
     # then
     assert all(read[:300])
-    assert sum(read[-1000:]) == pytest.approx(40, abs=2)
+    assert sum(read[-1000:]) == pytest.approx(10, abs=2)
 
 
 def test_a_clock_that_is_put_back_does_not_stop_the_readings(make_host: MakeHost) -> None:
@@ -144,7 +144,7 @@ def test_a_clock_that_is_put_back_does_not_stop_the_readings(make_host: MakeHost
     # when
     host.read(1e9 - 3600)
     # then
-    assert host.read_again_at <= 1e9 - 3600 + 0.01
+    assert host.read_again_at <= 1e9 - 3600 + 0.02
 
 
 def test_peaks_of_the_run_never_reset_the_kernels_counter(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
