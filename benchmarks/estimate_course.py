@@ -2,12 +2,15 @@
 
     PYTHONPATH=CHECKOUT/cs336-basics python benchmarks/estimate_course.py
 
-CHECKOUT is a copy of github.com/Wedsonlin/assignment2-systems; its own model, optimizer and loss are run. The snapshots
+CHECKOUT is a copy of github.com/Wedsonlin/assignment2-systems; its own model, optimizer and loss are run, which need
+einops, einx and jaxtyping (pip install). The snapshots
 are those of the corpus (TBMEM_CORPUS, else ../shared/corpus). The GPU was older than Hopper, as its workspaces show.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -84,6 +87,11 @@ def recorded(path: Path) -> tuple[int, int]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    missing = [name for name in ("cs336_basics", "einops", "einx", "jaxtyping") if not importlib.util.find_spec(name)]
+    if missing:
+        print(f"{', '.join(missing)} cannot be imported: --help says what is needed", file=sys.stderr)
+        return 2
     project = Path(__file__).parent.parent
     corpus = Path(os.environ.get("TBMEM_CORPUS", project.parent / "shared" / "corpus"))
     rows, good = [], True

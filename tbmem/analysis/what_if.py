@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.recorded import Refused, recorded_failures, what_if
 from tbmem.analysis.allocator.replay import Replay, holding
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
+from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 
 DEFAULTS = "torch's defaults"
@@ -29,6 +31,10 @@ class Outcome:
     """At the end free, and only in pieces of segments."""
     segments: int
     """How often the device was asked for memory."""
+    failure: str = ""
+    """Why memory ran out, a sentence; empty if it did not. The other figures are then those up to there."""
+    replayed: float = 1.0
+    """Share of the recording that was replayed until then."""
     served: tuple[bool, ...] = ()
     """Of each request that failed when it was recorded: whether it is served here."""
 
@@ -48,6 +54,8 @@ class WhatIf:
     before: Outcome
     """Replayed under the settings of the recording."""
     after: tuple[Outcome, ...]
+    gpu: str = ""
+    """What it was replayed on; empty: a device without end."""
     refused: tuple[Refused, ...] = ()
     """Requests that failed when it was recorded, in their order."""
 
@@ -62,15 +70,19 @@ class WhatIf:
         )
 
 
-def what_ifs(timeline: AllocationTimeline, others: Sequence[AllocatorSettings]) -> tuple[WhatIf, ...]:
+def what_ifs(
+    timeline: AllocationTimeline, others: Sequence[AllocatorSettings], gpu: Gpu | None = None
+) -> tuple[WhatIf, ...]:
     """Replay each device of a recording that has a caching allocator.
 
     Args:
         timeline: A recording with addresses and segments.
         others: Settings to try.
+        gpu: The device to replay on; by default one without end.
 
     Raises:
-        UsageError: The recording has no events, or none of a caching allocator.
+        UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
+            device's memory, and how much it has is not known.
     """
     recorded = settings_of_snapshot(timeline.settings)
     segments = timeline.segments.device
@@ -80,27 +92,51 @@ def what_ifs(timeline: AllocationTimeline, others: Sequence[AllocatorSettings]) 
     numbers = [number for number in numbers if (timeline.rows.alloc_event[timeline.rows.device == number] >= 0).any()]
     if not numbers:
         raise UsageError("no events are in it: record with torch.cuda.memory._record_memory_history()")
-    return tuple(_of_device(timeline, number, recorded, others) for number in numbers)
+    return tuple(_of_device(timeline, number, recorded, others, gpu) for number in numbers)
 
 
 def _of_device(
-    timeline: AllocationTimeline, number: int, recorded: AllocatorSettings, others: Sequence[AllocatorSettings]
+    timeline: AllocationTimeline,
+    number: int,
+    recorded: AllocatorSettings,
+    others: Sequence[AllocatorSettings],
+    gpu: Gpu | None,
 ) -> WhatIf:
     peak = timeline.peak_reserved(number)
-    before, *after = (
-        _outcome(settings, what_if(timeline, settings, recorded, number)) for settings in (recorded, *others)
-    )
+    total = timeline.devices[number].total_bytes
+    if gpu is None and total is None and any(one.per_process_memory_fraction < 1 for one in others):
+        raise UsageError(
+            "per_process_memory_fraction is a share of the device's memory, of which this recording does not tell;"
+            " add --gpu, as in --gpu a100-40gb"
+        )
+
+    def outcome(settings: AllocatorSettings) -> Outcome:
+        device = _memory(settings, gpu, total)
+        return _outcome(settings, what_if(timeline, settings, recorded, number, device))
+
+    before, *after = (outcome(settings) for settings in (recorded, *others))
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
         before=before,
         after=tuple(after),
-        refused=recorded_failures(timeline, number),
+        gpu="" if gpu is None else gpu.name,
+        refused=() if gpu is not None else recorded_failures(timeline, number),
     )
+
+
+def _memory(settings: AllocatorSettings, gpu: Gpu | None, total: int | None) -> SimpleDevice | None:
+    """What to replay on; a share of the memory needs to know the whole."""
+    if gpu is not None:
+        return SimpleDevice(gpu.total, outside=gpu.context)
+    if settings.per_process_memory_fraction < 1 and total is not None:
+        return SimpleDevice(total)
+    return None
 
 
 def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
     end = holding(replayed.allocator)
+    failure = replayed.failure
     return Outcome(
         settings=describe(settings) or DEFAULTS,
         peak_allocated=replayed.peak_allocated,
@@ -108,6 +144,8 @@ def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
         end_reserved=end.reserved,
         end_cached=end.free_segments,
         end_fragmented=end.free_pieces,
+        failure="" if failure is None else failure.sentence,
+        replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
         segments=sum(one.change.name in ("ALLOC", "MAP") for one in replayed.changes),
         served=tuple(replayed.served),
     )

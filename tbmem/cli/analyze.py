@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tbmem.cli.arguments import AsJson, Rules
+from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,10 @@ def command(
     ] = None,
     rules: Rules = None,
     what_if: WhatIf = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="With --what-if: replay on this GPU, a100-40gb, ...; by default on one without end."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.
@@ -52,8 +57,10 @@ def command(
     Pictures, texts and a page for the browser go into a folder of their own.
     """
     if what_if:
-        _what_if(paths, what_if, as_json)
+        _what_if(paths, what_if, gpu, as_json)
         return
+    if gpu is not None:
+        raise UsageError(f"--gpu {gpu}: belongs to --what-if SETTINGS, which replays the allocator on it")
     if as_json and out is None:
         analyses, folder = _analyze(paths, name, rules), None
     else:
@@ -74,12 +81,16 @@ def command(
         console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 
-def _what_if(paths: list[str], texts: list[str], as_json: bool) -> None:
+def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool) -> None:
     """Only replay: nothing is written."""
+    from tbmem.analysis.allocator.settings import idle
+    from tbmem.model.gpus import gpu_named
     from tbmem.offline.what_if import replay_all
     from tbmem.present.what_if import what_if_lines, what_if_view
 
-    found = replay_all(paths, texts, on_skip=skipped)
+    for sentence in dict.fromkeys(sentence for text in texts for sentence in idle(text)):
+        print(f"tbmem: {sentence}", file=sys.stderr)
+    found = replay_all(paths, texts, gpu_named(gpu) if gpu is not None else None, on_skip=skipped)
     if as_json:
         typer.echo(json.dumps([what_if_view(name, one) for name, one in found.items()], indent=2))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +17,14 @@ from tbmem.model.sweep import PASSES, PRECISIONS, SweepCase
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
-    from tbmem.model.sweep import Sweep
+    from tbmem.model.sweep import Sweep, SweepCell
 
 FOLDER = "results/memory_profiling"
 _ALL_CONTEXTS = "128,256,512"
 _FILES = (".pickle", ".pkl", ".npz")
 
 Size = Annotated[str | None, typer.Option(help="small, medium, large, xl, 2.7B, gpt2, llama-7b, ...; lists: small,xl.")]
-Contexts = Annotated[str | None, typer.Option(help="Tokens of a sample; lists: 128,256.  [default: 512]")]
+Contexts = Annotated[str | None, typer.Option(help="Tokens of a sample; lists: 128,256.", show_default="512")]
 
 
 def command(
@@ -31,20 +32,21 @@ def command(
     context_length: Contexts = None,
     batch_size: Annotated[str, typer.Option(help="Samples of a step; lists.")] = "4",
     warmup_steps: Annotated[
-        int | None, typer.Option(help="Steps before it is measured.  [default: 5, on the CPU 1]", min=1)
+        int | None, typer.Option(help="Steps before it is measured.", show_default="5, on the CPU 1", min=1)
     ] = None,
     measure_steps: Annotated[
-        int | None, typer.Option(help="Steps that are measured.  [default: 10, on the CPU 1]", min=1)
+        int | None, typer.Option(help="Steps that are measured.", show_default="10, on the CPU 1", min=1)
     ] = None,
     profile_type: Annotated[
-        str | None, typer.Option(help="forward (without gradients) or training; lists.  [default: forward]")
+        str | None, typer.Option(help="forward (without gradients) or training; lists.", show_default="forward")
     ] = None,
     use_mixed_precision: Annotated[
         bool, typer.Option("--use-mixed-precision", help="Run under autocast, in --dtype.")
     ] = False,
     dtype: Annotated[
-        str, typer.Option(help="autocast's: bf16 or fp16; lists, with fp32 to compare: fp32,bf16.")
-    ] = "bf16",
+        str | None,
+        typer.Option(help="autocast's: bf16 or fp16; lists, with fp32 to compare: fp32,bf16.", show_default="bf16"),
+    ] = None,
     output: Annotated[
         str, typer.Option(metavar="PATH", help="Folder of tables and recordings; of one run also the file itself.")
     ] = FOLDER,
@@ -59,9 +61,7 @@ def command(
     sizes = _sizes(model_size, everything, where, notes)
     contexts = _numbers("--context-length", context_length or (_ALL_CONTEXTS if everything else "512"))
     passes = _words("--profile-type", profile_type or ("forward,training" if everything else "forward"), PASSES)
-    precisions = ["fp32", "bf16"] if everything else ["fp32"]
-    if use_mixed_precision:
-        precisions = _words("--dtype", dtype, tuple(PRECISIONS))
+    precisions = _precisions(dtype, use_mixed_precision, everything)
     on_cpu = where == "cpu"
     cases = [
         SweepCase(
@@ -83,9 +83,16 @@ def command(
     _run(cases, Path(output), where, tuple(notes), as_json)
 
 
-def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
-    from dataclasses import replace
+def _precisions(dtype: str | None, mixed: bool, everything: bool) -> list[str]:
+    types = _words("--dtype", dtype or "bf16", tuple(PRECISIONS))
+    if everything:
+        return list(dict.fromkeys(["fp32", *types]))
+    if dtype is not None and not mixed and types != ["fp32"]:
+        raise UsageError(f"--dtype {dtype}: is autocast's type; add --use-mixed-precision, without it all is fp32")
+    return types if mixed else ["fp32"]
 
+
+def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
     from tbmem.present.sweep import cell_line
     from tbmem.runtime.sweep import sweep
 
@@ -94,21 +101,37 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
         raise UsageError(f"--output {output}: {len(cases)} runs cannot share a file; name a folder")
     for note in notes:
         print(note, file=sys.stderr)
-    result = sweep(
-        cases,
-        output,
-        gpu=_gpu(device),
-        file=file,
-        on_cell=lambda cell: print(cell_line(cell), file=sys.stderr, flush=True),
-    )
-    _show(replace(result, notes=notes), None if file is not None else output, as_json)
+    folder = output if file is None else None
+    done = 0
+
+    def keep(cell: SweepCell, so_far: Sweep) -> None:
+        nonlocal done
+        done += 1
+        # the tables so far are on the disk whenever this ends, also by a kill
+        _write(replace(so_far, notes=notes), folder)
+        print(cell_line(cell), file=sys.stderr, flush=True)
+
+    try:
+        result = sweep(cases, output, gpu=_gpu(device), file=file, on_cell=keep)
+    except KeyboardInterrupt:
+        kept = f"; their tables are in {folder}" if done and folder is not None else ""
+        print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
+        raise
+    _show(replace(result, notes=notes), folder, as_json)
+
+
+def _write(result: Sweep, folder: Path | None) -> int:
+    """Number of files."""
+    from tbmem.runtime.sweep_files import texts_of, write_texts
+
+    return len(write_texts(result, folder, texts_of(result))) if folder is not None else 0
 
 
 def _show(result: Sweep, folder: Path | None, as_json: bool) -> None:
-    from tbmem.runtime.sweep_files import texts_of, write_texts
+    from tbmem.runtime.sweep_files import texts_of
 
     texts = texts_of(result)
-    written = write_texts(result, folder, texts) if folder is not None else []
+    written = _write(result, folder)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
         return
@@ -116,7 +139,8 @@ def _show(result: Sweep, folder: Path | None, as_json: bool) -> None:
         typer.echo(f"\n{text}")
     recordings = [cell.file for cell in result.cells if cell.file]
     if folder is not None:
-        typer.echo(f"\nwrote {len(written)} tables and {len(recordings)} recordings into {folder}")
+        many = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
+        typer.echo(f"\nwrote {written - 1} tables, {many} and sweep.json into {folder}")
     elif recordings:
         typer.echo(f"\nwrote {recordings[0]}")
 
@@ -177,6 +201,6 @@ def _words(option: str, text: str, allowed: Sequence[str]) -> list[str]:
 def _numbers(option: str, text: str) -> list[int]:
     words = _split(option, text)
     for word in words:
-        if not word.isdigit() or int(word) < 1:
+        if not (word.isascii() and word.isdigit() and int(word)):
             raise UsageError(f"{option} {word}: whole numbers from 1 on, such as 128,256")
     return [int(word) for word in words]

@@ -8,18 +8,23 @@ from collections.abc import Callable, Sequence
 from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.analysis.what_if import WhatIf, what_ifs
 from tbmem.errors import TbmemError, UsageError
+from tbmem.model.gpus import Gpu
 from tbmem.offline.recordings import find_recordings
 from tbmem.sources.recording import read_recording
 
 
 def replay_all(
-    paths: Sequence[str | os.PathLike[str]], texts: Sequence[str], on_skip: Callable[[str], None] | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    texts: Sequence[str],
+    gpu: Gpu | None = None,
+    on_skip: Callable[[str], None] | None = None,
 ) -> dict[str, tuple[WhatIf, ...]]:
     """Replay recordings under other settings.
 
     Args:
         paths: Files, folders and patterns.
         texts: Settings as in PYTORCH_ALLOC_CONF.
+        gpu: The device to replay on; by default one without end.
         on_skip: Told why a file of a folder was passed over.
 
     Returns:
@@ -35,7 +40,7 @@ def replay_all(
     refused: list[str] = []
     for found in find_recordings(paths):
         try:
-            done[found.name] = what_ifs(read_recording(found.path).timeline, settings)
+            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu)
         except TbmemError as error:
             reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
             if found.named:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.sweep import PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.columns import columns
 from tbmem.units import MIB, format_bytes
 
@@ -16,16 +16,27 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     """Peaks by context length, measured and predicted, forward passes beside training."""
     yield f"Peak memory by context length, on {sweep.device} (measured | predicted)"
     yield ""
-    header = ("model", "batch", "context", "precision", "forward", "training", "reserved (training)")
+    header = ["model", "batch", "context", "precision", "forward", "training"]
+    reserves = any(one.predicted and one.predicted.reserved is not None for one in sweep.cells)
+    if reserves:
+        header += ["reserved (forward)", "reserved (training)"]
     keys = dict.fromkeys((one.case.size, one.case.batch, one.case.context, one.case.precision) for one in sweep.cells)
     rows = []
-    for size, batch, context, precision in sorted(keys):
+    for size, batch, context, precision in sorted(keys, key=_place(sweep)):
         forward, training = (_found(sweep, size, batch, context, precision, what) for what in ("forward", "training"))
-        both = _both(training, "reserved")
-        rows.append((size, str(batch), str(context), precision, _both(forward), _both(training), both))
+        row = [size, str(batch), str(context), precision, _both(forward), _both(training)]
+        if reserves:
+            row += [_both(forward, "reserved"), _both(training, "reserved")]
+        rows.append(row)
     yield from columns(header, rows)
     yield ""
     yield from _notes(sweep)
+
+
+def _place(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
+    """Order of rows: models as they were asked for, then numbers, full precision before autocast's."""
+    sizes, precisions = list(sweep.models), list(PRECISIONS)
+    return lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))
 
 
 def _found(sweep: Sweep, size: str, batch: int, context: int, precision: str, what: str) -> SweepCell | None:
@@ -85,12 +96,14 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
             continue
         saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"
         case = mixed.case
-        rows.append((case.size, str(case.context), case.what, _both(full), case.precision, _both(mixed), saved))
+        rows.append(
+            (case.size, str(case.batch), str(case.context), case.what, _both(full), case.precision, _both(mixed), saved)
+        )
         reasons.append(_reason(full, mixed))
     if not rows:
         yield "Nothing was run in mixed precision; --use-mixed-precision does."
         return
-    yield from columns(("model", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
+    yield from columns(("model", "batch", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
     yield ""
     yield from dict.fromkeys(reason for reason in reasons if reason)
 
@@ -113,11 +126,14 @@ def _reason(full: SweepCell, mixed: SweepCell) -> str:
     if mixed.case.what == "forward":
         states = one.parts.get("parameter", 0)
         besides = [moment.allocated - moment.parts.get("parameter", 0) for moment in (one, other)]
+        more = (
+            ", which is more, not less, as long as weights outweigh what is computed" if besides[1] > besides[0] else ""
+        )
         return start + (
             f"parameters stay in float32, {format_bytes(states)} of {_size(one)}, and autocast keeps a"
             f" {mixed.case.precision} copy of each weight until the pass ends; without gradients no activations wait"
             f" for a backward pass, so there is little else to halve: besides parameters {format_bytes(besides[0])}"
-            f" in fp32, {format_bytes(besides[1])} in {mixed.case.precision}."
+            f" in fp32, {format_bytes(besides[1])} in {mixed.case.precision}{more}."
         )
     words = (
         f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)}"

@@ -17,8 +17,9 @@ def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
     """Before and after, one table for each device of a recording."""
     for one in found:
         recorded = "" if one.recorded_reserved is None else f", {format_bytes(one.recorded_reserved)} were reserved"
-        yield f"{name}, {one.device}{recorded}"
+        yield f"{name}, {one.device}{recorded}{f'; replayed on {one.gpu}' if one.gpu else ''}"
         yield from columns(_HEADER, [_row(one.before, one.before), *(_row(after, one.before) for after in one.after)])
+        yield from _failure_lines(one)
         yield from _refused_lines(one)
         if one.note:
             yield one.note
@@ -26,8 +27,12 @@ def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
 
 
 def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
-    same = outcome is before
-    change = "as recorded" if same else format_signed(outcome.peak_reserved - before.peak_reserved)
+    if outcome is before:
+        change = "as recorded"
+    elif outcome.failure or before.failure:
+        change = "not to compare"
+    else:
+        change = format_signed(outcome.peak_reserved - before.peak_reserved)
     return (
         outcome.settings,
         format_bytes(outcome.peak_allocated),
@@ -39,6 +44,16 @@ def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
         format_bytes(outcome.end_fragmented),
         str(outcome.segments),
     )
+
+
+def _failure_lines(one: WhatIf) -> Iterator[str]:
+    """Which replays ran out of memory: their rows end there."""
+    for outcome in (one.before, *one.after):
+        if outcome.failure:
+            yield (
+                f"out of memory under {outcome.settings} after {outcome.replayed:.0%} of the recording, where its row"
+                f" ends: {outcome.failure}."
+            )
 
 
 def _refused_lines(one: WhatIf) -> Iterator[str]:

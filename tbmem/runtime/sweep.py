@@ -32,7 +32,7 @@ def sweep(
     gpu: Gpu | None = None,
     file: Path | None = None,
     measure: Measure | None = None,
-    on_cell: Callable[[SweepCell], None] | None = None,
+    on_cell: Callable[[SweepCell, Sweep], None] | None = None,
 ) -> Sweep:
     """Measure all cases.
 
@@ -42,30 +42,48 @@ def sweep(
         gpu: The device, if it is one.
         file: Where the recording of the only case goes instead.
         measure: Measures a case; by default in a process of its own.
-        on_cell: Told of each cell when it is done.
+        on_cell: Told of each cell when it is done, with the sweep as far as it is: what is kept of that is not lost
+            when a later cell is interrupted.
 
     Raises:
-        UsageError: There is no such model, or a case means nothing.
+        UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
     """
     chosen = dict.fromkeys(cases)
     for case in chosen:
         if case.size.lower() not in SHAPES:
             raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+    _check_output(folder if file is None else file.parent, file)
     predictions = _predictions(_with_partners(chosen), gpu)
+    partners = [_unmeasured(case, found) for case, found in predictions.items() if case not in chosen]
+    so_far = Sweep(
+        device=gpu.name if gpu is not None else "cpu",
+        cells=tuple(partners),
+        models={case.size: facts_of(case.size) for case in chosen},
+    )
     measure = measure or measure_in_child
-    cells = []
+    cells: list[SweepCell] = []
     for case, stem in zip(chosen, stems(tuple(chosen)), strict=True):
         path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
         cell = _cell(case, path, predictions.get(case), measure)
         cells.append(cell)
+        so_far = replace(so_far, cells=(*cells, *partners))
         if on_cell is not None:
-            on_cell(cell)
-    partners = [_unmeasured(case, found) for case, found in predictions.items() if case not in chosen]
-    return Sweep(
-        device=gpu.name if gpu is not None else "cpu",
-        cells=(*cells, *partners),
-        models={case.size: facts_of(case.size) for case in chosen},
-    )
+            on_cell(cell, so_far)
+    return so_far
+
+
+def _check_output(folder: Path, file: Path | None) -> None:
+    """Before hours of work: whether their results can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--output {folder}: a file is in the way; name a folder, or of one run a .pickle") from None
+    except OSError as error:
+        raise UsageError(f"--output {folder}: {error.strerror}; name a folder that can be written") from error
+    if file is not None and file.is_dir():
+        raise UsageError(f"--output {file}: is a folder; a name that ends so is that of a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {folder}: cannot be written; name another folder")
 
 
 def _with_partners(cases: Sequence[SweepCase] | dict[SweepCase, None]) -> list[SweepCase]:

@@ -12,6 +12,7 @@ from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.run_timeline import timeline_of_run
 from tbmem.analysis.what_if import DEFAULTS, what_ifs
 from tbmem.errors import UsageError
+from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.present.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot import timeline_of_snapshot
@@ -93,6 +94,32 @@ def test_a_replay_that_serves_what_failed_tells_nothing() -> None:
     before = replace(found.before, served=(True,))
 
     assert "so it cannot tell" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
+
+
+def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:
+    """Given too small a share of the memory, then its row ends there and is compared to nothing."""
+    small = Gpu(name="a small one", capability=(8, 0), total=1000 * MIB, context=100 * MIB)
+    timeline = timeline_of_run(run(), AllocatorSettings())
+
+    (found,) = what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.3")], small)
+    text = "\n".join(what_if_lines("x", [found]))
+
+    assert found.before.failure == ""
+    assert (found.before.replayed, found.gpu) == (1.0, "a small one")
+    (after,) = found.after
+    assert after.peak_reserved <= 300 * MIB
+    assert 0 < after.replayed < 1
+    assert "this process may reserve 300.00 MiB" in after.failure
+    assert "not to compare" in text
+    assert f"after {after.replayed:.0%} of the recording, where its row ends: {after.failure}." in text
+
+
+def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:
+    timeline = in_pieces(AllocatorSettings(), 70 * MIB)
+    assert timeline.devices[0].total_bytes is None
+
+    with pytest.raises(UsageError, match="add --gpu"):
+        what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.5")])
 
 
 def test_what_has_no_allocator_cannot_be_replayed() -> None:

@@ -56,7 +56,7 @@ def test_all_is_three_lengths_two_passes_two_precisions(measured: list[SweepCase
         "largest_allocations.txt",
         "sweep.json",
     }
-    assert "wrote 5 tables and 12 recordings" in text
+    assert "wrote 4 tables, 12 recordings and sweep.json" in text
 
 
 def test_the_references_own_command_is_one_run_into_one_file(measured: list[SweepCase], tmp_path: Path) -> None:
@@ -69,6 +69,59 @@ def test_the_references_own_command_is_one_run_into_one_file(measured: list[Swee
     (case,) = measured
     assert (case.size, case.precision, case.warmup, case.steps) == ("2.7B", "bf16", 5, 10)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_mixed_precision_of_all_stands_beside_fp32(measured: list[SweepCase], tmp_path: Path) -> None:
+    run(
+        *("--all", "--use-mixed-precision", "--dtype", "fp16", "--context-length", "8", "--profile-type", "forward"),
+        *("--device", "cpu", "--output", str(tmp_path)),
+    )
+
+    assert [case.precision for case in measured] == ["fp32", "fp16"]
+
+
+def test_what_is_measured_is_kept_when_it_is_interrupted(
+    measured: list[SweepCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given three lengths, when Ctrl-C comes in the second, then the first stands in the tables."""
+    from tbmem.runtime import sweep as module
+
+    first = module.measure_in_child
+
+    def interrupted(case: SweepCase, path: Path) -> SweepCell:
+        if case.context == 32:
+            raise KeyboardInterrupt
+        return first(case, path)
+
+    monkeypatch.setattr(module, "measure_in_child", interrupted)
+    arguments = ["sweep", "--model-size", "small", "--context-length", "16,32,64", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
+
+    assert result.exit_code != 0
+    assert f"interrupted: 1 of 3 runs were done; their tables are in {tmp_path}" in result.stderr
+    assert [case.context for case in measured] == [16]
+    (cell,) = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert cell["measured"]["allocated"] == 7
+    assert "16" in (tmp_path / "peak_memory_summary.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [("file", "a file is in the way"), ("file/below", "a file is in the way"), ("folder.npz", "is a folder")],
+)
+def test_where_nothing_can_be_written_nothing_is_begun(
+    output: str, words: str, measured: list[SweepCase], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.npz").mkdir()
+
+    arguments = ["sweep", "--model-size", "small", "--device", "cpu", "--output", str(tmp_path / output)]
+    result = CliRunner().invoke(app, arguments)
+
+    assert isinstance(result.exception, UsageError)
+    assert f"--output {tmp_path / output}" in str(result.exception)
+    assert words in str(result.exception)
+    assert measured == []
 
 
 def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
@@ -90,6 +143,9 @@ def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
         (("--model-size", "small", "--use-mixed-precision", "--dtype", "int8"), "there are fp32, bf16, fp16"),
         (("--model-size", "small,xl", "--output", "x.pickle"), "2 runs cannot share a file"),
         (("--model-size", "huge"), "--model-size huge: there are gpt2"),
+        (("--model-size", "small", "--context-length", "²"), "--context-length ²: whole numbers"),
+        (("--model-size", "small", "--dtype", "bf17"), "--dtype bf17: there are fp32, bf16, fp16"),
+        (("--model-size", "small", "--dtype", "bf16"), "--dtype bf16: is autocast's type; add --use-mixed-precision"),
     ],
 )
 def test_what_is_wrong_is_one_line(

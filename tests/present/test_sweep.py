@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tbmem.model.sweep import Moment
 from tbmem.present.sweep import activation_text, cell_line, largest_text, peak_table, precision_table
 from tests.sweeps import a_sweep
 
@@ -13,6 +16,32 @@ def test_peaks_stand_measured_beside_predicted_and_no_memory_is_a_cell() -> None
     assert "out of memory | 2.00 GiB" in text
     assert "4.00 GiB | 4.00 GiB" in text  # reserved
     assert "CUDA out of memory." in text
+
+
+def test_rows_begin_with_full_precision_and_the_batch_is_told() -> None:
+    made = a_sweep()
+    rows = [line.split() for line in peak_table(replace(made, cells=made.cells[::-1]))]
+
+    assert [row[3] for row in rows if row[:1] == ["small"]] == ["fp32", "bf16"]
+    assert "  small  4      128      training" in "\n".join(precision_table(made))
+
+
+def test_without_a_caching_allocator_there_is_no_column_of_reserved_bytes() -> None:
+    made = a_sweep()
+    bare = Moment(allocated=5)
+    cells = tuple(replace(cell, measured=cell.measured and bare, predicted=bare) for cell in made.cells)
+
+    assert "reserved" not in "\n".join(peak_table(replace(made, cells=cells)))
+    assert "reserved (forward)" in "\n".join(peak_table(made))
+
+
+def test_a_forward_pass_that_needs_more_in_mixed_precision_says_so() -> None:
+    made = a_sweep()
+    full, mixed = (replace(cell, case=replace(cell.case, what="forward")) for cell in made.cells)
+    larger = replace(mixed, predicted=Moment(allocated=4 << 30, parts={"parameter": 500 << 20}))
+
+    assert "in bf16, which is more, not less" in "\n".join(precision_table(replace(made, cells=(full, larger))))
+    assert "not less" not in "\n".join(precision_table(replace(made, cells=(full, mixed))))
 
 
 def test_mixed_precision_says_why_so_little_is_saved_with_this_models_bytes() -> None:

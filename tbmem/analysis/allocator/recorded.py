@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tbmem.analysis.allocator.device import Device
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.layout import LiveBlock, Segment
 from tbmem.analysis.allocator.replay import Replay, replay
@@ -98,7 +99,11 @@ def final_segments(timeline: AllocationTimeline, device: int = 0) -> list[Segmen
 
 
 def what_if(
-    timeline: AllocationTimeline, settings: AllocatorSettings, recorded: AllocatorSettings, device: int = 0
+    timeline: AllocationTimeline,
+    settings: AllocatorSettings,
+    recorded: AllocatorSettings,
+    device: int = 0,
+    memory: Device | None = None,
 ) -> Replay:
     """The recording as it would have been under other settings.
 
@@ -109,6 +114,8 @@ def what_if(
         settings: The other settings.
         recorded: Those during the recording.
         device: Number of the device.
+        memory: Another device to replay on; by default one without end, except where a recorded request failed: that
+            one is asked for again with as much as there was.
     """
     events = recorded_events(timeline, device)
     start = rewind(final_segments(timeline, device), events, recorded)
@@ -117,8 +124,8 @@ def what_if(
         for segment in start.segments
         for block in segment.blocks
     )
-    rooms = [one.room for one in recorded_failures(timeline, device)]
-    return replay(before.then(events), settings, rooms=rooms)
+    rooms = [] if memory is not None else [one.room for one in recorded_failures(timeline, device)]
+    return replay(before.then(events), settings, memory, rooms=rooms)
 
 
 def _of_rows(

@@ -41,6 +41,8 @@ class Replay:
     """The event at which each change of a segment happened."""
     retries: int
     """How often cached memory had to be given back."""
+    events: int
+    """How many there were to replay."""
     failure: Failure | None
     """Why the replay ended early, if it did; it ends at the first request that fails."""
     served: Sequence[bool]
@@ -86,6 +88,7 @@ def replay(
         changes=allocator.changes,
         change_event=np.array(loop.change_event, dtype=np.int64),
         retries=allocator.retries,
+        events=len(events),
         failure=failure,
         served=tuple(loop.served),
         allocator=allocator,

@@ -103,7 +103,7 @@ def settings_of_snapshot(recorded: Mapping[str, Any] | None) -> AllocatorSetting
     if not recorded:
         return AllocatorSettings()
     text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
-    settings = parse_settings(str(text))
+    settings = _as_far_as_known(str(text))
     changes: dict[str, Any] = {}
     if int(recorded.get("max_split_size", -1)) > 0:
         changes["max_split_size"] = int(recorded["max_split_size"])
@@ -117,14 +117,55 @@ def settings_of_snapshot(recorded: Mapping[str, Any] | None) -> AllocatorSetting
     return replace(settings, **changes)
 
 
+def _as_far_as_known(text: str) -> AllocatorSettings:
+    """Of a recording: what this version does not know, another version of torch took."""
+    try:
+        return parse_settings(text)
+    except ConfigError:
+        return parse_settings(",".join(_readable(text)))
+
+
+def _readable(text: str) -> Iterator[str]:
+    try:
+        pairs = list(_pairs(text))
+    except ConfigError:
+        return
+    for key, value in pairs:
+        try:
+            parse_settings(f"{key}:{value}")
+        except ConfigError:
+            continue
+        yield f"{key}:{value}"
+
+
+def idle(text: str) -> Iterator[str]:
+    """A sentence for each setting that changes nothing as it is given, as in torch.
+
+    Args:
+        text: Settings as in PYTORCH_ALLOC_CONF.
+
+    Raises:
+        ConfigError: The text is not what torch takes.
+    """
+    settings = parse_settings(text)
+    given = dict(_pairs(text))
+    if settings.garbage_collection_threshold and settings.per_process_memory_fraction >= 1:
+        yield "garbage_collection_threshold does nothing without a per_process_memory_fraction below 1"
+    if "max_non_split_rounding_mb" in given and settings.max_split_size == UNLIMITED:
+        yield "max_non_split_rounding_mb does nothing without max_split_size_mb"
+    for key in given:
+        if key in IGNORED:
+            yield f"{key} does not change where the device's memory comes from"
+
+
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    rest = re.sub(r"\s", "", text)
+    rest = re.sub(r"\s", "", text).lstrip(",")
     while rest:
         match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
         if match is None:
             raise ConfigError(f"PYTORCH_ALLOC_CONF: cannot read {rest!r}; write key:value,key:value")
         yield match[1], match[2]
-        rest = rest[match.end() :]
+        rest = rest[match.end() :].lstrip(",")
 
 
 def _check_key(key: str) -> None:
@@ -154,7 +195,7 @@ def _field(key: str, value: str, least: int) -> dict[str, Any]:
 
 
 def _number(key: str, value: str) -> int:
-    if not value.isdigit():
+    if not (value.isascii() and value.isdigit()):
         raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} is not a whole number")
     return int(value)
 
@@ -220,9 +261,19 @@ def describe(settings: AllocatorSettings) -> str:
         f"{name}:{getattr(settings, name)}" for name in _PLAIN if getattr(settings, name) != getattr(default, name)
     ]
     if any(settings.roundup_power2_divisions):
-        steps = ",".join(f"{1 << index}:{value}" for index, value in enumerate(settings.roundup_power2_divisions))
-        parts.append(f"roundup_power2_divisions:[{steps}]")
+        parts.append(f"roundup_power2_divisions:{_short(settings.roundup_power2_divisions)}")
     return ",".join(parts)
+
+
+def _short(divisions: tuple[int, ...]) -> str:
+    """As few intervals as torch needs to be told: the first reaches down, ``>`` reaches up."""
+    if len(set(divisions)) == 1:
+        return str(divisions[0])
+    first = next(index for index in range(1, INTERVALS) if divisions[index] != divisions[0]) - 1
+    last = next(index for index in range(INTERVALS - 1, 0, -1) if divisions[index - 1] != divisions[-1])
+    shown = [f"{1 << index}:{divisions[index]}" for index in range(first, max(last, first + 1))]
+    # intervals that nothing is said of are not rounded
+    return f"[{','.join([*shown, f'>:{divisions[-1]}'] if divisions[-1] else shown)}]"
 
 
 _SIZES = {

@@ -8,6 +8,7 @@ from tbmem.analysis.allocator.settings import (
     UNLIMITED,
     AllocatorSettings,
     describe,
+    idle,
     parse_settings,
     settings_of_snapshot,
 )
@@ -91,3 +92,41 @@ def test_a_snapshots_own_settings() -> None:
     assert settings.expandable_segments
     assert settings.roundup_power2_divisions[:3] == (0, 4, 0)
     assert settings_of_snapshot(None) == AllocatorSettings()
+
+
+def test_what_another_version_of_torch_took_does_not_stop_a_recording_from_being_read() -> None:
+    recorded = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128,of_the_future:1,large_segment_size_mb:2"}
+
+    assert settings_of_snapshot(recorded).max_split_size == 128 * MIB
+    assert settings_of_snapshot({"PYTORCH_ALLOC_CONF": "no settings"}) == AllocatorSettings()
+
+
+def test_empty_entries_are_passed_over_as_torch_does() -> None:
+    assert parse_settings(",expandable_segments:True,,max_split_size_mb:128,") == AllocatorSettings(
+        expandable_segments=True, max_split_size=128 * MIB
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["4", "[256:1,512:2,1024:4,>:8]", "[256:8]", "[1:0,>:8]", "[1:2,2:0,4:4]", "[16384:2,32768:4]"]
+)
+def test_divisions_are_described_in_few_words_that_mean_the_same(text: str) -> None:
+    settings = parse_settings(f"roundup_power2_divisions:{text}")
+
+    assert parse_settings(describe(settings)) == settings
+    assert len(describe(settings)) < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("garbage_collection_threshold:0.8", "without a per_process_memory_fraction below 1"),
+        ("max_non_split_rounding_mb:40", "without max_split_size_mb"),
+        ("pinned_use_background_threads:True", "does not change where the device's memory comes from"),
+        ("garbage_collection_threshold:0.8,per_process_memory_fraction:0.5", ""),
+        ("max_split_size_mb:40,max_non_split_rounding_mb:40", ""),
+    ],
+)
+def test_settings_that_change_nothing_are_told(text: str, words: str) -> None:
+    assert words in " ".join(idle(text))
+    assert bool(words) == bool(list(idle(text)))
