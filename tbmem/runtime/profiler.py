@@ -30,6 +30,7 @@ from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
 from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
+from tbmem.sources.open_ranges import in_backward
 from tbmem.units import format_bytes
 
 PART = "profiler"
@@ -173,6 +174,9 @@ class MemoryProfiler:
             return False
         if self._window is not None and not self._window.is_own_thread:
             self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
+            return False
+        if in_backward():
+            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):
