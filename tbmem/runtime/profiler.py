@@ -29,8 +29,7 @@ from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
-from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
-from tbmem.sources.open_ranges import in_backward
+from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy, why_not_now
 from tbmem.units import format_bytes
 
 PART = "profiler"
@@ -172,11 +171,8 @@ class MemoryProfiler:
         if self.is_done:
             self._step += 1
             return False
-        if self._window is not None and not self._window.is_own_thread:
-            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
-            return False
-        if in_backward():
-            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
+        if why := why_not_now(self._window):
+            self._warn_once(f"profiler: {why}")
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):
