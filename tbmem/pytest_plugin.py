@@ -14,6 +14,7 @@ Loaded by pytest in every session, so nothing is imported before a test asks for
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ _MARKERS = (
 )
 _METER = pytest.StashKey["MemoryMeter"]()
 _STEPS = 20
+_FEWEST_STEPS = 8
+_DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -113,8 +116,12 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
     if leak is None:
         return
     kept = meter.kept_per_step()
+    if kept is None and meter.steps == 0:
+        # of a unittest.TestCase, or run by another plugin
+        pytest.fail("no_leak: pytest did not call this test itself, so it was not repeated", pytrace=False)
     if kept is None:
-        pytest.fail(f"no_leak: too few steps to tell: {meter.steps}", pytrace=False)
+        words = f"{meter.steps}; call memory.step() at least eight times"
+        pytest.fail(f"no_leak: too few steps to tell: {words}", pytrace=False)
     if kept > leak[1]:
         pytest.fail(
             f"no_leak: each of {meter.steps} steps keeps {format_bytes(kept)} on {meter.device},"
@@ -129,7 +136,7 @@ def _limit_of(item: pytest.Item) -> int | None:
 
 
 def _limit_memory(size: int | str, device: str | None = None) -> int:
-    del device
+    _check_device(device)
     return parse_bytes(size)
 
 
@@ -140,7 +147,15 @@ def _leak_limits_of(item: pytest.Item) -> tuple[int, int] | None:
 
 
 def _no_leak(steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None) -> tuple[int, int]:
-    del device
-    if steps < 8:
+    _check_device(device)
+    if not isinstance(steps, int):
+        raise ValueError(f"no_leak(steps={steps!r}): steps is a whole number")
+    if steps < _FEWEST_STEPS:
         raise ValueError(f"no_leak(steps={steps}): eight steps are the fewest that tell anything")
     return steps, parse_bytes(max_growth)
+
+
+def _check_device(device: object) -> None:
+    """Refuse what can be no device anywhere: one that is only not here skips the test."""
+    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+        raise ValueError(f"device={device!r} is no device; write 'cpu' or 'cuda:0'")

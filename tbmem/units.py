@@ -17,7 +17,7 @@ _UNITS = tuple(
 )
 """Name, bytes, and from how many bytes on it is used."""
 _FACTORS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
-_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
 
 
 def format_bytes(count: int | float) -> str:

@@ -51,17 +51,28 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
 
     @pytest.mark.limit_memory("5 MiB", device="cuda:99")
     def test_elsewhere(): pass
+
+    class TestOld(__import__("unittest").TestCase):
+        @pytest.mark.no_leak
+        def test_not_repeated(self): pass
     """
 
     done = _session(tmp_path, code)
 
     lines = done.stdout
-    assert "4 failed, 3 passed, 1 skipped" in lines, lines
-    for failed in ("test_needs_200", "test_keeps", "test_counts_its_own_steps", "test_fails_by_itself"):
+    assert "5 failed, 3 passed, 1 skipped" in lines, lines
+    for failed in (
+        "test_needs_200",
+        "test_keeps",
+        "test_counts_its_own_steps",
+        "test_fails_by_itself",
+        "TestOld::test_not_repeated",
+    ):
         assert f"FAILED test_it.py::{failed}" in lines
     assert "limit_memory: needed " in lines
     assert "no_leak: each of 20 steps keeps" in lines
     assert "mine" in lines
+    assert "pytest did not call this test itself" in lines
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,8 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
         ("limit_memory()", "size"),
         ("no_leak(steps=3)", "eight steps"),
         ("no_leak(speed=3)", "speed"),
+        ("no_leak(steps=20.5)", "steps is a whole number"),
+        ("limit_memory('1 GiB', device='cuda')", "device='cuda' is no device; write 'cpu' or 'cuda:0'"),
     ],
 )
 def test_a_mark_that_means_nothing_is_refused(mark: str, message: str, tmp_path: Path) -> None:

@@ -54,7 +54,14 @@ def check_run(states: Sequence[RunState], limits: Limits) -> list[Result]:
     tracks = [(state, track) for state in states for track in state.tracks]
     if not tracks:
         raise UsageError("no step was logged in this run: there is nothing to check")
-    return [result for state, track in tracks for result in _check_track(state, track, limits)]
+    results = [result for state, track in tracks for result in _check_track(state, track, limits)]
+    here = {place_of(track) for _, track in tracks}
+    for place in limits.baseline or ():
+        if place not in here:
+            raise UsageError(
+                f"{place} is in the baseline, but not in this run; write the baseline anew if that is meant"
+            )
+    return results
 
 
 def peaks_of(states: Sequence[RunState]) -> dict[str, int]:
@@ -105,7 +112,10 @@ def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float)
 def _check_growth(track: Track, limit: float) -> Result:
     growth = track.growth_per_step()
     if growth is None:
-        raise UsageError(f"{place_of(track)}: too few steps were logged to tell how memory grows")
+        raise UsageError(
+            f"{place_of(track)}: too few steps were logged to tell how memory grows;"
+            " train longer, or set monitor.log_every_n_steps=1"
+        )
     return Result(
         check="max-growth",
         place=place_of(track),

@@ -135,7 +135,7 @@ def _capacity(shortage: Shortage) -> Reason:
         text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
     else:
         used = format_bytes(limit.total - limit.free)
-        text = f"{used} of {name}'s {total} are in use; {asked} does not fit"
+        text = f"{used} of {name}'s {total} are in use" + ("" if shortage.only_near else f"; {asked} does not fit")
     advice = _LIMIT_ADVICE.get(limit.name, ADVICE[FindingKind.OOM])
     return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tbmem.analysis.gate import Limits, Result, check_run, peaks_of
+from tbmem.analysis.gate import Limits, check_run, peaks_of
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
@@ -65,14 +65,11 @@ def command(
     if as_json:
         typer.echo(json.dumps(gate_view(run.files.name, results), indent=2))
     else:
-        _print(results, github)
+        for line in gate_lines(results):
+            typer.echo(line)
+    for line in gate_annotations(results) if _wants_annotations(github) else []:
+        typer.echo(line, err=as_json)
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
-
-
-def _print(results: Sequence[Result], github: bool | None) -> None:
-    annotations = gate_annotations(results) if _wants_annotations(github) else []
-    for line in (*gate_lines(results), *annotations):
-        typer.echo(line)
 
 
 def _wants_annotations(asked: bool | None) -> bool:

@@ -13,6 +13,7 @@ from tbmem.sources.collector import collector_paused
 
 USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
+_STEP_ON = re.compile(r"[1-9]\d*|[A-Za-z_]\w*")
 _OPTIONS = {"-c": "config", "--config": "config", "--logdir": "logdir", "--step-on": "step_on"}
 
 
@@ -42,6 +43,8 @@ class Order:
         """
         if not self.words:
             raise UsageError(f"no script to run: {USAGE}")
+        if not _STEP_ON.fullmatch(self.step_on):
+            raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
         with collector_paused():  # looking for garbage in all that torch makes is half of our start-up
             return self._prepare()
 
@@ -65,7 +68,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
         word = words[position]
         if word == "--":
             return list(words[:position]), list(words[position + 1 :])
-        if word == "-m" or not (word.startswith("-") or _OVERRIDE.match(word)):
+        if word in ("-m", "-") or not (word.startswith("-") or _OVERRIDE.match(word)):
             break
         position += 2 if word in _OPTIONS else 1
     return list(words[:position]), list(words[position:])

@@ -82,6 +82,11 @@ class Shortage:
         """Bytes that the request could have had from outside; ``None`` if not known."""
         return self.limits[0].free if self.limits else None
 
+    @property
+    def only_near(self) -> bool:
+        """Whether no request has failed yet: a limit comes near."""
+        return self.requested is None and not self.error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMemory:

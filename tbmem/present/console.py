@@ -146,8 +146,10 @@ def _hide() -> None:
 
 
 def make_handler(console: Console | None = None) -> logging.Handler:
-    """A handler for a terminal (rich) or for anything else (plain lines)."""
-    if console is None and not sys.stderr.isatty():
+    """A handler for a terminal (rich), for anything else (plain lines), or for nobody."""
+    if console is None and sys.stderr is None:
+        return logging.NullHandler()  # standard error was closed before Python began
+    if console is None and not _is_terminal(sys.stderr):
         handler: logging.Handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s tbmem %(message)s", datefmt="%H:%M:%S"))
         return handler
@@ -162,3 +164,10 @@ def make_handler(console: Console | None = None) -> logging.Handler:
         omit_repeated_times=False,
         keywords=[kind.label for kind in FindingKind],
     )
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False  # a program's own object that only writes, or one that is closed

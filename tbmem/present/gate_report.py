@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
 from tbmem.analysis.gate import Result
+
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold; a finding quotes lines of anybody's source."""
 
 
 def gate_lines(results: Sequence[Result]) -> list[str]:
@@ -38,7 +42,7 @@ def gate_junit(run: str, results: Sequence[Result]) -> bytes:
         case = ElementTree.SubElement(suite, "testcase", {"classname": f"tbmem.{result.place}", "name": result.check})
         if not result.holds:
             failure = ElementTree.SubElement(case, "failure", {"message": result.message})
-            failure.text = "\n".join((result.message, *result.details))
+            failure.text = _NOT_IN_XML.sub("\ufffd", "\n".join((result.message, *result.details)))
     ElementTree.indent(suites)
     xml: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return xml

@@ -146,7 +146,18 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
         for word, key in (("allocated", "allocated"), ("reserved", "reserved"), ("peak", "peak"), ("free", "headroom"))
         if device[key] is not None
     ]
-    return [first, Text("  " + SEPARATOR.join(sizes))]
+    return [first, *(Text(line) for line in _packed(sizes, width))]
+
+
+def _packed(parts: Sequence[str], width: int) -> list[str]:
+    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1] + SEPARATOR + part) <= width:
+            lines[-1] += SEPARATOR + part
+        else:
+            lines.append(f"  {part}")
+    return lines
 
 
 def _wrapped(text: str, width: int, style: str) -> list[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbmem.model.shortage import CGROUP, Holding, Limit, ShortageReport
+from tbmem.model.shortage import CGROUP, MACHINE, Holding, Limit, ShortageReport
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.units import format_bytes
 
@@ -38,9 +38,10 @@ def near_sentence(report: ShortageReport) -> str:
     shortage = report.shortage
     limit = shortage.limits[0]
     place = f"the {limit.name}" if limit.name == CGROUP else limit.name
+    end = "the kernel kills it without a word" if limit.name in (CGROUP, MACHINE) else "its requests fail"
     return (
         f"{place} is nearly used up: {format_bytes(limit.free)} of {format_bytes(limit.total)} left, this process"
-        f" holds {format_bytes(shortage.process or 0)}; at the limit the kernel kills it without a word"
+        f" holds {format_bytes(shortage.process or 0)}; at the limit {end}"
     )
 
 
@@ -48,7 +49,8 @@ def _request(report: ShortageReport) -> Iterator[str]:
     shortage = report.shortage
     where = f" at {shortage.line}" if shortage.line else ""
     size = "an unknown size" if shortage.requested is None else format_bytes(shortage.requested)
-    yield f"requested: {size} on {device_label(shortage.device)}{where}, in step {shortage.step}"
+    if not shortage.only_near:
+        yield f"requested: {size} on {device_label(shortage.device)}{where}, in step {shortage.step}"
     if shortage.limits:
         yield f"free:      {SEPARATOR.join(map(_limit, shortage.limits))}"
     pieces = shortage.pieces

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
+from tbmem.runtime.optimizer_hook import OptimizerHook
 from tbmem.runtime.saved_tensors import SavedTensorWatch
 from tbmem.sources.tensors import (
     gradient_notes,
@@ -35,7 +35,7 @@ class AddressRecorder:
         self._module_names: dict[int, str] = {}
         self._notes: list[StorageNote] | None = None
         self._saved = SavedTensorWatch(self._take_saved, self._module_names)
-        self._hook: Any = None
+        self._hook: OptimizerHook | None = None
         self._gaps = 0
         self._long_lived: set[tuple[str, int]] = set()
 
@@ -60,7 +60,7 @@ class AddressRecorder:
     def open(self) -> None:
         """Begin to look for optimizers; costs a microsecond at each of their steps."""
         if self._hook is None:
-            self._hook = register_optimizer_step_post_hook(self._after_optimizer_step)
+            self._hook = OptimizerHook(self._after_optimizer_step)
 
     def abandon(self) -> None:
         """Stop noting and forget what was noted."""
@@ -97,7 +97,7 @@ class AddressRecorder:
         if self._notes is not None and (note.device, note.address) not in self._long_lived:
             self._notes.append(note)
 
-    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """The one moment at which gradients and state surely exist: zero_grad may come right after."""
         self._optimizers.add(optimizer)
         if self._notes is None:

@@ -89,6 +89,14 @@ def short_run_finding(
     wanted = max(config.repeat, 1)
     if not config.enabled or steps >= config.steps_needed or ledger.complete >= wanted:
         return None
+    if steps == 0:
+        return _short_run(
+            resumed_after,
+            steps=0,
+            message="the run ended before a training step was counted, so the profiler recorded nothing",
+            advice="call step() after each training step; tbmem run counts the steps of torch's optimizers",
+            evidence={"steps": 0, "steps_needed": config.steps_needed, "windows_complete": 0},
+        )
     keys = ("skip_first", "wait", "warmup", "active", "repeat")
     setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
     traces = f"{len(ledger.traces)} trace{'' if len(ledger.traces) == 1 else 's'}"
@@ -102,6 +110,11 @@ def short_run_finding(
         + ", ".join(f"profiling.{key}" for key in keys[:-1])
         + " or profiling.repeat"
     )
+    evidence = {"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete}
+    return _short_run(resumed_after, steps=steps, message=message, advice=advice, evidence=evidence)
+
+
+def _short_run(resumed_after: int, *, steps: int, message: str, advice: str, evidence: dict[str, int]) -> Finding:
     return Finding(
         kind=FindingKind.SHORT_RUN,
         severity=Severity.WARNING,
@@ -109,6 +122,6 @@ def short_run_finding(
         first_step=resumed_after + 1,
         last_step=resumed_after + steps,
         message=message,
-        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete},
+        evidence=evidence,
         advice=advice,
     )

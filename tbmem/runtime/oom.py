@@ -9,12 +9,15 @@ import torch
 
 from tbmem.units import parse_bytes
 
-_SIGNS = ("DefaultCPUAllocator", "can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What a plain RuntimeError says when malloc, the driver or cuBLAS had nothing left."""
+_SIGNS = (
+    *("DefaultCPUAllocator", "can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
+    "Caught MemoryError in ",
+)
+"""What a plain RuntimeError says when malloc, the driver or cuBLAS had nothing left, or a DataLoader's worker."""
 _ASKED = (
     re.compile(r"tried to allocate (\d+) bytes", re.IGNORECASE),
     re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
-    re.compile(r"Unable to allocate (\d+(?:\.\d+)? (?:[KMGT]iB|bytes))"),
+    re.compile(r"Unable to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))"),
 )
 """How torch (CPU, CUDA) and numpy tell how much was asked for."""
 _DEVICE = re.compile(r"\bGPU (\d+)\b|\bXPU (\d+)\b")

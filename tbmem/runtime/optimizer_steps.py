@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tbmem.present.console import get_logger
+from tbmem.runtime.optimizer_hook import OptimizerHook
+from tbmem.sources.open_ranges import in_backward
 
 FIRST, EACH = "first", "each"
 _PATIENCE = 100
@@ -22,6 +24,9 @@ class OptimizerSteps:
     A training step is a step of one chosen optimizer: gradients that are accumulated belong to it, and so do the
     steps of all other optimizers, as of a GAN's second. When the chosen one is gone, or has not stepped for a
     hundred steps of the others, the next to step takes its place. Optimizers are held by weak references.
+
+    An optimizer that steps inside of the backward pass (in a gradient's hook) ends a step that is not over yet:
+    activations still go, and nothing can be recorded there. It is told when the next module is called.
 
     Args:
         on_step: Called after each training step with the optimizer.
@@ -37,23 +42,47 @@ class OptimizerSteps:
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
-        self._hook: Any = None
+        self._hook: OptimizerHook | None = None
+        self._untold: torch.optim.Optimizer | None = None
+        self._forward_hook: Any = None
 
     def open(self) -> None:
         """Begin to look."""
-        self._hook = register_optimizer_step_post_hook(self._after_step)
+        self._hook = OptimizerHook(self._after_step)
 
-    def close(self) -> None:
-        """Take the hook away."""
+    def close(self, *, tell: bool = True) -> None:
+        """Take the hooks away.
+
+        Args:
+            tell: Whether a step that is not told yet is told now.
+        """
+        if not tell:
+            self._untold = None
+        self._tell()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
-            return  # a graph that is being traced must not hold what we do
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
             self._others = 0
+            self._tell()
+            self._untold = optimizer
+            if in_backward():
+                self._forward_hook = register_module_forward_pre_hook(self._before_forward)
+            else:
+                self._tell()
+
+    def _before_forward(self, _module: torch.nn.Module, _arguments: Any) -> None:
+        if not torch.compiler.is_compiling() and not in_backward():  # a checkpoint runs modules again in there
+            self._tell()
+
+    def _tell(self) -> None:
+        optimizer, self._untold = self._untold, None
+        if self._forward_hook is not None:
+            self._forward_hook.remove()
+            self._forward_hook = None
+        if optimizer is not None:
             self._on_step(optimizer)
 
     def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:

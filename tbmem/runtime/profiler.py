@@ -29,7 +29,7 @@ from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
-from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy
+from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy, why_not_now
 from tbmem.units import format_bytes
 
 PART = "profiler"
@@ -171,8 +171,8 @@ class MemoryProfiler:
         if self.is_done:
             self._step += 1
             return False
-        if self._window is not None and not self._window.is_own_thread:
-            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
+        if why := why_not_now(self._window):
+            self._warn_once(f"profiler: {why}")
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):

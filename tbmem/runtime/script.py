@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -53,8 +54,14 @@ class Program:
             path /= "__main__.py"
             if not path.is_file():
                 raise UsageError(f"{name}: a folder without __main__.py; name the script in it")
-        if not path.is_file():
+        if name in ("-", "-c"):
+            raise UsageError(f"{name}: only a script in a file can be run; one on standard input is /dev/stdin")
+        if not path.exists():
             raise UsageError(f"{name}: no such script; a module is run with -m")
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"{name}: this script cannot be read: permission denied")
+        if zipfile.is_zipfile(path):
+            raise UsageError(f"{name}: an archive; unpack it, and name the script in it")
         return cls(
             name=name,
             path=os.path.abspath(path),

@@ -60,9 +60,10 @@ class WatchedProgram:
         """The program has ended, in order or by ``error``; in a child that it forked nothing is ours to end."""
         if not self._memory.is_active:
             return
-        self._steps.close()
+        self._steps.close(tell=error is None)  # after an error the step may not be whole
         if self._is_first and error is None:
             stepped = ", ".join(self._steps.seen)
             reason = f"only {stepped} stepped" if stepped else "no optimizer of torch stepped in this process"
-            get_logger().warning("no training step was seen: %s", reason)
+            cure = "a loop without one, or in a process that the script starts, calls MemoryCallback.step() itself"
+            get_logger().warning("no training step was seen: %s · %s", reason, cure if not stepped else "see --step-on")
         self._memory.stop(error)

@@ -23,7 +23,7 @@ from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.cpu_births import prepared_profiles
 from tbmem.sources.devices import devices_in_use
-from tbmem.sources.open_ranges import OpenRanges
+from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 
 
@@ -274,6 +274,15 @@ def _resident() -> int:
 def profiler_is_busy() -> bool:
     """Whether some profiler of torch runs in this process already, or is in its warm-up; there can be only one."""
     return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
+
+
+def why_not_now(window: Window | None) -> str:
+    """Why no window can begin or end at this moment: one clause; empty where it can."""
+    if window is not None and not window.is_own_thread:
+        return "step() came from another thread than start(); the window stays as it is"
+    if in_backward():
+        return "steps end inside of a backward pass, where no window can begin or end"
+    return ""
 
 
 def _activities() -> list[ProfilerActivity]:

@@ -21,7 +21,7 @@ from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spendi
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
-from tbmem.sources.open_ranges import OpenRanges
+from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
 
@@ -205,8 +205,7 @@ def why_not() -> str:
         return "a profile function is set (sys.setprofile)"
     if _profiler_enabled() or torch_profiler._is_profiler_enabled:
         return "another profiler of torch is at work"
-    if torch._C._current_graph_task_id() != -1:
-        # the engine's own ranges are open (see OpenRanges), and nobody but it can end them
+    if in_backward():
         return "steps end inside of a backward pass"
     if not torch._C._autograd.kineto_available():
         return "this build of torch has no profiler"

@@ -6,9 +6,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.autograd.profiler import record_function
 
 _Method = Callable[..., Any]
+
+
+def in_backward() -> bool:
+    """Whether this thread is inside of a backward pass, where no recording may begin or stop.
+
+    Its ranges are open, and nobody but the engine can end them; and it takes callbacks away at its end that were
+    added meanwhile, a profiler's too (torch 2.13, ``ThreadLocalStateGuard``): to stop that one crashes the process.
+    """
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 class OpenRanges:

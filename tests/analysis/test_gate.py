@@ -55,6 +55,13 @@ def test_a_place_that_the_baseline_does_not_know(limits: Limits, growing: RunSta
         check_run([growing], limits)
 
 
+def test_a_place_that_only_the_baseline_knows_is_not_passed_over(growing: RunState) -> None:
+    limits = Limits(baseline={"rank 0 cuda:0": 3 * GIB, "rank 1 cuda:0": 3 * GIB})
+
+    with pytest.raises(UsageError, match="rank 1 cuda:0 is in the baseline, but not in this run"):
+        check_run([growing], limits)
+
+
 def test_a_run_without_steps_cannot_be_judged() -> None:
     with pytest.raises(UsageError, match="no step was logged"):
         check_run([RunState()], Limits(max_peak=1))

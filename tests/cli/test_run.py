@@ -162,6 +162,8 @@ def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
         (["nowhere.py"], "nowhere.py: no such script"),
         (["."], "a folder without __main__.py"),
         (["-m", "nowhere.train"], "nowhere.train: no module of this name"),
+        (["--step-on", "0", "x.py"], "--step-on '0': write first, each, 2"),
+        (["-"], "only a script in a file can be run"),
         (["-m"], "-m needs a module's name"),
         ([], "no script to run: tbmem run"),
         (["profiling.actve=3", "x.py"], "did you mean profiling.active?"),

@@ -105,11 +105,13 @@ def test_check_for_machines(run: Path, tmp_path: Path) -> None:
     done = _call(
         "check", run, "--max-peak", "1MiB", "--junit", tmp_path / "x.xml", environment={"GITHUB_ACTIONS": "true"}
     )
-    view = json.loads(_call("check", run, "--max-peak", "1MiB", "--json").stdout)
+    as_json = _call("check", run, "--max-peak", "1MiB", "--json", "--github")
+    view = json.loads(as_json.stdout)
 
     assert "::error title=tbmem max-peak::" in done.stdout
     assert ElementTree.parse(tmp_path / "x.xml").getroot().get("failures") == "1"
     assert view["holds"] is False
+    assert as_json.stderr.startswith("::error title=tbmem max-peak::")
 
 
 @pytest.mark.parametrize(

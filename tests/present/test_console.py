@@ -177,6 +177,38 @@ def test_without_a_terminal_lines_are_plain(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("no_logging")
+def test_a_programs_own_stream_may_only_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a program that copies what is printed to a file, by an object with the two methods that print needs
+    class Tee:
+        said = ""
+
+        def write(self, text: str) -> None:
+            self.said += text
+
+        def flush(self) -> None: ...
+
+    tee = Tee()
+    monkeypatch.setattr(sys, "stderr", tee)
+
+    with console_handler():
+        get_logger().info("a line")
+
+    assert "tbmem a line" in tee.said
+
+
+@pytest.mark.usefixtures("no_logging")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_a_standard_error_nothing_is_said(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed if is_there else None)
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+
+    with console_handler():
+        get_logger().info("a line")
+
+
+@pytest.mark.usefixtures("no_logging")
 def test_on_a_terminal_lines_are_richs(monkeypatch: pytest.MonkeyPatch) -> None:
     # given
     terminal = Terminal()

@@ -36,6 +36,16 @@ def test_junit() -> None:
     assert [case.find("failure") is not None for case in suite] == [False, True]
 
 
+def test_junit_holds_any_line_of_source() -> None:
+    quoted = Result(
+        check="no-leak", place="rank 0 cpu", holds=False, message="LEAK", details=("kept.append('\x1b[0m')",)
+    )
+
+    (suite,) = ElementTree.fromstring(gate_junit("run", [quoted]))
+
+    assert suite[0][0].text == "LEAK\nkept.append('\ufffd[0m')"
+
+
 def test_annotations_are_one_line_each() -> None:
     assert gate_annotations(RESULTS) == [
         "::error title=tbmem no-leak::rank 0 cpu: verdict <LEAK> · 100 %25 more",

@@ -54,6 +54,13 @@ def test_eighty_columns(state: RunState) -> None:
     assert lines[2] == "  allocated 50.00 GiB · reserved 50.00 GiB · peak 60.00 GiB · free 20.00 GiB"
 
 
+def test_forty_columns_lose_no_number(state: RunState) -> None:
+    lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0), width=40)]
+
+    assert max(map(len, lines)) <= 40
+    assert lines[2:5] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  free 20.00 GiB"]
+
+
 def test_a_leak_that_was_told_twice_is_shown_once(state: RunState) -> None:
     text = "\n".join(line.plain for line in run_lines(run_view("mine", [state], now=1002.0)))
 

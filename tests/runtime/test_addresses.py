@@ -114,7 +114,7 @@ def test_an_error_in_noting_does_not_reach_optimizer_step() -> None:
 
     # when its hook runs
     try:
-        recorder._after_optimizer_step(optimizer, None, None)
+        recorder._after_optimizer_step(optimizer)
 
         # then the book has a gap and says so
         optimizer.state.clear()

@@ -114,6 +114,17 @@ def test_a_run_that_is_too_short_is_no_riddle(logdir: dict[str, Any], train_step
     assert "profiling.wait" in finding.advice
 
 
+def test_a_run_without_a_step_says_what_to_call(logdir: dict[str, Any], train_step: TrainStep) -> None:
+    callback = MemoryCallback(run=logdir)
+
+    _run(callback, train_step, 0)
+
+    assert callback.summary is not None
+    (finding,) = callback.summary.findings
+    assert "before a training step was counted" in finding.message
+    assert "call step() after each training step" in finding.advice
+
+
 @pytest.mark.parametrize("sections", [{"enabled": False}, {"run": {"ranks": 1}}])
 def test_switched_off_costs_nothing_and_writes_nothing(
     tmp_path: Path, sections: dict[str, Any], train_step: TrainStep, caplog: pytest.LogCaptureFixture

@@ -279,7 +279,9 @@ def test_a_container_that_fills_quickly_is_told_in_time(tmp_path: Path, monkeypa
         (CPU_ERROR, 4_000_000_000, "cpu"),
         (MemoryError(), None, "cpu"),
         (MemoryError("Unable to allocate 7.50 GiB for an array with shape (1,)"), int(7.5 * GIB), "cpu"),
+        (MemoryError("Unable to allocate 128. TiB for an array with shape (1,)"), 128 << 40, "cpu"),
         (RuntimeError("CUDA error: out of memory"), None, "cuda:0"),
+        (RuntimeError("Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback ..."), None, "cpu"),
     ],
 )
 def test_what_an_exception_says(error: BaseException, requested: int | None, device: str) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch.nn.modules.module import _global_forward_pre_hooks
+from torch.utils.checkpoint import checkpoint
 
 from tbmem.runtime.optimizer_steps import OptimizerSteps
+from tbmem.sources.open_ranges import in_backward
 
 Watch = Callable[..., list[str]]
 
@@ -92,3 +95,37 @@ def test_one_that_is_gone_is_replaced_at_once(watch: Watch) -> None:
     new.step()
 
     assert seen == ["SGD", "Adam"]
+
+
+def test_one_that_steps_inside_of_the_backward_pass_is_told_after_it() -> None:
+    # given an optimizer that steps in a gradient's hook, and a checkpoint that calls its module again in backward
+    where = []
+    steps = OptimizerSteps(lambda optimizer: where.append(in_backward()))
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.weight.register_post_accumulate_grad_hook(lambda _weight: optimizer.step())
+    steps.open()
+
+    # when it trains three steps
+    told = []
+    for _ in range(3):
+        checkpoint(model, torch.randn(2, 4), use_reentrant=False).sum().backward()
+        told.append(len(where))
+    steps.close()
+
+    # then each is told when the next one calls its first module, the last one at the end, and no hook stays
+    assert told == [0, 1, 2]
+    assert where == [False, False, False]
+    assert not _global_forward_pre_hooks
+
+
+def test_without_modules_a_step_inside_of_the_backward_pass_is_told_by_the_next(watch: Watch) -> None:
+    seen = watch()
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.register_post_accumulate_grad_hook(lambda _parameter: optimizer.step())
+
+    for _ in range(3):
+        (parameter * 2).sum().backward()
+
+    assert seen == ["SGD", "SGD"]

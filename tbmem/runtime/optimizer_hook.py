@@ -1,0 +1,50 @@
+"""Who wants to know of optimizers' steps goes in; one global hook of torch tells them all: OptimizerHook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+Listener = Callable[[torch.optim.Optimizer], None]
+
+
+class OptimizerHook:
+    """Tells a listener of each step of any optimizer, from now on until ``remove()``.
+
+    torch goes through its hooks while they run, and raises into the training if one is taken away meanwhile: the
+    profiler does so at its last window, which under ``tbmem run`` ends inside of a hook. So all listeners share one
+    hook of torch's, which stays until the last of them has gone.
+
+    Args:
+        listener: Called with the optimizer; not where a graph is being traced, which must not hold what we do.
+    """
+
+    _listeners: tuple[OptimizerHook, ...] = ()
+    _handle: Any = None
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        OptimizerHook._listeners += (self,)
+        if OptimizerHook._handle is None:
+            OptimizerHook._handle = register_optimizer_step_post_hook(_after_step)
+
+    def remove(self) -> None:
+        """Listen no longer."""
+        OptimizerHook._listeners = tuple(each for each in OptimizerHook._listeners if each is not self)
+        if not OptimizerHook._listeners and OptimizerHook._handle is not None:
+            OptimizerHook._handle.remove()
+            OptimizerHook._handle = None
+
+    @classmethod
+    def tell(cls, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has stepped."""
+        for each in cls._listeners:
+            each._listener(optimizer)
+
+
+def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    if not torch.compiler.is_compiling():
+        OptimizerHook.tell(optimizer)
