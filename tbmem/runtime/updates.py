@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from tbmem.runtime.optimizer_hook import OptimizerHook
 
 
 class UpdateWatch:
-    """Tells steps that update the model from those that only gather gradients; through torch's public global hook."""
+    """Tells steps that update the model from those that only gather gradients; whichever optimizer it is."""
 
     def __init__(self) -> None:
         self._stepped: bool | None = None
-        self._hook: Any = register_optimizer_step_post_hook(self._after_optimizer_step)
+        self._hook = OptimizerHook(self._after_step)
 
     def take(self) -> bool | None:
         """Whether any optimizer has stepped since the last call; ``None`` as long as none ever has."""
@@ -25,5 +25,5 @@ class UpdateWatch:
         """Take the hook away; may be repeated."""
         self._hook.remove()
 
-    def _after_optimizer_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _after_step(self, _optimizer: torch.optim.Optimizer) -> None:
         self._stepped = True
