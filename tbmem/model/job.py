@@ -86,6 +86,8 @@ class Job:
             raise UsageError(
                 f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
             )
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip is {self.clip}; it must be above 0")
         if self.batch % self.accumulate:
             raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert

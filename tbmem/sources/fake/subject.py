@@ -219,12 +219,16 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         output = _call(model, batch)
         if loss is not None:
             return loss(output, batch)
-        value = output if isinstance(output, torch.Tensor) else getattr(output, "loss", None)
+        value = output if isinstance(output, torch.Tensor) else _named_loss(output)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
         return value
 
     return run
+
+
+def _named_loss(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def _check_loss(what: str, loss: Any) -> None:
