@@ -43,7 +43,7 @@ print(loaded())
     [
         "import torch._dynamo.utils",
         "from torch._dynamo import OptimizedModule",
-        "from torch._dynamo.source import AttrSource, ConstantSource as One; assert One.__module__ == AttrSource.__module__",
+        "from torch._dynamo.source import AttrSource, ConstantSource as One; assert One.__module__ == AttrSource.__module__",  # noqa: E501
         "import torch._dynamo; torch._dynamo.reset()",
         "torch._dynamo.list_backends()",
         "import torch._dynamo.trace_rules as rules; rules.lookup(print)",
