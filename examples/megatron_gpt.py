@@ -1,6 +1,7 @@
 """A mixture of experts in megatron-core, for `tbmem estimate`: its own layers, its own 1F1B schedule, no patch to it.
 
-    tbmem estimate --model examples/megatron_gpt.py:build --tp 2 --pp 2 --ep 4 --world-size 64 --batch 8 --seq 2048
+    tbmem estimate --model examples/megatron_gpt.py:build --tp 2 --pp 2 --ep 4 --world-size 64 --batch 8 --seq 2048 \
+        --dtype bfloat16
 
 Needs `pip install --no-deps megatron-core` (0.16.1 is tested). One process stands for rank 0, or --rank, of all;
 Megatron's collectives run on torch's fake process group. Layers are those of the local specification, without

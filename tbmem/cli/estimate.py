@@ -75,7 +75,7 @@ def command(
     shared = fsdp * tp * pp * ep
     ranks = shared if world_size is None else world_size
     # what is below 1 is refused by the job, in words
-    copies = ddp or max(ranks // max(shared, 1), 1)
+    copies = max(ranks // max(shared, 1), 1) if ddp is None else ddp
     result, run = estimate_and_run(
         Job(
             model=model,

@@ -12,6 +12,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adafactor", "adamw8bit", "none")
 IMPLEMENTATIONS = ("default", "foreach", "fused", "for-loop", "capturable")
 SCHEDULES = ("1f1b", "gpipe")
+_FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
+"""What fields are called on the command line, where that is not obvious."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class Job:
         _one_of("device", self.device, ("cuda", "cpu"))
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+                raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
         for name in ("sequence", "microbatches"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -86,6 +88,8 @@ class Job:
             raise UsageError(
                 f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
             )
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip is {self.clip}; it must be above 0")
         if self.batch % self.accumulate:
             raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert

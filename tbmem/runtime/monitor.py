@@ -200,8 +200,7 @@ class MemoryMonitor:
         """The training goes on from a checkpoint: the next step's number follows ``after_step``; before the first."""
         if self._step or self._ended or after_step <= 0:
             return
-        self._step = after_step
-        self._thorough_step = after_step - after_step % self._every + self._every
+        self._step = self._thorough_step = after_step
         if self._limits is not None:
             self._limits = replace(self._limits, warmup_steps=self._limits.warmup_steps + after_step)
         for part in (self._counters, self._investigator):
@@ -233,11 +232,8 @@ class MemoryMonitor:
             return ()
         counters = self._counters
         try:
-            if not (profiled or self._is_wide_awake):
-                clock = time.time()
-                if counters.quiet_from <= clock < counters.quiet_until:
-                    counters.pass_over(clock)
-                    return ()
+            if not (profiled or self._is_wide_awake) and counters.pass_over(time.time()):
+                return ()
             thorough = step >= self._thorough_step
             if thorough:
                 self._thorough_step = step - step % self._every + self._every

@@ -116,13 +116,19 @@ class Counters:
             self.quiet_from, self.quiet_until = now, min(self._device_due, host.read_again_at)
         return samples
 
-    def pass_over(self, now: float) -> None:
-        """A step has ended at which nothing is due; its sample is made later, with others on warm caches.
+    def pass_over(self, now: float) -> bool:
+        """A step has ended: if no counter is due its sample is made later, with others on warm caches.
 
         Args:
             now: Unix time in seconds.
+
+        Returns:
+            Whether that is so; if not, ``sample`` must be called.
         """
+        if not self.quiet_from <= now < self.quiet_until:
+            return False
         self._passed.append((now, self._updated()))
+        return True
 
     def passed(self, step: int) -> list[MemorySample]:
         """The samples of the steps that were passed over.

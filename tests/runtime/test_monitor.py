@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -29,7 +28,9 @@ class SeriesCounters(Counters):
         self._make, self._levels = make_sample, levels
         self.thorough: list[int] = []
         self.closed = False
-        self.quiet_from = self.quiet_until = -math.inf
+
+    def pass_over(self, now: float) -> bool:
+        return False
 
     def passed(self, step: int) -> list[MemorySample]:
         return []
@@ -56,7 +57,7 @@ class SeriesCounters(Counters):
 
 
 class RestingCounters(SeriesCounters):
-    """Counters of which none is due at most steps."""
+    """Counters of which one is due at every fourth step, and at the one after it."""
 
     def __init__(self, make_sample: MakeSample, levels: Sequence[float]) -> None:
         super().__init__(make_sample, levels)
@@ -64,19 +65,18 @@ class RestingCounters(SeriesCounters):
         self._waiting: list[int] = []
         self._step = 0
 
+    def pass_over(self, now: float) -> bool:
+        if (self._step + 1) % 4 in (0, 1):
+            return False
+        self._step += 1
+        self._waiting.append(self._step)
+        return True
+
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
         passed = self.passed(step - 1)
         self._step = step
         self.sampled.append(step)
-        # every fourth step wakes them
-        self.quiet_from, self.quiet_until = (0.0, math.inf) if step % 4 else (-math.inf, -math.inf)
         return [*passed, *super().sample(step, thorough=thorough, profiled=profiled)]
-
-    def pass_over(self, now: float) -> None:
-        self._step += 1
-        self._waiting.append(self._step)
-        if self._step % 4 == 3:
-            self.quiet_until = -math.inf
 
     def passed(self, step: int) -> list[MemorySample]:
         waiting, self._waiting = self._waiting, []

@@ -1,8 +1,9 @@
 """Fake tensors of an attention go in; the result of the kernel that a GPU would take comes out.
 
 Without a GPU torch takes the plain formula, which keeps the whole matrix of scores. On CUDA it takes, of those that can
-do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel,
-the formula; cuDNN's is off by default but on Hopper and later in some versions, and keeps the same.
+do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel (not
+with ``enable_gqa``), the formula. Hopper and Blackwell in data centers prefer cuDNN's, which keeps what FlashAttention
+keeps.
 """
 
 from __future__ import annotations
@@ -17,28 +18,50 @@ import torch.nn.functional as F
 from tbmem.sources.fake.pretend import patched
 
 _WIDEST_HEAD = 256
+_DIMENSIONS = 4
+"""Samples, heads, length, width: kernels take nothing else."""
+_PREFER_CUDNN = ((9, 0), (10, 0))
 _ATEN = torch.ops.aten
 
 
 def kernel_for(
-    capability: tuple[int, int], dtype: torch.dtype, head: int, masked: bool, mask_needs_grad: bool = False
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
 ) -> str:
-    """``'flash'``, ``'efficient'`` or ``'math'``.
+    """``'flash'``, ``'cudnn'``, ``'efficient'`` or ``'math'``.
+
+    Source: ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` (``can_use_flash_attention``,
+    ``can_use_mem_efficient_attention``, ``check_prefer_cudnn_attention``).
 
     Args:
         capability: Of the GPU.
-        dtype: Of query, key and value.
-        head: Width of a head.
-        masked: Whether there is a mask as a tensor.
-        mask_needs_grad: Whether the mask is learnt.
+        query: As the kernel would get it, like the next two.
+        key: May have fewer heads.
+        value: May have another width.
+        mask: Added to the scores, or says which count.
+        causal: Whether nothing looks ahead.
     """
-    half = dtype in (torch.float16, torch.bfloat16)
-    if capability >= (8, 0) and half and not masked and head <= _WIDEST_HEAD:
-        return "flash"
-    if dtype is torch.bfloat16 and capability < (8, 0):
+    allowed, head = torch.backends.cuda, query.shape[-1]
+    if not query.dim() == key.dim() == value.dim() == _DIMENSIONS:
         return "math"
-    efficient = capability >= (5, 0) and (half or dtype is torch.float32) and not mask_needs_grad
-    return "efficient" if efficient else "math"
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    modern = half and capability >= (8, 0) and key.shape[-1] == value.shape[-1] == head <= _WIDEST_HEAD
+    square = query.shape[-2] == key.shape[-2] or not causal
+    if allowed.flash_sdp_enabled() and modern and mask is None and square:  # type: ignore[no-untyped-call]
+        return "flash"
+    if query.dtype is torch.bfloat16 and capability < (8, 0):
+        return "math"
+    learnt = mask is not None and mask.requires_grad
+    if query.shape[-3] != key.shape[-3]:
+        # heads that share keys and values are nothing for the memory-efficient kernel
+        cudnn = allowed.cudnn_sdp_enabled() and modern and capability in _PREFER_CUDNN  # type: ignore[no-untyped-call]
+        return "cudnn" if cudnn and square and not learnt else "math"
+    efficient = capability >= (5, 0) and (half or query.dtype is torch.float32) and not learnt
+    return "efficient" if efficient and allowed.mem_efficient_sdp_enabled() else "math"  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -67,10 +90,10 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
             low = torch.get_autocast_dtype("cuda")
             query, key, value = query.to(low), key.to(low), value.to(low)
             attn_mask = attn_mask.to(low) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
-        needs_grad = attn_mask is not None and attn_mask.requires_grad
-        name = kernel_for(capability, query.dtype, query.shape[-1], attn_mask is not None, needs_grad)
+        name = kernel_for(capability, query, key, value, attn_mask, is_causal)
         chosen.add(name)
-        if name == "flash":
+        if name in ("flash", "cudnn"):
+            # cuDNN's keeps the same: the result, and a number for each row of scores
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if enable_gqa:
             groups = query.shape[1] // key.shape[1]

@@ -67,9 +67,12 @@ def explain(job: Job, error: BaseException) -> str:
     """One line: what is wrong, where, and what to do."""
     if isinstance(error, TbmemError):
         return str(error)
-    what = str(error).splitlines()[0] if str(error) else type(error).__name__
+    what = _first_words(error)
     kind = type(error).__name__
     where = _place(error)
+    for words, advice in _ADVICE.items():
+        if words in str(error):
+            return f"--model {job.model}: {where}{advice}"
     if kind in ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"):
         return (
             f"--model {job.model}: {where}shapes depend on values ({what}), which an estimate does not have;"
@@ -95,6 +98,26 @@ def explain(job: Job, error: BaseException) -> str:
     return f"--model {job.model}: {where}{kind}: {what}"
 
 
+def _first_words(error: BaseException) -> str:
+    """Of what an error says: a line, and where that is long, its first sentence."""
+    line = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return line if len(line) <= _LONG else line.partition(". ")[0][: 2 * _LONG]
+
+
+_LONG = 200
+_LAZY = "lazy modules take their sizes from values that an estimate does not have; give the sizes"
+_ADVICE = {
+    "storage of SparseTensorImpl": (
+        "sparse tensors have as many values as are found, which an estimate does not know; leave sparse=True out for an"
+        " upper bound"
+    ),
+    "UninitializedParameter": _LAZY,
+    "UninitializedBuffer": _LAZY,
+    "shape_env must not be None": (
+        "the sizes of nested tensors are values, which an estimate does not have; give the model padded tensors instead"
+    ),
+}
+"""What fake tensors cannot do and say in words of their own, and what to do instead."""
 _NEEDS_GPU = (
     "data pointer",
     "active drivers",

@@ -31,6 +31,8 @@ class DecoderShape:
     """Of a head; the width is divided among them if not given."""
     head_norms: bool = False
     """Whether the queries and keys of each head are normed."""
+    head_biases: bool = False
+    """Whether numbers are added to queries, keys and values, as GPT-2's layout always does."""
     llama: bool = True
     """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions and GELU."""
     tied: bool = False
@@ -50,7 +52,7 @@ class DecoderShape:
         """How many there are."""
         width, bias = self.width, 0 if self.llama else 1
         queries, grouped = self.heads * self.head, (self.groups or self.heads) * self.head
-        attention = (queries + 2 * grouped) * (width + bias) + width * (queries + bias)
+        attention = (queries + 2 * grouped) * (width + (self.head_biases or not self.llama)) + width * (queries + bias)
         attention += 2 * self.head * self.head_norms
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
@@ -154,12 +156,12 @@ class Attention(nn.Module):
         super().__init__()
         self.head = shape.head
         groups = shape.groups or shape.heads
-        bias = not shape.llama
+        bias = shape.head_biases or not shape.llama
         self.rotary = shape.llama
         self.query = nn.Linear(shape.width, shape.heads * self.head, bias=bias)
         self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
         self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
-        self.out = nn.Linear(shape.heads * self.head, shape.width, bias=bias)
+        self.out = nn.Linear(shape.heads * self.head, shape.width, bias=not shape.llama)
         norms = [nn.RMSNorm(self.head) if shape.head_norms else nn.Identity() for _ in range(2)]
         self.query_norm, self.key_norm = norms
 

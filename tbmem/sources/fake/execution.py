@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
-from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.tracker import AllocationTracker, counting
 from tbmem.sources.fake.training import Training
 from tbmem.sources.fake.unknown import not_counted
 
@@ -39,11 +40,17 @@ class _Watcher:
         self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
 
 
+_flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
+"""Imported by name: its package has an operator of the same."""
+_EAGER = "torch.compile was left out: memory is that of eager mode, which fused kernels need less of"
+_FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
+
+
 def _not_compiling(notes: list[str]) -> Callable[..., Any]:
     """torch.compile that leaves everything as it is, and says so."""
 
     def compile(model: Any = None, **_: Any) -> Any:
-        notes.append("torch.compile was left out: memory is that of eager mode, which fused kernels need less of")
+        notes.append(_FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER)
         return (lambda function: function) if model is None else model
 
     return compile
@@ -93,6 +100,9 @@ def execute(job: Job) -> FakeRun:
         log, modules = AllocationLog(), ModuleStack()
         capability = job.capability if job.device == "cuda" else None
         tracker = AllocationTracker(log, job.device, mode, modules, capability, _scratch(job))
+        # which only tries functions of scores out
+        trace = counting(_flex_attention.create_fw_bw_graph, tracker, "paused")
+        stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
@@ -163,4 +173,5 @@ def _notes(tracker: AllocationTracker) -> tuple[str, ...]:
         return ()
     count = sum(tracker.reads.values())
     where = ", ".join(sorted(name or "outside of modules" for name in tracker.reads))
-    return (f"{count} values of tensors were read ({where}); fake tensors have none: 0, 1 or False was assumed",)
+    assumed = "0, 1 or False was assumed, of all() True"
+    return (f"{count} values of tensors were read ({where}); fake tensors have none: {assumed}",)

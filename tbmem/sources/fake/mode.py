@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 _Key = tuple[Any, ...]
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NEVER = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
 _BUILT_IN = ("aten", "prims")
+_GROUPED = torch.ops.aten._grouped_mm.default
 
 
 class _Answer(NamedTuple):
@@ -33,6 +35,8 @@ class _Answer(NamedTuple):
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """torch's fake mode, which never looks for the devices of its tensors and gives nobody their addresses."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._allow_unsafe_data_ptr_access = False
@@ -50,6 +54,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What an operator returns."""
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return self._higher(func, types, args, kwargs)
+        if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
+            return self._grouped(args, kwargs)
         key = self._key(func, args, kwargs)
         if key is None:
             return super().dispatch(func, types, args, kwargs)
@@ -60,6 +68,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if key not in self._answers:
             self._answers[key] = self._learned(args, result)
         return result
+
+    def _higher(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Operators that take functions know modes by their very type, which this one is not."""
+        known = FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns
+        if known:
+            return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
+        return super().dispatch(func, types, args, kwargs)
+
+    def _grouped(self, args: Any, kwargs: Any) -> Any:
+        """Products of groups: the real operator takes these types as well, its fake one only bfloat16."""
+        dtype = args[0].dtype
+        with self:
+            low = [one.to(torch.bfloat16) if getattr(one, "dtype", None) is dtype else one for one in args]
+            return _GROUPED(*low, **kwargs).to(dtype)
 
     def _key(self, func: Any, args: Any, kwargs: Any) -> _Key | None:
         """All that decides the answer; ``None`` where more than this may."""
@@ -113,6 +135,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def _learned(self, args: Any, result: Any) -> _Answer | None:
         """How the result came from the arguments; ``None`` where that is not as simple as it seems."""
         if type(result) is not FakeTensor or result.constant is not None or result.requires_grad:
+            return None
+        if result.layout is not torch.strided:
             return None
         position, is_argument = _origin(args, result)
         shape, stride, offset = tuple(result.shape), result.stride(), int(result.storage_offset())

@@ -103,6 +103,9 @@ def _patches(devices: int, capability: tuple[int, int], total: int) -> Iterator[
     for name, value in _answers(devices, capability, total).items():
         yield cuda, name, value
     yield cuda.memory, "_record_memory_history", _nothing
+    yield torch.Tensor, "record_stream", _nothing
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield cuda.nvtx, name, _nothing
     yield torch.accelerator, "is_available", lambda: True
     yield torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda")
     yield torch.accelerator, "device_count", lambda: devices

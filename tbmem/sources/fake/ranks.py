@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tbmem.model.job import Job
 from tbmem.sources.fake.pretend import patched
-from tbmem.sources.fake.tracker import AllocationTracker
+from tbmem.sources.fake.tracker import AllocationTracker, counting
 
 _MESH_METHODS = (
     "__init__",
@@ -65,11 +65,11 @@ def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
         for name in _PROPAGATION:
             original = getattr(ShardingPropagator, name, None)
             if original is not None:
-                stack.enter_context(patched(ShardingPropagator, name, _counting(original, tracker, "paused")))
+                stack.enter_context(patched(ShardingPropagator, name, counting(original, tracker, "paused")))
         for name in _FSDP:
             original = getattr(_fsdp_param_group, name, None)
             if original is not None:
-                stack.enter_context(patched(_fsdp_param_group, name, _counting(original, tracker, "communicates")))
+                stack.enter_context(patched(_fsdp_param_group, name, counting(original, tracker, "communicates")))
         if hasattr(_fsdp_param, "_chunk_with_empty"):
             stack.enter_context(patched(_fsdp_param, "_chunk_with_empty", _Shards))
         yield
@@ -113,19 +113,6 @@ def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return plain
-
-
-def _counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
-    """The tracker knows, by one of its counters, that a function is running."""
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        setattr(tracker, counter, getattr(tracker, counter) + 1)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            setattr(tracker, counter, getattr(tracker, counter) - 1)
-
-    return counting
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3")
+_KINDS = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3")
 """Of a Hugging Face config: those that the built-in decoder stands for."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
@@ -52,7 +52,9 @@ def make_subject(job: Job) -> Subject:
     """
     if ":" in job.model and not Path(job.model).exists():
         return _from_factory(job)
-    shape = _from_config(Path(job.model)) if job.model.endswith(".json") else SHAPES.get(job.model.lower())
+    if job.model.endswith(".json"):
+        return _from_config(job, Path(job.model))
+    shape = SHAPES.get(job.model.lower())
     if shape is None:
         raise UsageError(
             f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
@@ -85,14 +87,24 @@ def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
     return model(batch[0])
 
 
-def _from_config(path: Path) -> DecoderShape:
+def _from_config(job: Job, path: Path) -> Subject:
     config = _read_config(path)
-    kind = config.get("model_type", "")
-    if kind not in _KINDS:
-        raise UsageError(
-            f"--model {path}: a {kind or 'nameless'} model is not the usual decoder ({', '.join(_KINDS)}); write a"
-            " factory that builds it"
-        )
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise UsageError(f"--model {path}: model_type is missing, which says what kind of model it is")
+    if kind in _KINDS:
+        return _decoder(job, _shape(path, kind, config))
+    from tbmem.sources.fake.transformers_model import transformers_model
+
+    model, longest = transformers_model(path, config)
+    if (length := job.sequence or longest) is None:
+        raise UsageError(f"--model {path}: it does not say how many tokens a sample has; say --seq")
+    numbers = torch.zeros(job.batch // job.parts, length, dtype=torch.int64)
+    batch = {"input_ids": numbers, "labels": torch.zeros_like(numbers)}
+    return Subject(model=model, batch=batch, loss=_loss_of(job.model, None), forward=_call)
+
+
+def _shape(path: Path, kind: str, config: dict[str, Any]) -> DecoderShape:
 
     def first(*names: str) -> Any:
         return next((config[name] for name in names if config.get(name) is not None), None)
@@ -117,10 +129,13 @@ def _from_config(path: Path) -> DecoderShape:
         groups=whole("num_key_value_heads"),
         head_width=whole("head_dim"),
         head_norms=kind in ("qwen3", "olmo2"),
+        head_biases=kind == "qwen2",
         inner=whole("intermediate_size", "n_inner") or 4 * width,
         vocabulary=needed("vocab_size"),
         context=needed("max_position_embeddings", "n_positions"),
         llama=kind != "gpt2",
+        experts=needed("num_local_experts") if kind == "mixtral" else 0,
+        chosen=whole("num_experts_per_tok") or 2,
         tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
     )
     if shape.head_width is None and width % shape.heads:
@@ -219,12 +234,16 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         output = _call(model, batch)
         if loss is not None:
             return loss(output, batch)
-        value = output if isinstance(output, torch.Tensor) else getattr(output, "loss", None)
+        value = output if isinstance(output, torch.Tensor) else _named_loss(output)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
         return value
 
     return run
+
+
+def _named_loss(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def _check_loss(what: str, loss: Any) -> None:

@@ -44,6 +44,11 @@ _MATRIX = frozenset(
 )
 _COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
 _READ = _ATEN._local_scalar_dense.default
+_CHECKS = frozenset({_ATEN.allclose.default, _ATEN.equal.default})
+"""Operators whose result is a plain True or False."""
+_ALL = frozenset({_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims})
+_HOLDS = "tbmem_holds"
+"""Attribute of a tensor that says whether all of something is true."""
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -58,6 +63,8 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
 
 class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes what happens to the storages of one kind of device into a log."""
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -147,11 +154,16 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].device
         if func is _READ and self._mode is not None:
             return self._read(args[0])
+        if func in _CHECKS and self._mode is not None:
+            self._note_read()
+            return True
         result = func(*args, **(kwargs or {}))
         if self.paused:
             return result
         if self._mode is not None:
             result = corrected(func, args, result)
+            if func in _ALL:
+                setattr(result, _HOLDS, True)
         self._note_forward()
         operator = func.name()
         accumulates = self._in_backward() and (
@@ -197,13 +209,17 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if constant is not None:
             value: bool | int | float = constant.item()
             return value
-        self.reads[self._modules.current] = self.reads.get(self._modules.current, 0) + 1
+        self._note_read()
         if tensor.dtype is torch.bool:
-            return False
+            # programs go on where all is well, and where nothing is found
+            return getattr(tensor, _HOLDS, False)
         if tensor.dtype.is_floating_point:
             # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
             return 1.0 if tensor.device.type == "cpu" else 0.0
         return 1 if tensor.dtype is torch.int32 else 0
+
+    def _note_read(self) -> None:
+        self.reads[self._modules.current] = self.reads.get(self._modules.current, 0) + 1
 
     def _counts(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device:
@@ -274,6 +290,19 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row = self.log.alloc(size, f"{operator} (scratch)", module, phase, stack=stack)
         self.log.categories[row] = Category.TEMPORARY
         self.log.free(row)
+
+
+def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
+    """The tracker knows, by one of its counters, that a function is running."""
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        setattr(tracker, counter, getattr(tracker, counter) + 1)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            setattr(tracker, counter, getattr(tracker, counter) - 1)
+
+    return counting
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:

@@ -146,3 +146,89 @@ def custom_operator() -> Any:
 
 def leaves() -> Any:
     raise SystemExit(3)
+
+
+def _attended(flexible: bool) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(64, 3 * 64)
+
+        def forward(self, values: torch.Tensor) -> Any:
+            parts = [part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.inside(values).chunk(3, -1)]
+            if flexible:
+                return flex_attention(*parts, score_mod=lambda score, b, h, i, j: torch.where(i >= j, score, -1e9))
+            return nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2][..., :8])
+
+    return Attends(), torch.zeros(2, 128, 64), lambda output, batch: output.sum()
+
+
+def flexible() -> Any:
+    return _attended(flexible=True)
+
+
+def narrow_values() -> Any:
+    """Values are half as wide as queries and keys."""
+    return _attended(flexible=False)
+
+
+class Checks(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        assert values.isfinite().all()
+        assert torch.allclose(values, values)
+        if values.isnan().any():
+            raise ValueError("not a number")
+        return values
+
+
+def checks() -> Any:
+    return nn.Sequential(nn.Linear(4, 4), Checks()), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+class Streams(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        torch.cuda.nvtx.range_push("here")
+        values.record_stream(torch.cuda.current_stream())
+        torch.cuda.nvtx.range_pop()
+        return values
+
+
+def streams() -> Any:
+    return nn.Sequential(nn.Linear(4, 4), Streams()), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+class Grouped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 16, 32))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        ends = torch.tensor([2, 4, 6, 8], dtype=torch.int32, device=values.device)
+        return torch.nn.functional.grouped_mm(values, self.weight, offs=ends)
+
+
+def grouped() -> Any:
+    return Grouped(), torch.zeros(8, 16), lambda output, batch: output.sum()
+
+
+class NamesItsLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(4, 4)
+
+    def forward(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.inside(values).sum()}
+
+
+def names_its_loss() -> Any:
+    return NamesItsLoss(), torch.zeros(2, 4)
+
+
+def sparse() -> Any:
+    return nn.Embedding(10, 4, sparse=True), torch.zeros(3, dtype=torch.int64), lambda output, batch: output.sum()
+
+
+def lazy() -> Any:
+    return nn.LazyLinear(2), torch.zeros(3, 4), lambda output, batch: output.sum()

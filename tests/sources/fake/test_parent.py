@@ -31,7 +31,9 @@ BROKEN = (
     *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
     *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
     *("loss_of_one", "loss_is_none", "needs_width", "needs_length", "reads_numpy"),
+    *("sparse", "lazy"),
 )
+UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_its_loss")
 JOBS = {
     "linear": job("linear", batch=4),
     "inference": job("linear", inference=True),
@@ -50,7 +52,8 @@ JOBS = {
     "pictures instead": job("pictures", device="cpu", instead=True),
     "gru": job("gru"),
     "own step": job("own_step"),
-    **{name: job(name) for name in BROKEN},
+    **{name: job(name) for name in (*BROKEN, *UNUSUAL)},
+    "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
     "gpt5": Job(model="gpt5"),
     "no package": Job(model="no_such_package:make"),
@@ -222,6 +225,8 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("fsdp1", "FSDP1.*--fsdp N shards it with FSDP2"),
         ("gpu_kernel", "factories.py:.*a kernel that only a GPU can run.*register_fake"),
         ("custom_operator", "register_fake"),
+        ("sparse", "leave sparse=True out for an upper bound"),
+        ("lazy", "factories.py:.*lazy modules.*give the sizes"),
         ("leaves", "the factory ended the program .3."),
         ("no file", "nowhere/config.json: No such file"),
         ("gpt5", "there are gpt2"),
@@ -234,6 +239,45 @@ def test_what_is_wrong_is_one_line(factory: str, reason: str) -> None:
     assert isinstance(outcome, UsageError)
     assert re.search(reason, str(outcome))
     assert "\n" not in str(outcome)
+
+
+def test_flexible_attention_is_its_kernels_memory() -> None:
+    run = executed("flexible")
+    steady = run.step == 1
+    made = run.size[steady & (run.operator == run.operators.index("flex_attention"))]
+    of_backward = run.size[steady & (run.operator == run.operators.index("flex_attention_backward"))]
+
+    # the result of 2 samples, 4 heads, 128 tokens and 16 values, and two numbers for each of their rows
+    assert made.tolist() == [64 * KIB, 4 * KIB, 4 * KIB]
+    assert of_backward.tolist() == [64 * KIB] * 3
+    # no scores (256 KiB a head), and nothing of how they were tried out stays
+    assert run.size[steady].max() < 256 * KIB
+    assert any("flex_attention was counted as the kernel" in note for note in run.notes)
+    assert not (run.free_event[steady & (run.category == Category.ACTIVATION)] < 0).any()
+
+
+def test_values_may_be_narrower_than_keys() -> None:
+    run = executed("narrow_values")
+
+    name = "aten::_scaled_dot_product_efficient_attention"
+    assert run.size[(run.step == 1) & (run.operator == run.operators.index(name))][0] == 32 * KIB
+
+
+def test_checks_find_that_all_is_well() -> None:
+    assert any("of all() True" in note for note in executed("checks").notes)
+
+
+@pytest.mark.parametrize("name", ["streams", "names_its_loss"])
+def test_what_only_a_gpu_knows_is_let_pass(name: str) -> None:
+    assert executed(name).notes == ()
+
+
+@pytest.mark.parametrize(("name", "size"), [("grouped", 8 * 32 * 4), ("in halves", 8 * 32 * 2)])
+def test_grouped_products_take_all_types_that_the_real_ones_take(name: str, size: int) -> None:
+    run = executed(name)
+
+    which = (run.step == 1) & (run.operator == run.operators.index("aten::_grouped_mm"))
+    assert run.size[which][0] == size
 
 
 def test_a_users_own_step_is_told_apart_into_its_phases() -> None:

@@ -12,6 +12,7 @@ import torch
 from tbmem.errors import UsageError
 from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import Decoder
+from tbmem.sources.fake.mode import FakeMode
 from tbmem.sources.fake.subject import make_subject
 
 SMALL = {
@@ -41,7 +42,21 @@ def decoder(config: Any, folder: Path) -> Decoder:
     return model
 
 
-@pytest.mark.parametrize(("config", "parameters"), [(SMALL, 68_160), (QWEN3, 596_049_920)])
+QWEN2 = {**SMALL, "model_type": "qwen2"}
+"""Numbers are added to 64 queries, 32 keys and 32 values in each of two layers."""
+MIXTRAL = {**SMALL, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+"""Three more feed-forward parts of 3 x 64 x 96 in each layer, and 4 x 64 that choose."""
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (SMALL, 68_160),
+        (QWEN3, 596_049_920),
+        (QWEN2, 68_160 + 2 * 128),
+        (MIXTRAL, 68_160 + 2 * (3 * 3 * 64 * 96 + 4 * 64)),
+    ],
+)
 def test_parameters_are_the_models(config: Any, parameters: int, tmp_path: Path) -> None:
     model = decoder(config, tmp_path)
 
@@ -51,8 +66,9 @@ def test_parameters_are_the_models(config: Any, parameters: int, tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"model_type": "t5"}, "a t5 model is not the usual decoder .gpt2, llama.*write a factory"),
-        ({"model_type": None}, "nameless model"),
+        ({"model_type": "nobodys"}, "transformers .*has no nobodys models; write a factory|install transformers"),
+        ({"model_type": None}, "model_type is missing"),
+        ({"model_type": "mixtral"}, "num_local_experts is missing"),
         ({"hidden_size": None}, "hidden_size or n_embd is missing"),
         ({"hidden_size": "64"}, "hidden_size or n_embd is '64'; it must be a whole number above 0"),
         ({"num_hidden_layers": 0}, "num_hidden_layers or n_layer is 0"),
@@ -65,6 +81,39 @@ def test_what_is_wrong_with_a_config_is_one_line(change: dict[str, Any], reason:
         decoder({**SMALL, **change}, tmp_path)
 
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("bert", {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}),
+        ("t5", {"d_model": 64, "d_kv": 16, "num_layers": 2, "num_heads": 4, "d_ff": 96}),
+        ("gemma2", {**SMALL, "head_dim": 16}),
+    ],
+)
+def test_other_models_are_made_by_transformers(kind: str, sizes: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install --group frameworks")
+    # given a config of a model that is not the built-in decoder
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**sizes, "model_type": kind, "vocab_size": 50}))
+
+    # when it is built and run
+    with FakeMode():
+        subject = make_subject(Job(model=str(path), batch=3, sequence=8))
+        loss = subject.loss(subject.model, subject.batch)
+
+    # then the model itself says what its loss is
+    assert loss.shape == ()
+    assert subject.batch["input_ids"].shape == (3, 8)
+
+
+def test_a_config_without_a_length_asks_for_one(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install --group frameworks")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "t5", "d_model": 16, "num_layers": 1, "d_ff": 16, "vocab_size": 50}))
+
+    with FakeMode(), pytest.raises(UsageError, match="say --seq"):
+        make_subject(Job(model=str(path)))
 
 
 def test_what_is_no_object_is_no_config(tmp_path: Path) -> None:
