@@ -32,7 +32,7 @@ from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker, counting
 from tbmem.sources.fake.training import Training
-from tbmem.sources.fake.unknown import not_counted
+from tbmem.sources.fake.unknown import history_not_counted, not_counted
 
 
 class _Watcher:
@@ -106,7 +106,8 @@ def execute(job: Job) -> FakeRun:
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
-        return classify(log.run((*_notes(tracker), *unknown, *dict.fromkeys(compiled)), about))
+        missing = (*unknown, *history_not_counted(training.optimizer))
+        return classify(log.run((*_notes(tracker), *missing, *dict.fromkeys(compiled)), about))
 
 
 def _scratch(job: Job) -> Scratch | None:

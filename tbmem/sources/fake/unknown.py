@@ -1,10 +1,13 @@
-"""A model and the operators that ran go in; sentences on memory of a GPU's kernels that is not counted come out."""
+"""A model, its optimizer and the operators that ran go in; sentences on memory that is not counted come out."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import torch
 from torch import nn
+
+from tbmem.units import format_bytes
 
 _CONVOLUTION = "aten::convolution"
 _CUDNN_TAKES = (
@@ -15,6 +18,23 @@ _CUDNN_KEEPS = (
     "recurrent layers ({}) were run cell by cell, as torch does without cuDNN; with it they keep a reserve of its"
     " own size for the backward pass instead of each cell's activations"
 )
+_LBFGS = (
+    "LBFGS decides by values, which an estimate does not have, and ends before it keeps any: of its history, which"
+    " grows to {}, nothing is counted"
+)
+
+
+def history_not_counted(optimizer: object) -> Iterator[str]:
+    """What an optimizer keeps in a real run only.
+
+    Args:
+        optimizer: As it was used.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        (group,) = optimizer.param_groups
+        size = sum(parameter.numel() * parameter.element_size() for parameter in group["params"])
+        # a change of the parameters and one of the gradients for each entry
+        yield _LBFGS.format(format_bytes(2 * group["history_size"] * size))
 
 
 def not_counted(model: nn.Module, operators: Collection[str]) -> Iterator[str]:

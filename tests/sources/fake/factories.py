@@ -87,6 +87,22 @@ def own_step() -> Any:
     return {"model": model, "batch": batch, "step": step}
 
 
+def lbfgs() -> Any:
+    """256 KiB of weights, and an optimizer that asks for the loss again and again."""
+    model, batch, loss = linear()
+
+    def step(model: nn.Module, batch: Any, optimizer: torch.optim.LBFGS) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            value = loss(model(batch), batch)
+            value.backward()
+            return value  # type: ignore[no-any-return]
+
+        optimizer.step(closure)  # type: ignore[arg-type]
+
+    return {"model": model, "batch": batch, "step": step, "optimizer": lambda found: torch.optim.LBFGS(found)}
+
+
 def pictures(batch: int = 2) -> Any:
     """A convolution of whole vectors: each copy that oneDNN makes of the result is 256 KiB a picture."""
     model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False))

@@ -52,6 +52,7 @@ JOBS = {
     "pictures instead": job("pictures", device="cpu", instead=True),
     "gru": job("gru"),
     "own step": job("own_step"),
+    "lbfgs": job("lbfgs"),
     **{name: job(name) for name in (*BROKEN, *UNUSUAL)},
     "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
@@ -288,6 +289,13 @@ def test_a_users_own_step_is_told_apart_into_its_phases() -> None:
         assert bytes_of(own, kind) == bytes_of(ours, kind)
     assert bytes_of(own, Category.GRADIENT, 1) == bytes_of(ours, Category.GRADIENT, 1)
     assert bytes_of(own, Category.ACTIVATION, 1) > 0
+
+
+def test_what_lbfgs_keeps_in_a_real_run_is_named() -> None:
+    # given a hundred entries of its history, each twice the weights' 256 KiB
+    (note,) = [note for note in executed("lbfgs").notes if "LBFGS" in note]
+
+    assert "which grows to 50.00 MiB" in note
 
 
 def test_where_fake_cuda_does_not_work_the_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
