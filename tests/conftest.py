@@ -18,6 +18,10 @@ PROJECT = Path(__file__).parent.parent
 GIB = 1 << 30
 MIB = 1 << 20
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts jobs in the background so, and every program that a test starts and interrupts would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_switched_on() -> Iterator[None]:
