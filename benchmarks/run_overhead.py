@@ -74,8 +74,12 @@ print(statistics.median(pair[1] - pair[0] for pair in pairs))
 memory and one speed of the machine."""
 
 
+BARE = ["-m", "tbmem", "run", "--"]
+"""How a script is started by somebody who has set nothing."""
+
+
 def watched(folder: Path) -> list[str]:
-    """The words that put a script under tbmem."""
+    """The words that put a script under tbmem, without windows, whose steps cost more."""
     return ["-m", "tbmem", "run", "--logdir", str(folder), "profiling.enabled=false", "output.console=false", "--"]
 
 
@@ -83,8 +87,9 @@ def run(prefix: list[str], script: Path, *arguments: str) -> tuple[float, str]:
     """Processor time in seconds, and what the script printed."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *prefix, str(script), *arguments]
+    folder = script.parent  # the runs are written to
     keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping, cwd=folder)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime, done.stdout
 
@@ -103,7 +108,7 @@ def main() -> None:
         (folder / "in_turn.py").write_text(IN_TURN)
         variants = ([], watched(folder / "runs"))
         for turn in range(given.rounds + 1):
-            starts = [run(prefix, folder / "imports.py")[0] for prefix in variants]
+            starts = [run(prefix, folder / "imports.py")[0] for prefix in ([], BARE)]
             steps = [float(run(prefix, folder / "loop.py", str(given.steps))[1]) for prefix in variants]
             own = float(run(variants[1], folder / "in_turn.py", str(given.steps))[1])
             if turn:  # the first round warms the disk's cache

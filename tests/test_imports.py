@@ -77,7 +77,7 @@ USE_TORCH = {
         "live_memory",
         "models",
     ),
-    *("naming", "open_ranges", "places", "quiet", "slots", "spots", "tensors", "values", "weights"),
+    *("naming", "open_ranges", "places", "prepared", "quiet", "slots", "spots", "tensors", "values", "weights"),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 

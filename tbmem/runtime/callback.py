@@ -28,7 +28,6 @@ from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.situation import Situation
-from tbmem.runtime.spikes import explain_spikes
 from tbmem.sources.devices import check_devices
 
 
@@ -293,12 +292,18 @@ class MemoryCallback:
         """Findings that only the end of a run can have."""
         # after an exception everybody knows why the run was short
         found = [self.profiler.short_run()] if self.profiler is not None and error is None else []
-        if self.profiler is not None and self.monitor is not None:
-            windows = self.profiler.ledger.recorded
-            found += self._guard.run("spikes in windows", explain_spikes, self.monitor.findings, windows) or []
+        found += self._guard.run("spikes in windows", self._explained_spikes) or []
         for finding in found:
             if finding is not None:
                 self._report(replace(finding, rank=self._rank.rank))
+
+    def _explained_spikes(self) -> list[Finding]:
+        windows = self.profiler.ledger.recorded if self.profiler is not None else {}
+        if not windows or self.monitor is None:
+            return []
+        from tbmem.runtime.spikes import explain_spikes  # reading traces: a start must not wait for that to load
+
+        return explain_spikes(self.monitor.findings, windows)
 
     def _report(self, finding: Finding) -> None:
         if self.monitor is not None:

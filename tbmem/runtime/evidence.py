@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import math
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tbmem.analysis.causes import explain
 from tbmem.analysis.patterns import Detector
 from tbmem.config.schema import EvidenceConfig
-from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Site, Suspicion
+from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.finding import Finding
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.sources.births import Births, births_of
-from tbmem.sources.device_births import DeviceBirths
-from tbmem.sources.holders import HolderHunt
+
+if TYPE_CHECKING:  # loaded by prepare()
+    from tbmem.runtime.session import Instruments, Session
+    from tbmem.sources.births import Births
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
-_LOOKS = 4
-"""Censuses of a session, the first before its first step: three intervals tell growth from coming and going."""
-_FEWEST_LOOKS = 3
-"""Without three nothing can be said to grow; a heap too large for so many is not searched."""
-_LONGEST_GAP = 30
-"""Steps between two censuses at most, where memory grows only every few steps."""
-_BIRTHS_GAP = 2
-"""Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
 _WORTH_A_LOOK = 0.5
 """Share of ``evidence.min_leak`` from which on growth is looked into: a rate is an estimate, and what is well below the
 smallest leak (Python's own caches, a logger's) would cost seconds of looking to be dismissed."""
@@ -48,143 +39,6 @@ Suspect = tuple[str, Channel]
 """A device and the channel that grows there."""
 
 
-class Session:
-    """One stretch of watched steps: censuses of who holds what, births in between, one traced step at the end.
-
-    Args:
-        suspicion: Growth that it is about; tells how far apart the looks must be.
-        config: How much may be spent.
-        hunt: Looks for what grows.
-        births: Follows allocations; ``None`` where that cannot be done.
-        capture: Called with the births before they end, to write what the device keeps of them.
-        clock: Seconds; this thread's own, so that other work on the machine does not count.
-    """
-
-    def __init__(
-        self,
-        suspicion: Suspicion,
-        config: EvidenceConfig,
-        hunt: HolderHunt,
-        births: Births | None,
-        capture: Callable[[Births], object] = lambda births: None,
-        clock: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self._config = config
-        self._capture = capture
-        self._clock = clock
-        self._hunt = hunt
-        self._births = births if suspicion.gap <= _BIRTHS_GAP else None
-        spacing = math.ceil(config.steps / (_LOOKS - 1))
-        self._spacing = min(max(spacing, math.ceil(1.5 * suspicion.gap)), _LONGEST_GAP)
-        self._traces_left = suspicion.gap + 1 if config.trace_lines else 0
-        self._looks_left = _LOOKS
-        self._is_tracing = False
-        self._first_step = self._next_look = 0
-        self._sites: tuple[Site, ...] | None = None
-        self._sizes_grow = 0.0
-        self._notes: list[str] = []
-        self._seconds = 0.0
-
-    def begin(self, step: int, frame: FrameType | None) -> None:
-        """``step`` has ended; the next one is watched."""
-        self._first_step = step
-        self._look(step, frame)
-        if self._births is not None:
-            self._timed(self._births.begin, step + 1)
-
-    def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
-        """A watched step has ended.
-
-        Returns:
-            The evidence, when enough has been seen.
-        """
-        if self._is_tracing:
-            return self._advance_trace(step, frame)
-        self._end_step(step, lambda: self._look(step, frame) if step >= self._next_look else None)
-        if self._looks_left:
-            return None
-        self._finish_births()
-        return self._trace_or_finish(step, frame)
-
-    def abandon(self) -> None:
-        """Switch everything off; what was seen is lost."""
-        try:
-            if self._births is not None:
-                self._births.abandon()
-        finally:
-            self._hunt.close()
-
-    def _look(self, step: int, frame: FrameType | None) -> None:
-        self._looks_left -= 1
-        self._next_look = step + self._spacing
-        took = self._timed(self._hunt.look, step, frame)
-        affordable = self._config.max_seconds / max(took, 1e-9)
-        if self._looks_left and affordable < _FEWEST_LOOKS:
-            self._looks_left = 0
-            self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
-        elif self._looks_left == 1 and affordable < _LOOKS:
-            self._looks_left = 0
-
-    def _end_step(self, step: int, look: Callable[[], None]) -> None:
-        """Hand the step over to the births, and look while they do not record."""
-        births = self._births
-        if births is None:
-            look()
-            return
-        began, before = self._clock(), self._seconds
-        births.mark(step, look)
-        looking = self._seconds - before
-        self._seconds += self._clock() - began - looking
-        if births.is_full:
-            self._finish_births()
-
-    def _finish_births(self) -> None:
-        births, self._births = self._births, None
-        if births is None:
-            return
-        self._capture(births)
-        began = self._clock()
-        report = births.finish()
-        self._seconds += self._clock() - began
-        self._sites, self._sizes_grow = report.sites, report.sizes_grow
-        self._notes += report.notes
-
-    def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
-        began = self._clock()
-        self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
-        self._seconds += self._clock() - began
-        return None if self._is_tracing else self._result(step, frame)
-
-    def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
-        self._traces_left -= 1
-        if self._hunt.untrace():
-            return self._result(step, frame)
-        return self._trace_or_finish(step, frame)
-
-    def _result(self, step: int, frame: FrameType | None) -> Evidence:
-        began = self._clock()
-        holders, notes = self._hunt.result(frame)
-        self._hunt.close()
-        self._seconds += self._clock() - began
-        return Evidence(
-            first_step=self._first_step,
-            last_step=step,
-            holders=holders,
-            sites=self._sites,
-            sizes_grow=self._sizes_grow,
-            collector_on=gc.isenabled(),
-            notes=(*self._notes, *notes),
-            seconds=self._seconds,
-        )
-
-    def _timed(self, call: Callable[..., None], *args: object) -> float:
-        began = self._clock()
-        call(*args)
-        took = self._clock() - began
-        self._seconds += took
-        return took
-
-
 class Investigator:
     """Looks into suspicions, one after the other, within the budget of a run.
 
@@ -194,8 +48,7 @@ class Investigator:
         guard: Where errors go.
         is_free: Whether no profiler window comes up in the next so many steps.
         room: Bytes that are still free on a device, where that is known.
-        births: Returns what follows allocations on a device; a test gives its own.
-        hunt: Makes what looks for holders; a test gives its own.
+        instruments: What is looked with; a test gives its own.
     """
 
     def __init__(
@@ -205,16 +58,14 @@ class Investigator:
         guard: Guard,
         is_free: Callable[[int], bool] = lambda steps: True,
         room: Callable[[str], int | None] = lambda device: None,
-        births: Callable[[str], Births | None] = births_of,
-        hunt: Callable[[], HolderHunt] = HolderHunt,
+        instruments: Instruments | None = None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._guard = guard
         self._is_free = is_free
         self._room = room
-        self._births_of = births
-        self._make_hunt = hunt
+        self._instruments = instruments
         self._session: Session | None = None
         self._snapshot: Path | None = None
         self._windows = 0
@@ -233,6 +84,16 @@ class Investigator:
     def is_waiting(self) -> bool:
         """Whether there is something to do at each step."""
         return self._session is not None or bool(self._drawn)
+
+    def prepare(self) -> None:
+        """Load what a session needs: when the training has begun, so that no start waits for it, and no later.
+
+        Loaded in the middle of a training it would itself be growth.
+        """
+        if self._instruments is None:
+            from tbmem.runtime.session import Instruments
+
+            self._instruments = Instruments()
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """A step has ended and was judged.
@@ -279,12 +140,14 @@ class Investigator:
         return findings
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
+        self.prepare()
+        assert self._instruments is not None
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
         length = self._config.steps + suspicion.gap + 1
-        births = self._births_of(suspicion.device) if self._config.births and self._is_free(length) else None
+        may_follow = self._config.births and self._is_free(length)
         self._snapshot = None
-        self._session = Session(suspicion, self._config, self._make_hunt(), births, self._capture)
+        self._session = self._instruments.session(suspicion, self._config, self._capture, births=may_follow)
         self._session.begin(step, frame)
 
     def _conclude(
@@ -330,6 +193,8 @@ class Investigator:
 
     def _capture(self, births: Births) -> None:
         """Write the device's own snapshot of the watched steps, where it keeps one (CUDA, XPU)."""
+        from tbmem.sources.device_births import DeviceBirths
+
         if isinstance(births, DeviceBirths) and self._folder is not None:
             path = self._folder.snapshot(f"evidence-{self._windows}")
             self._guard.run(WRITING, births.snapshot, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,11 +60,13 @@ class WindowLedger:
         recorded = [seconds for cost in self._costs for seconds in cost.steps]
         if not recorded:
             return None
+        from statistics import median  # brings all of decimal with it, and most scripts start without a window
+
         return ProfilerCost(
             windows=len(self._costs),
             recorded_steps=len(recorded),
-            recorded_step_seconds=statistics.median(recorded),
-            plain_step_seconds=statistics.median(self._plain_steps) if self._plain_steps else None,
+            recorded_step_seconds=median(recorded),
+            plain_step_seconds=median(self._plain_steps) if self._plain_steps else None,
             writing_seconds=sum(cost.writing for cost in self._costs),
             host_bytes=max(max(cost.host_after - cost.host_before, 0) for cost in self._costs),
             trace_bytes=sum(cost.bytes_written for cost in self._costs),

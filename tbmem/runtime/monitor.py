@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import platform
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from tbmem.analysis.capacity import room_of
+from tbmem.analysis.patterns import Detector
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
+from tbmem.model.monitor_log import LogRecord
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
 from tbmem.present.console import console_handler, get_logger, show_finding
@@ -29,6 +26,7 @@ from tbmem.runtime.evidence import Investigator, loop_frame
 from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
+from tbmem.runtime.log_header import log_header
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
@@ -187,7 +185,7 @@ class MemoryMonitor:
             Chore(self._flight.look_at_host),
         ]
         self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
-        self._background.put(self._header(rank))
+        self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
         if self._owns_flight:
             self._resources.callback(self._flight.close)
@@ -321,8 +319,7 @@ class MemoryMonitor:
     def verdicts(self) -> list[Finding]:
         """The state of each device in one finding; where the run ended because memory ran out, that is its state."""
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
-        detectors = {name: each.detector for name, each in self._devices.items() if each.detector is not None}
-        return [ran_out.get(name) or detector.verdict() for name, detector in detectors.items()]
+        return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
@@ -356,7 +353,7 @@ class MemoryMonitor:
         if self._flight is not None:
             self._flight.settle()
         investigator = self._investigator
-        if investigator is not None and (investigator.is_waiting or self._has_suspicions()):
+        if investigator is not None:
             found += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
@@ -392,15 +389,18 @@ class MemoryMonitor:
             )
         return watched
 
+    def _detectors(self) -> dict[str, Detector]:
+        return {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+
     def _room(self, device: str) -> int | None:
         last = self._devices[device].last
         return room_of(last) if last is not None else None
 
-    def _has_suspicions(self) -> bool:
-        return any(watched.detector is not None and watched.detector.suspicions for watched in self._devices.values())
-
     def _investigate(self, investigator: Investigator) -> list[Finding]:
-        detectors = {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+        investigator.prepare()
+        detectors = self._detectors()
+        if not (investigator.is_waiting or any(each.suspicions for each in detectors.values())):
+            return []
         was_watching = investigator.is_watching
         found = investigator.step(self._step, detectors, loop_frame())
         if was_watching or investigator.is_watching:
@@ -433,18 +433,3 @@ class MemoryMonitor:
         if self._console:
             sinks.append(LineSink(self.config.log_every_n_steps))
         return [sink for sink in sinks if sink is not None]
-
-    def _header(self, rank: Rank) -> dict[str, Any]:
-        return {
-            "type": "header",
-            "schema": SCHEMA_VERSION,
-            "started": time.time(),
-            "rank": rank.rank,
-            "world_size": rank.world_size,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "monitor": asdict(self.config),
-            **self._about,
-        }

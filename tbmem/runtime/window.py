@@ -21,9 +21,9 @@ from tbmem.model.files import complete_or_nothing, compress
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.sources.cpu_births import prepared_profiles
 from tbmem.sources.devices import devices_in_use
 from tbmem.sources.open_ranges import OpenRanges, in_backward
+from tbmem.sources.prepared import prepared_profiles
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 
 

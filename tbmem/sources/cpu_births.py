@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -22,6 +21,7 @@ from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.open_ranges import OpenRanges, in_backward
+from tbmem.sources.prepared import prepared_profiles
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
 
@@ -210,14 +210,6 @@ def why_not() -> str:
     if not torch._C._autograd.kineto_available():
         return "this build of torch has no profiler"
     return ""
-
-
-def prepared_profiles() -> bool:
-    """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
-    kind = torch_profiler.profile
-    # not isinstance: it asks the program's own objects, and some answer with a warning
-    profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
-    return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
+from itertools import compress
 
 import torch
 
@@ -20,10 +21,8 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
         The module, or ``None`` if none holds any of them.
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-    # by the type and not by isinstance(): a lazy object would be made to load what it stands for
-    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     best, most = None, 0
-    for module in outermost(modules):
+    for module in outermost(_all_modules()):
         held = sum(id(parameter) in trained for parameter in module.parameters())
         if held > most:
             best, most = module, held
@@ -35,3 +34,14 @@ def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
     modules = list(modules)
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]
+
+
+def _all_modules() -> list[torch.nn.Module]:
+    """Each module that is alive.
+
+    By the type and not by isinstance(): a lazy object would be made to load what it stands for. Without a loop of
+    Python's own: there are hundreds of thousands of objects, of few types.
+    """
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.nn.Module)}
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))

@@ -23,6 +23,7 @@ from tbmem.model.evidence import (
 from tbmem.runtime.evidence import PART, Investigator, loop_frame
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.runtime.session import Instruments
 from tbmem.sources.births import BirthReport
 from tbmem.sources.device_births import DeviceBirths
 from tbmem.units import KIB
@@ -132,8 +133,7 @@ class Setting:
             folder,
             self.guard,
             is_free,
-            births=lambda device: self.births,
-            hunt=lambda: self.hunt,  # type: ignore[arg-type,return-value]
+            instruments=Instruments(lambda device: self.births, lambda: self.hunt),  # type: ignore[arg-type,return-value]
         )
 
     def run(self, first: int, last: int) -> None:
