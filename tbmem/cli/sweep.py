@@ -13,7 +13,7 @@ import typer
 
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
-from tbmem.model.sweep import PASSES, PRECISIONS, SweepCase
+from tbmem.model.sweep import PASSES, PRECISIONS, Status, SweepCase
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
@@ -56,7 +56,10 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts."""
+    """Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts.
+
+    Exit code 1: a run failed by an error, which its cell tells. Memory that ran out is a result, and none.
+    """
     where, notes = _device(device)
     sizes = _sizes(model_size, everything, where, notes)
     contexts = _numbers("--context-length", context_length or (_ALL_CONTEXTS if everything else "512"))
@@ -118,6 +121,10 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
         print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
         raise
     _show(replace(result, notes=notes), folder, as_json)
+    failed = sum(cell.status is Status.FAILED for cell in result.cells)
+    if failed:
+        print(f"{failed} of {len(cases)} runs failed by an error", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _write(result: Sweep, folder: Path | None) -> int:
