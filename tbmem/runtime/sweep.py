@@ -52,8 +52,7 @@ def sweep(
     """
     chosen = dict.fromkeys(cases)
     for case in chosen:
-        if case.size.lower() not in SHAPES:
-            raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+        _check_model(case)
     _check_output(folder if file is None else file.parent, file)
     predictions = _predictions(_with_partners(chosen), gpu)
     partners = [
@@ -76,6 +75,16 @@ def sweep(
         if on_cell is not None:
             on_cell(cell, so_far)
     return so_far
+
+
+def _check_model(case: SweepCase) -> None:
+    shape = SHAPES.get(case.size.lower())
+    if shape is None:
+        raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+    if not shape.llama and case.context > shape.context:
+        raise UsageError(
+            f"--context-length {case.context}: {case.size} has learnt positions for {shape.context} tokens only"
+        )
 
 
 def _check_output(folder: Path, file: Path | None) -> None:
