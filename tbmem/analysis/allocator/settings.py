@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,26 +95,40 @@ def parse_settings(text: str) -> AllocatorSettings:
     return settings
 
 
-def settings_of_snapshot(recorded: Mapping[str, Any] | None) -> AllocatorSettings:
+def settings_of_snapshot(recorded: object) -> AllocatorSettings:
     """Settings that a CUDA memory snapshot carries under ``allocator_settings``; torch's defaults where it has none.
 
-    The text of the environment variable is read for what the snapshot does not list by itself.
+    The text of the environment variable is read for what the snapshot does not list by itself. What is not as torch
+    writes it is passed over.
     """
-    if not recorded:
+    if not isinstance(recorded, Mapping):
         return AllocatorSettings()
     text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     settings = _as_far_as_known(str(text))
     changes: dict[str, Any] = {}
-    if int(recorded.get("max_split_size", -1)) > 0:
-        changes["max_split_size"] = int(recorded["max_split_size"])
-    if "expandable_segments" in recorded:
-        changes["expandable_segments"] = bool(recorded["expandable_segments"])
-    if "garbage_collection_threshold" in recorded:
-        changes["garbage_collection_threshold"] = float(recorded["garbage_collection_threshold"])
-    if isinstance(recorded.get("roundup_power2_divisions"), Mapping):
-        divisions = {int(key): int(value) for key, value in recorded["roundup_power2_divisions"].items()}
-        changes["roundup_power2_divisions"] = tuple(divisions.get(1 << index, 0) for index in range(INTERVALS))
+    for key, read in _RECORDED.items():
+        try:
+            value = read(recorded[key])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+        if value is not None:
+            changes[key] = value
     return replace(settings, **changes)
+
+
+def _recorded_divisions(value: Mapping[str, Any]) -> tuple[int, ...]:
+    divisions = {int(key): int(steps) for key, steps in value.items()}
+    return tuple(divisions.get(1 << index, 0) for index in range(INTERVALS))
+
+
+_RECORDED: dict[str, Callable[[Any], Any]] = {
+    # -1: there is no limit
+    "max_split_size": lambda value: int(value) if int(value) > 0 else None,
+    "expandable_segments": lambda value: value if isinstance(value, bool) else None,
+    "garbage_collection_threshold": float,
+    "roundup_power2_divisions": _recorded_divisions,
+}
+"""What a snapshot lists, and how it is read; ``None``: it says nothing."""
 
 
 def _as_far_as_known(text: str) -> AllocatorSettings:
