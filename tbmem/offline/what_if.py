@@ -37,7 +37,7 @@ def replay_all(
         UsageError: A file that was named has nothing to replay, or no file of a folder has.
         FileFormatError: A file that was named is damaged or something else.
     """
-    settings = [parse_settings(text) for text in texts]
+    settings = list(dict.fromkeys(parse_settings(text) for text in texts))
     done: dict[str, tuple[WhatIf, ...]] = {}
     refused: list[str] = []
     for found in find_recordings(paths):

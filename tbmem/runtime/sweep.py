@@ -50,10 +50,8 @@ def sweep(
     Raises:
         UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
     """
+    check_sweep(cases, folder, file)
     chosen = dict.fromkeys(cases)
-    for case in chosen:
-        _check_model(case)
-    _check_output(folder if file is None else file.parent, file)
     predictions = _predictions(_with_partners(chosen), gpu)
     partners = [
         SweepCell(case=case, status=Status.PREDICTED, predicted=found)
@@ -77,6 +75,22 @@ def sweep(
     return so_far
 
 
+def check_sweep(cases: Sequence[SweepCase], folder: Path, file: Path | None = None) -> None:
+    """Before hours of work: whether there are such models, and their results can be written; makes the folder.
+
+    Args:
+        cases: What to measure.
+        folder: Where recordings go.
+        file: Where the recording of the only case goes instead.
+
+    Raises:
+        UsageError: There is no such model, or nothing can be written where it was asked for.
+    """
+    for case in cases:
+        _check_model(case)
+    _check_output(folder if file is None else file.parent, file)
+
+
 def _check_model(case: SweepCase) -> None:
     shape = SHAPES.get(case.size.lower())
     if shape is None:
@@ -88,7 +102,6 @@ def _check_model(case: SweepCase) -> None:
 
 
 def _check_output(folder: Path, file: Path | None) -> None:
-    """Before hours of work: whether their results can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -84,7 +84,7 @@ def rows_of_device(
 
 
 def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
-    """Pools of events that do not say theirs, as before torch 2.9, from the segments that they lie in at the end.
+    """Pools of events that do not say theirs, as in older torch, from the segments that they lie in at the end.
 
     A pool keeps its segments for as long as its graphs live. Where a segment went back nothing is known.
     """

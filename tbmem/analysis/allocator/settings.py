@@ -173,13 +173,19 @@ def idle(text: str) -> Iterator[str]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    rest = re.sub(r"\s", "", text).lstrip(",")
+    rest = re.sub(r"\s", "", _value_of(text)).lstrip(",")
     while rest:
         match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
         if match is None:
             raise ConfigError(f"PYTORCH_ALLOC_CONF: cannot read {rest!r}; write key:value,key:value")
         yield match[1], match[2]
         rest = rest[match.end() :].lstrip(",")
+
+
+def _value_of(text: str) -> str:
+    """The value of a whole line as a shell takes it, ``export PYTORCH_ALLOC_CONF="..."``; any other text as it is."""
+    line = re.fullmatch(r"\s*(?:export\s+)?(?:PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=)?(['\"]?)(.*)\1\s*", text, re.DOTALL)
+    return line[2] if line is not None else text
 
 
 def _check_key(key: str) -> None:
@@ -244,7 +250,9 @@ def _divisions(value: str) -> tuple[int, ...]:
         return (_power_of_two(key, value),) * INTERVALS
     divisions, last, first = [0] * INTERVALS, 0, True
     for entry in filter(None, value[1:-1].split(",")):
-        boundary, _, text = entry.partition(":")
+        boundary, colon, text = entry.partition(":")
+        if not colon:
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value}: write size:steps, as in [256:4,512:2,>:1]")
         steps = 0 if text == "0" else _power_of_two(key, text)
         if boundary == ">":
             divisions[last + 1 :] = [steps] * (INTERVALS - last - 1)

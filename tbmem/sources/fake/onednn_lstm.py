@@ -26,7 +26,7 @@ _FEW_PAGES = 3 * _PAGE
 
 
 def kept_bytes(args: tuple[Any, ...]) -> int:
-    """What a layer keeps for its backward pass; 0 for one that is not trained.
+    """What a layer keeps for its backward pass; 0 where gradients are off: torch goes by that, not by ``train``.
 
     Gates before and after their functions, three kinds of states, and outputs of all times: within 2 % of real runs
     where a layer is not wider at its input than at its output.
@@ -34,7 +34,7 @@ def kept_bytes(args: tuple[Any, ...]) -> int:
     Args:
         args: Of ``mkldnn_rnn_layer``.
     """
-    if not args[-1]:
+    if not torch.is_grad_enabled():
         return 0
     layer = _Layer.of(args, args[10])
     states = _pages(2 * (layer.steps + 1) * layer.samples * _row(max(layer.width, layer.hidden)))
@@ -51,7 +51,7 @@ def lstm_scratch(operator: Any, args: tuple[Any, ...], result: Any) -> int:
     """
     del result
     if operator is _ATEN.mkldnn_rnn_layer.default and args[0].dtype is torch.float32:
-        return _Layer.of(args, args[10]).forward_scratch(trains=args[-1])
+        return _Layer.of(args, args[10]).forward_scratch(trains=torch.is_grad_enabled())
     if operator is _ATEN.mkldnn_rnn_layer_backward.default and args[0].dtype is torch.float32:
         return _Layer.of(args, args[15]).backward_scratch() + _gradients_made(args)
     return 0
@@ -87,11 +87,8 @@ class _Layer:
 
     def forward_scratch(self, trains: bool) -> int:
         """Copies of both weights, turned round or in blocks, and the gates of all times."""
-        if trains:
-            weights = self._turned
-        else:
-            weights = 4 * _GATES * round_up(self.hidden, _BLOCK) * (self.width + self.hidden)
-        return self.bias + weights + self._scratchpad
+        in_blocks = 4 * _GATES * round_up(self.hidden, _BLOCK) * (self.width + self.hidden)
+        return self.bias + (self._turned if trains else in_blocks) + self._scratchpad
 
     def backward_scratch(self) -> int:
         """Weights as they are, padded; their gradients, turned round; and the gradients of the gates."""
