@@ -23,10 +23,10 @@ from harness import heading, table
 from tbmem.analysis.allocator.check import Decisions, check_decisions
 from tbmem.analysis.allocator.events import MemoryEvents
 from tbmem.analysis.allocator.layout import Segment, seed
-from tbmem.analysis.allocator.recorded import final_segments, recorded_events
+from tbmem.analysis.allocator.recorded import final_segments, recorded_events, recorded_settings
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.rewind import Start, rewind
-from tbmem.analysis.allocator.settings import AllocatorSettings, settings_of_snapshot
+from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.errors import FileFormatError
 from tbmem.sources.snapshot import read_snapshot
@@ -36,7 +36,7 @@ from tbmem.units import format_bytes
 def recordings(path: Path) -> Iterator[tuple[list[Segment], MemoryEvents, AllocatorSettings]]:
     """What each device of a snapshot says: segments at the end, events, settings."""
     timeline = read_snapshot(path)
-    settings = settings_of_snapshot(timeline.settings)
+    settings = recorded_settings(timeline)
     for device in range(len(timeline.devices)):
         events = recorded_events(timeline, device)
         if len(events) > 1:
@@ -68,14 +68,16 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.3%}" if whole else "none"
 
 
+def error(simulated: int, recorded: int) -> str:
+    return f"{simulated / recorded - 1:.4%}" if recorded else format_bytes(simulated)
+
+
 def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool, int, float]]:
     for segments, events, settings in recordings(path):
         start = rewind(segments, events, settings)
         result, ties = best_check(events, start, settings)
         final = sum(segment.size for segment in segments)
         allocated = sum(block.size for one in segments for block in one.blocks if block.allocated)
-        peak_error = result.peak_reserved / result.recorded_peak - 1
-        final_error = result.final_reserved / final - 1 if final else 0.0
         right = (
             result.requests_right == result.requests
             and result.changes_right == result.changes
@@ -91,9 +93,9 @@ def judge(path: Path, repeat: int) -> Iterator[tuple[list[str], bool, int, float
                 f"{result.changes_right}/{result.changes}",
                 share(result.addresses_right, result.requests) + f" ({ties})",
                 format_bytes(result.recorded_peak),
-                f"{peak_error:.4%}",
-                f"{final_error:.4%}",
-                f"{result.final_allocated / allocated - 1 if allocated else 0:.4%}",
+                error(result.peak_reserved, result.recorded_peak),
+                error(result.final_reserved, final),
+                error(result.final_allocated, allocated),
                 f"{fast / 1e6:.2f} M/s",
                 f"{start.unexplained}",
                 f"{start.unsure}",
@@ -113,20 +115,27 @@ def main() -> int:
     given = arguments.parse_args()
     rows: list[list[str]] = []
     wrong, events, seconds = 0, 0, 0.0
-    for path in sorted(path for path in given.folder.rglob("*") if path.suffix in (".pickle", ".pkl")):
+    paths = sorted(path for path in given.folder.rglob("*") if path.suffix in (".pickle", ".pkl"))
+    if not paths:
+        arguments.error(f"{given.folder}: no snapshots (*.pickle) are in this folder")
+    for path in paths:
+        before = len(rows)
         try:
             for row, right, count, speed_of in judge(path, given.repeat):
                 rows.append(row)
                 wrong += not right
                 events, seconds = events + count, seconds + count / speed_of
-        except FileFormatError as error:
-            print(f"not read: {error}", file=sys.stderr)
+        except FileFormatError as refused:
+            print(f"not read: {refused}", file=sys.stderr)
+            continue
+        if len(rows) == before:
+            print(f"not replayed: {path}: no events are in it", file=sys.stderr)
     print(heading("The caching allocator, simulated"))
     header = "recording,events,requests right,changes right,addresses right,peak reserved,its error,final error"
     print(table([*header.split(","), "allocated error", "speed", "unexplained", "unsure"], rows))
     pace = events / seconds / 1e6 if rows else 0.0
     print(f"\n{len(rows) - wrong} of {len(rows)} recordings exact; {events} events at {pace:.2f} M/s")
-    return 1 if wrong else 0
+    return 1 if wrong or not rows else 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ FACTS = ModelFacts(size="small", parameters=128_625_408, layers=12, width=768, h
 def moment(allocated: int, activations: int = 600 * MIB, parameters: int = 500 * MIB) -> Moment:
     parts = {"parameter": parameters, "gradient": parameters, "optimizer_state": 2 * parameters}
     largest = (Large(bytes=29 * MIB, category="gradient", what="output", line="model.py:12 forward"),)
-    return Moment(allocated=allocated, reserved=allocated + GIB, parts=parts, largest=largest, activations=activations)
+    return Moment(
+        allocated=allocated,
+        reserved=allocated + GIB,
+        phase="backward",
+        parts=parts,
+        largest=largest,
+        activations=activations,
+    )
 
 
 def a_sweep() -> Sweep:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.model.category import Phase
 from tbmem.model.fake_run import FakeRun
 
 
@@ -64,6 +65,8 @@ class SteadyPeak:
     bytes: int
     rows: IntArray
     """Alive then."""
+    phase: Phase
+    """Of what was allocated last."""
 
 
 def steady_peak(run: FakeRun) -> SteadyPeak:
@@ -73,4 +76,4 @@ def steady_peak(run: FakeRun) -> SteadyPeak:
     held = np.cumsum(change)
     first = int(order.at(run.about["step_starts"][-1:])[0]) if run.about["step_starts"] else 0
     event = min(first, len(held) - 1) + int(np.argmax(held[min(first, len(held) - 1) :]))
-    return SteadyPeak(int(held[event]), order.alive_at(event))
+    return SteadyPeak(int(held[event]), order.alive_at(event), Phase(int(run.phase[order.row[event]])))

@@ -28,6 +28,7 @@ def moment_of_run(run: FakeRun) -> Moment:
     order = made[np.lexsort((made, -run.size[made]))][:TOP]
     return Moment(
         allocated=peak.bytes,
+        phase=peak.phase.name.lower(),
         parts=_parts(run, peak),
         largest=tuple(_large(run, row) for row in order.tolist()),
         activations=_most_activations(run),
@@ -61,6 +62,7 @@ def recorded_moment(analysis: Analysis, allocated: int, reserved: int | None) ->
     return Moment(
         allocated=allocated,
         reserved=reserved,
+        phase=device.peak.phase.lower(),
         parts={share.name.lower(): share.bytes for share in device.by_category if share.bytes},
         largest=tuple(
             Large(bytes=one.bytes, category=one.category.lower(), what=one.module or one.operator, line=one.line)

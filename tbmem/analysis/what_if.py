@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.recorded import Refused, recorded_failures, what_if
+from tbmem.analysis.allocator.recorded import (
+    Refused,
+    has_segments,
+    recorded_events,
+    recorded_failures,
+    recorded_settings,
+    what_if,
+)
 from tbmem.analysis.allocator.replay import Replay, holding
-from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.errors import UsageError
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
@@ -54,6 +61,8 @@ class WhatIf:
     before: Outcome
     """Replayed under the settings of the recording."""
     after: tuple[Outcome, ...]
+    began_in_use: bool = True
+    """Whether memory was in use when the recording began."""
     gpu: str = ""
     """What it was replayed on; empty: a device without end."""
     refused: tuple[Refused, ...] = ()
@@ -64,14 +73,22 @@ class WhatIf:
         """Why the replay may differ from what was recorded; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
+        if self.began_in_use:
+            return (
+                "What was in use when the recording began is laid out afresh, without that moment's cache and gaps:"
+                " compare the replays with each other."
+            )
         return (
-            "What was in use when the recording began is laid out afresh, without that moment's cache and gaps:"
-            " compare the replays with each other."
+            "The recording does not tell all that its allocator went by, such as the cache when it began or the pool of"
+            " a segment that is gone: compare the replays with each other."
         )
 
 
 def what_ifs(
-    timeline: AllocationTimeline, others: Sequence[AllocatorSettings], gpu: Gpu | None = None
+    timeline: AllocationTimeline,
+    others: Sequence[AllocatorSettings],
+    gpu: Gpu | None = None,
+    on_skip: Callable[[str], None] | None = None,
 ) -> tuple[WhatIf, ...]:
     """Replay each device of a recording that has a caching allocator.
 
@@ -79,19 +96,22 @@ def what_ifs(
         timeline: A recording with addresses and segments.
         others: Settings to try.
         gpu: The device to replay on; by default one without end.
+        on_skip: Told which of several devices has nothing to replay.
 
     Raises:
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
             device's memory, and how much it has is not known.
     """
-    recorded = settings_of_snapshot(timeline.settings)
-    segments = timeline.segments.device
-    numbers = [number for number, device in enumerate(timeline.devices) if (segments == number).any()]
-    if not numbers:
+    cached = [number for number in range(len(timeline.devices)) if has_segments(timeline, number)]
+    if not cached:
         raise UsageError("no segments of a caching allocator are in it: only snapshots of CUDA and estimates have them")
-    numbers = [number for number in numbers if (timeline.rows.alloc_event[timeline.rows.device == number] >= 0).any()]
+    numbers = [number for number in cached if len(recorded_events(timeline, number))]
     if not numbers:
         raise UsageError("no events are in it: record with torch.cuda.memory._record_memory_history()")
+    for number in cached:
+        if number not in numbers and on_skip is not None:
+            on_skip(f"{timeline.devices[number].name}: no events of this device are in it")
+    recorded = recorded_settings(timeline)
     return tuple(_of_device(timeline, number, recorded, others, gpu) for number in numbers)
 
 
@@ -120,6 +140,7 @@ def _of_device(
         recorded_reserved=None if peak is None else peak.bytes,
         before=before,
         after=tuple(after),
+        began_in_use=bool((timeline.rows.alloc_event[timeline.rows.device == number] < 0).any()),
         gpu="" if gpu is None else gpu.name,
         refused=() if gpu is not None else recorded_failures(timeline, number),
     )

@@ -57,6 +57,9 @@ def command(
     Pictures, texts and a page for the browser go into a folder of their own.
     """
     if what_if:
+        for option, value in (("--out", out), ("--name", name), ("--rules", rules)):
+            if value is not None:
+                raise UsageError(f"{option} {value}: belongs to a report; --what-if only replays, and writes nothing")
         _what_if(paths, what_if, gpu, as_json)
         return
     if gpu is not None:

@@ -13,7 +13,7 @@ import typer
 
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
-from tbmem.model.sweep import PASSES, PRECISIONS, SweepCase
+from tbmem.model.sweep import PASSES, PRECISIONS, Status, SweepCase
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = "results/memory_profiling"
 _ALL_CONTEXTS = "128,256,512"
+_TOO_MANY = 1 << 31
 _FILES = (".pickle", ".pkl", ".npz")
 
 Size = Annotated[str | None, typer.Option(help="small, medium, large, xl, 2.7B, gpt2, llama-7b, ...; lists: small,xl.")]
@@ -56,7 +57,10 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts."""
+    """Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts.
+
+    Exit code 1: a run failed by an error, which its cell tells. Memory that ran out is a result, and none.
+    """
     where, notes = _device(device)
     sizes = _sizes(model_size, everything, where, notes)
     contexts = _numbers("--context-length", context_length or (_ALL_CONTEXTS if everything else "512"))
@@ -80,6 +84,8 @@ def command(
         for what in passes
         for precision in precisions
     ]
+    if not output.strip():
+        raise UsageError("--output is empty: name a folder, or of one run a file.pickle")
     _run(cases, Path(output), where, tuple(notes), as_json)
 
 
@@ -94,11 +100,12 @@ def _precisions(dtype: str | None, mixed: bool, everything: bool) -> list[str]:
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
     from tbmem.present.sweep import cell_line
-    from tbmem.runtime.sweep import sweep
+    from tbmem.runtime.sweep import check_sweep, sweep
 
     file = output if output.suffix in _FILES else None
     if file is not None and len(cases) > 1:
         raise UsageError(f"--output {output}: {len(cases)} runs cannot share a file; name a folder")
+    check_sweep(cases, output, file)
     for note in notes:
         print(note, file=sys.stderr)
     folder = output if file is None else None
@@ -118,6 +125,10 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
         print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
         raise
     _show(replace(result, notes=notes), folder, as_json)
+    failed = sum(cell.status is Status.FAILED for cell in result.cells)
+    if failed:
+        print(f"{failed} of {len(cases)} runs failed by an error", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _write(result: Sweep, folder: Path | None) -> int:
@@ -201,6 +212,6 @@ def _words(option: str, text: str, allowed: Sequence[str]) -> list[str]:
 def _numbers(option: str, text: str) -> list[int]:
     words = _split(option, text)
     for word in words:
-        if not (word.isascii() and word.isdigit() and int(word)):
+        if not (word.isascii() and word.isdigit() and 0 < int(word) < _TOO_MANY):
             raise UsageError(f"{option} {word}: whole numbers from 1 on, such as 128,256")
     return [int(word) for word in words]

@@ -83,6 +83,8 @@ class Moment:
     allocated: int
     reserved: int | None = None
     """``None`` where there is no caching allocator."""
+    phase: str = ""
+    """Part of the step in which it is: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if not known."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """By category."""
     largest: tuple[Large, ...] = ()

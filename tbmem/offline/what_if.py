@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.analysis.what_if import WhatIf, what_ifs
@@ -25,7 +27,7 @@ def replay_all(
         paths: Files, folders and patterns.
         texts: Settings as in PYTORCH_ALLOC_CONF.
         gpu: The device to replay on; by default one without end.
-        on_skip: Told why a file of a folder was passed over.
+        on_skip: Told why a file of a folder, or a device, was passed over.
 
     Returns:
         By the recording's short name.
@@ -35,12 +37,13 @@ def replay_all(
         UsageError: A file that was named has nothing to replay, or no file of a folder has.
         FileFormatError: A file that was named is damaged or something else.
     """
-    settings = [parse_settings(text) for text in texts]
+    settings = list(dict.fromkeys(parse_settings(text) for text in texts))
     done: dict[str, tuple[WhatIf, ...]] = {}
     refused: list[str] = []
     for found in find_recordings(paths):
         try:
-            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu)
+            skip = None if on_skip is None else partial(_skip_device, on_skip, found.path)
+            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu, skip)
         except TbmemError as error:
             reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
             if found.named:
@@ -52,3 +55,7 @@ def replay_all(
         if on_skip is not None:
             on_skip(reason)
     return done
+
+
+def _skip_device(on_skip: Callable[[str], None], path: Path, reason: str) -> None:
+    on_skip(f"{path}: {reason}")

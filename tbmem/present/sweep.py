@@ -9,6 +9,7 @@ from tbmem.present.columns import columns
 from tbmem.units import MIB, format_bytes
 
 _LARGEST = 5
+_PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
 _KEPT_IN_FULL = ("parameter", "gradient", "optimizer_state")
 
 
@@ -194,7 +195,8 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
         if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
             continue
         yield ""
-        yield f"{cell_name(cell.case)}:"
+        where = [f"{word} in the {_PHASES[one.phase]}" for word, one in moments if one and one.phase in _PHASES]
+        yield f"{cell_name(cell.case)}: {'the peak is ' if where else ''}{', '.join(where)}"
         rows = [
             (word, format_bytes(one.bytes), one.category.replace("_", " "), one.what, one.line or "-")
             for word, moment in moments

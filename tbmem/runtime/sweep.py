@@ -23,6 +23,8 @@ from tbmem.sources.host import HostMemory
 from tbmem.units import format_bytes
 
 Measure = Callable[[SweepCase, Path], SweepCell]
+Prediction = Moment | UsageError
+"""What is expected of a case, or why nothing can be."""
 
 
 def sweep(
@@ -48,13 +50,14 @@ def sweep(
     Raises:
         UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
     """
+    check_sweep(cases, folder, file)
     chosen = dict.fromkeys(cases)
-    for case in chosen:
-        if case.size.lower() not in SHAPES:
-            raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
-    _check_output(folder if file is None else file.parent, file)
     predictions = _predictions(_with_partners(chosen), gpu)
-    partners = [_unmeasured(case, found) for case, found in predictions.items() if case not in chosen]
+    partners = [
+        SweepCell(case=case, status=Status.PREDICTED, predicted=found)
+        for case, found in predictions.items()
+        if case not in chosen and isinstance(found, Moment)
+    ]
     so_far = Sweep(
         device=gpu.name if gpu is not None else "cpu",
         cells=tuple(partners),
@@ -64,7 +67,7 @@ def sweep(
     cells: list[SweepCell] = []
     for case, stem in zip(chosen, stems(tuple(chosen)), strict=True):
         path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
-        cell = _cell(case, path, predictions.get(case), measure)
+        cell = _cell(case, path, predictions[case], measure)
         cells.append(cell)
         so_far = replace(so_far, cells=(*cells, *partners))
         if on_cell is not None:
@@ -72,8 +75,33 @@ def sweep(
     return so_far
 
 
+def check_sweep(cases: Sequence[SweepCase], folder: Path, file: Path | None = None) -> None:
+    """Before hours of work: whether there are such models, and their results can be written; makes the folder.
+
+    Args:
+        cases: What to measure.
+        folder: Where recordings go.
+        file: Where the recording of the only case goes instead.
+
+    Raises:
+        UsageError: There is no such model, or nothing can be written where it was asked for.
+    """
+    for case in cases:
+        _check_model(case)
+    _check_output(folder if file is None else file.parent, file)
+
+
+def _check_model(case: SweepCase) -> None:
+    shape = SHAPES.get(case.size.lower())
+    if shape is None:
+        raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+    if not shape.llama and case.context > shape.context:
+        raise UsageError(
+            f"--context-length {case.context}: {case.size} has learnt positions for {shape.context} tokens only"
+        )
+
+
 def _check_output(folder: Path, file: Path | None) -> None:
-    """Before hours of work: whether their results can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -92,12 +120,11 @@ def _with_partners(cases: Sequence[SweepCase] | dict[SweepCase, None]) -> list[S
     return list(dict.fromkeys([*cases, *partners]))
 
 
-def _unmeasured(case: SweepCase, moment: Moment) -> SweepCell:
-    return SweepCell(case=case, status=Status.PREDICTED, predicted=moment)
-
-
-def _cell(case: SweepCase, path: Path, predicted: Moment | None, measure: Measure) -> SweepCell:
-    if case.kind == "cpu" and predicted is not None and (note := _too_much(predicted)):
+def _cell(case: SweepCase, path: Path, predicted: Prediction, measure: Measure) -> SweepCell:
+    if isinstance(predicted, UsageError):
+        cell = measure(case, path)
+        return replace(cell, note="; ".join(filter(None, [cell.note, f"no prediction: {predicted}"])))
+    if case.kind == "cpu" and (note := _too_much(predicted)):
         return SweepCell(case=case, status=Status.OUT_OF_MEMORY, predicted=predicted, note=note)
     return replace(measure(case, path), predicted=predicted)
 
@@ -112,15 +139,14 @@ def _too_much(predicted: Moment) -> str:
     return f"not run: {format_bytes(predicted.allocated)} are predicted, {format_bytes(available)} are available"
 
 
-def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, Moment]:
+def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, Prediction]:
     jobs = [case.job() for case in cases]
     if gpu is not None:
         jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
     outcomes = fake_runs(jobs, timeout=600.0 + 60 * len(jobs))
     return {
-        case: predicted_moment(job, outcome, gpu)
+        case: predicted_moment(job, outcome, gpu) if isinstance(outcome, FakeRun) else outcome
         for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
-        if isinstance(outcome, FakeRun)
     }
 
 
@@ -136,13 +162,15 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
             check=False,
             env=_environment(case),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         if answer.exists():
             return SweepCell.from_json(answer.read_text())
     if child.returncode == -9:
         return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="the system ended the process (killed)")
-    return SweepCell(case=case, status=Status.FAILED, note=f"the process ended with {child.returncode}")
+    words = child.stderr.strip().splitlines()[-1:]
+    note = ": ".join([f"the process ended with {child.returncode}", *words])
+    return SweepCell(case=case, status=Status.FAILED, note=note)
 
 
 def _environment(case: SweepCase) -> dict[str, str]:

@@ -46,6 +46,7 @@ def rows_of_device(
         index: torch's index of it.
         reserved_change: Bytes by which reserved memory grew over the events.
     """
+    events = _with_pools(events, segments, device)
     allocs = np.flatnonzero(events.action == Action.ALLOC)
     frees = np.flatnonzero(events.action == Action.FREE_COMPLETED)
     recorded, pairs, order, parted = _recorded(events, device)
@@ -80,6 +81,29 @@ def rows_of_device(
         ooms=int((events.action == Action.OOM).sum()),
     )
     return DeviceRows(rows, row_of_block, totals)
+
+
+def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
+    """Pools of events that do not say theirs, as in older torch, from the segments that they lie in at the end.
+
+    A pool keeps its segments for as long as its graphs live. Where a segment went back nothing is known.
+    """
+    own = np.flatnonzero(segments.device == device)
+    if not (segments.pool[own] > 0).any() or (events.pool >= 0).any():
+        return events
+    own = own[np.argsort(segments.address[own], kind="stable")]
+    begins = segments.address[own]
+    place = np.maximum(np.searchsorted(begins, events.address, side="right") - 1, 0)
+    inside = (events.address >= begins[place]) & (
+        events.address - begins[place] < segments.bytes[own][place].astype(np.uint64)
+    )
+    # the address may have been another segment's before
+    made = np.full(len(own), -1)
+    asked = np.flatnonzero(events.action == Action.SEGMENT_ALLOC)
+    np.maximum.at(made, place[asked], np.where(inside[asked], asked, -1))
+    known = inside & (np.arange(len(events)) >= made[place])
+    pool = np.where(known, segments.pool[own][place], -1).astype(np.int32)
+    return Events(**{**events._asdict(), "pool": pool})
 
 
 def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:

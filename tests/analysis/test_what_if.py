@@ -53,6 +53,51 @@ def test_a_recording_that_begins_in_the_middle_says_so() -> None:
     assert what_if_view("x", [found])["devices"][0]["after"][0]["peak_reserved"] == found.after[0].peak_reserved
 
 
+def test_segments_that_grew_tell_that_they_could() -> None:
+    """Given a snapshot without settings, when pages were mapped, then it is replayed so, and as it was recorded."""
+    recorder = busy_recorder(EXPANDABLE, SimpleDevice(100 * GIB), seed=3, operations=300)
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert found.before.settings == "expandable_segments:True"
+    assert found.note == ""
+
+
+def test_a_recording_whose_segments_all_went_back_is_replayed() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3, operations=300)
+    while recorder.live:
+        recorder.free(0)
+    recorder.complete()
+    recorder.empty_cache()
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert recorder.segments() == []
+    assert found.before.peak_reserved == found.recorded_reserved
+    assert found.before.end_reserved == 0
+
+
+def test_a_recording_that_begins_with_nothing_in_use_blames_what_it_does_not_tell() -> None:
+    recorder = busy_recorder(parse_settings("roundup_power2_divisions:2"), SimpleDevice(100 * GIB), seed=3)
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert found.note.startswith("The recording does not tell all that its allocator went by")
+
+
+def test_of_several_devices_one_without_events_is_named() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3, operations=100)
+    snapshot = as_snapshot(recorder, first=0)
+    others = [{**one, "device": 1} for one in snapshot["segments"]]  # type: ignore[attr-defined]
+    both = {**snapshot, "segments": [*snapshot["segments"], *others]}  # type: ignore[misc]
+    said: list[str] = []
+
+    (found,) = what_ifs(timeline_of_snapshot(both), [], on_skip=said.append)
+
+    assert found.device == "cuda:0"
+    assert said == ["cuda:1: no events of this device are in it"]
+
+
 def in_pieces(settings: AllocatorSettings, requested: int) -> AllocationTimeline:
     """A device of 100 MiB, 30 of a segment of 60 in use, when a request fails; then the program goes on."""
     device = SimpleDevice(100 * MIB)

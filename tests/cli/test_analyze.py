@@ -236,4 +236,10 @@ def test_what_if_replays_and_writes_nothing(run: Run, tmp_path: Path) -> None:
     (device,) = view[0]["devices"]
     assert device["recorded_reserved"] == device["before"]["peak_reserved"] != device["after"][0]["peak_reserved"]
     assert (wrong.code, len(wrong.err.splitlines())) == (2, 1)
+    for option in ("--out", "--name", "--rules"):
+        refused = run("analyze", "rank0.pickle", "--what-if", "expandable_segments:True", option, "x")
+        assert (refused.code, refused.err) == (
+            2,
+            f"tbmem: {option} x: belongs to a report; --what-if only replays, and writes nothing\n",
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["rank0.pickle"]

@@ -124,6 +124,27 @@ def test_where_nothing_can_be_written_nothing_is_begun(
     assert measured == []
 
 
+@pytest.mark.parametrize(("status", "code"), [(Status.FAILED, 1), (Status.OUT_OF_MEMORY, 0), (Status.MEASURED, 0)])
+def test_a_run_that_failed_by_an_error_is_exit_code_1_and_one_without_memory_is_a_result(
+    status: Status, code: int, measured: list[SweepCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given one of two runs that ends so, when it is swept, then the tables are there and the exit code tells."""
+    from tbmem.runtime import sweep as module
+
+    first = module.measure_in_child
+
+    def measure(case: SweepCase, path: Path) -> SweepCell:
+        return first(case, path) if case.context == 16 else SweepCell(case=case, status=status, note="why")
+
+    monkeypatch.setattr(module, "measure_in_child", measure)
+    arguments = ["sweep", "--model-size", "small", "--context-length", "16,32", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
+
+    assert result.exit_code == code
+    assert ("1 of 2 runs failed by an error" in result.stderr) == (code == 1)
+    assert (tmp_path / "peak_memory_summary.txt").is_file()
+
+
 def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
     view = json.loads(run("--model-size", "small", "--device", "cpu", "--output", str(tmp_path), "--json"))
 
@@ -144,6 +165,9 @@ def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
         (("--model-size", "small,xl", "--output", "x.pickle"), "2 runs cannot share a file"),
         (("--model-size", "huge"), "--model-size huge: there are gpt2"),
         (("--model-size", "small", "--context-length", "²"), "--context-length ²: whole numbers"),
+        (("--model-size", "small", "--output", " "), "--output is empty"),
+        (("--model-size", "small", "--context-length", "9" * 20), "whole numbers from 1 on"),
+        (("--model-size", "gpt2", "--context-length", "2048"), "gpt2 has learnt positions for 1024 tokens only"),
         (("--model-size", "small", "--dtype", "bf17"), "--dtype bf17: there are fp32, bf16, fp16"),
         (("--model-size", "small", "--dtype", "bf16"), "--dtype bf16: is autocast's type; add --use-mixed-precision"),
     ],

@@ -63,6 +63,7 @@ def test_the_largest_come_with_their_lines() -> None:
     text = "\n".join(largest_text(a_sweep()))
 
     assert "29.00 MiB  gradient  output  model.py:12 forward" in text
+    assert "training, fp32: the peak is measured in the backward pass, predicted in the backward pass" in text
 
 
 def test_a_cell_is_a_line() -> None:

@@ -79,6 +79,29 @@ def test_a_process_that_the_system_ended_is_a_cell(tmp_path: Path, monkeypatch: 
     assert module.measure_in_child(CASE, tmp_path / "x.npz").status is Status.OUT_OF_MEMORY
 
 
+def test_a_process_that_failed_says_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = types.SimpleNamespace(returncode=1, stderr="Traceback\n  File x\nImportError: no torch\n")
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: ended)
+
+    cell = module.measure_in_child(CASE, tmp_path / "x.npz")
+
+    assert cell.status is Status.FAILED
+    assert cell.note == "the process ended with 1: ImportError: no torch"
+
+
+def test_a_case_that_cannot_be_predicted_is_measured_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: UsageError("not now") for case in cases})
+    cases = [SweepCase(size="small", context=64, precision="bf16")]
+
+    result = sweep(cases, tmp_path, measure=lambda case, path: SweepCell(case=case, status=Status.MEASURED))
+
+    # its fp32 partner, which is predicted only, is left out
+    (cell,) = result.cells
+    assert (cell.status, cell.predicted, cell.note) == (Status.MEASURED, None, "no prediction: not now")
+
+
 def test_a_model_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are gpt2"):
         sweep([SweepCase(size="huge", context=64)], tmp_path)
@@ -162,6 +185,9 @@ def test_the_law_an_estimate_of_its_own_model_is_what_it_measures(tmp_path: Path
         # torch.profiler counted what really ran; the estimate saw shapes only
         assert cell.predicted.allocated == pytest.approx(cell.measured.allocated, abs=64)
         assert cell.predicted.activations == cell.measured.activations
+        assert (
+            cell.predicted.phase == cell.measured.phase == ("forward" if cell.case.what == "forward" else "optimizer")
+        )
         timeline = read_recording(tmp_path / cell.file).timeline
         assert timeline.source == "count"
         assert timeline.peak(0).bytes == pytest.approx(cell.measured.allocated, abs=64)

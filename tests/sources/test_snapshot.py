@@ -133,6 +133,24 @@ def test_several_devices_are_kept_apart() -> None:
     assert timeline.rows.device.tolist() == [0, 1, 2]
 
 
+def test_events_that_do_not_say_their_pool_have_that_of_the_segment_they_lie_in() -> None:
+    """Given an older torch, a pool's segment and one where another was, then pools are told where they are known."""
+    pools = segment(4096, block(512, 512), segment_pool_id=(0, 1)), segment(0, block(4096, 4000))
+    trace = [
+        event("alloc", 4096, 300),
+        event("free_completed", 4096, 300),
+        event("segment_free", 4096, 512),
+        event("segment_alloc", 4096, 512),
+        event("alloc", 4096, 512),
+        event("alloc", 0, 4000),
+        event("alloc", 90000, 8),
+    ]
+
+    timeline = timeline_of_snapshot({"segments": list(pools), "device_traces": [trace]})
+
+    assert timeline.rows.pool.tolist() == [-1, timeline.pools.index((0, 1)), timeline.pools.index((0, 0)), -1]
+
+
 def test_streams_pools_and_expandable_segments() -> None:
     # given a private pool, an expandable segment that grew and shrank, and the keys of torch 2.13
     grown = segment(0, block(4096, 4000), is_expandable=True, stream=77, segment_pool_id=(0, 1), segment_type="small")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.layout import LiveBlock, Segment
 from tbmem.analysis.allocator.replay import Replay, replay
 from tbmem.analysis.allocator.rewind import rewind
-from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.allocator.settings import AllocatorSettings, settings_of_snapshot
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, BlockState, MarkKind, MarkRows, ReservationKind, SegmentKind
 
@@ -30,6 +30,21 @@ class Refused:
     requested: int
     room: int
     """What this process could have reserved then: what it had reserved, and what the device had free."""
+
+
+def recorded_settings(timeline: AllocationTimeline) -> AllocatorSettings:
+    """What a recording was made under, as far as it tells: its segments show whether they grew page by page."""
+    settings = settings_of_snapshot(timeline.settings)
+    grew = timeline.reservations.kind == ReservationKind.MAP
+    if timeline.segments.expandable.any() or grew.any():
+        return replace(settings, expandable_segments=True)
+    return settings
+
+
+def has_segments(timeline: AllocationTimeline, device: int) -> bool:
+    """Whether a device's recording is one of a caching allocator; its segments may all have gone back by its end."""
+    changes = timeline.reservations.take(timeline.reservations.device == device)
+    return bool((timeline.segments.device == device).any() or (changes.kind != ReservationKind.REPORTED).any())
 
 
 def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Refused, ...]:

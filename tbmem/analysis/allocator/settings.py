@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,26 +95,40 @@ def parse_settings(text: str) -> AllocatorSettings:
     return settings
 
 
-def settings_of_snapshot(recorded: Mapping[str, Any] | None) -> AllocatorSettings:
+def settings_of_snapshot(recorded: object) -> AllocatorSettings:
     """Settings that a CUDA memory snapshot carries under ``allocator_settings``; torch's defaults where it has none.
 
-    The text of the environment variable is read for what the snapshot does not list by itself.
+    The text of the environment variable is read for what the snapshot does not list by itself. What is not as torch
+    writes it is passed over.
     """
-    if not recorded:
+    if not isinstance(recorded, Mapping):
         return AllocatorSettings()
     text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     settings = _as_far_as_known(str(text))
     changes: dict[str, Any] = {}
-    if int(recorded.get("max_split_size", -1)) > 0:
-        changes["max_split_size"] = int(recorded["max_split_size"])
-    if "expandable_segments" in recorded:
-        changes["expandable_segments"] = bool(recorded["expandable_segments"])
-    if "garbage_collection_threshold" in recorded:
-        changes["garbage_collection_threshold"] = float(recorded["garbage_collection_threshold"])
-    if isinstance(recorded.get("roundup_power2_divisions"), Mapping):
-        divisions = {int(key): int(value) for key, value in recorded["roundup_power2_divisions"].items()}
-        changes["roundup_power2_divisions"] = tuple(divisions.get(1 << index, 0) for index in range(INTERVALS))
+    for key, read in _RECORDED.items():
+        try:
+            value = read(recorded[key])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+        if value is not None:
+            changes[key] = value
     return replace(settings, **changes)
+
+
+def _recorded_divisions(value: Mapping[str, Any]) -> tuple[int, ...]:
+    divisions = {int(key): int(steps) for key, steps in value.items()}
+    return tuple(divisions.get(1 << index, 0) for index in range(INTERVALS))
+
+
+_RECORDED: dict[str, Callable[[Any], Any]] = {
+    # -1: there is no limit
+    "max_split_size": lambda value: int(value) if int(value) > 0 else None,
+    "expandable_segments": lambda value: value if isinstance(value, bool) else None,
+    "garbage_collection_threshold": float,
+    "roundup_power2_divisions": _recorded_divisions,
+}
+"""What a snapshot lists, and how it is read; ``None``: it says nothing."""
 
 
 def _as_far_as_known(text: str) -> AllocatorSettings:
@@ -159,13 +173,19 @@ def idle(text: str) -> Iterator[str]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    rest = re.sub(r"\s", "", text).lstrip(",")
+    rest = re.sub(r"\s", "", _value_of(text)).lstrip(",")
     while rest:
         match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
         if match is None:
             raise ConfigError(f"PYTORCH_ALLOC_CONF: cannot read {rest!r}; write key:value,key:value")
         yield match[1], match[2]
         rest = rest[match.end() :].lstrip(",")
+
+
+def _value_of(text: str) -> str:
+    """The value of a whole line as a shell takes it, ``export PYTORCH_ALLOC_CONF="..."``; any other text as it is."""
+    line = re.fullmatch(r"\s*(?:export\s+)?(?:PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=)?(['\"]?)(.*)\1\s*", text, re.DOTALL)
+    return line[2] if line is not None else text
 
 
 def _check_key(key: str) -> None:
@@ -230,7 +250,9 @@ def _divisions(value: str) -> tuple[int, ...]:
         return (_power_of_two(key, value),) * INTERVALS
     divisions, last, first = [0] * INTERVALS, 0, True
     for entry in filter(None, value[1:-1].split(",")):
-        boundary, _, text = entry.partition(":")
+        boundary, colon, text = entry.partition(":")
+        if not colon:
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value}: write size:steps, as in [256:4,512:2,>:1]")
         steps = 0 if text == "0" else _power_of_two(key, text)
         if boundary == ">":
             divisions[last + 1 :] = [steps] * (INTERVALS - last - 1)

@@ -26,6 +26,7 @@ from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.mode import FakeMode
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.onednn import convolution_scratch
+from tbmem.sources.fake.onednn_lstm import lstm_scratch
 from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
@@ -113,7 +114,11 @@ def execute(job: Job) -> FakeRun:
 def _scratch(job: Job) -> Scratch | None:
     if job.device == "cuda":
         return scratch_bytes
-    return None if job.instead else convolution_scratch
+    return None if job.instead else _onednn_scratch
+
+
+def _onednn_scratch(operator: Any, args: tuple[Any, ...], result: Any) -> int:
+    return convolution_scratch(operator, args, result) or lstm_scratch(operator, args, result)
 
 
 def _train(

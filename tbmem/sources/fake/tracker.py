@@ -166,9 +166,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 setattr(result, _HOLDS, True)
         self._note_forward()
         operator = func.name()
-        accumulates = self._in_backward() and (
-            (func is _ATEN.add.Tensor and len(args) == 2 and not kwargs) or func in _SUMS
-        )
+        accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
             self._workspace(func, result)
         for tensor in _tensors(result):
@@ -303,6 +301,16 @@ def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: 
             setattr(tracker, counter, getattr(tracker, counter) - 1)
 
     return counting
+
+
+def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Whether autograd would add the second gradient into the first, were they plain tensors.
+
+    A view shares its memory with the tensor that it was made of, which it keeps alive: nothing is added into it. The
+    gradient of a linear layer's weight is one.
+    Source: ``torch/csrc/autograd/input_buffer.cpp``, ``can_accumulate_inplace``.
+    """
+    return func is _ATEN.add.Tensor and len(args) == 2 and not kwargs and not args[0]._is_view()
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:

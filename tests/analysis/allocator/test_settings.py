@@ -101,6 +101,31 @@ def test_what_another_version_of_torch_took_does_not_stop_a_recording_from_being
     assert settings_of_snapshot({"PYTORCH_ALLOC_CONF": "no settings"}) == AllocatorSettings()
 
 
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        ["a list"],
+        {"max_split_size": None, "expandable_segments": None, "PYTORCH_CUDA_ALLOC_CONF": None},
+        {"max_split_size": "x", "roundup_power2_divisions": {"one": 2}, "garbage_collection_threshold": "much"},
+        {"roundup_power2_divisions": 3},
+    ],
+)
+def test_settings_of_a_recording_that_are_not_as_torch_writes_them_are_passed_over(recorded: object) -> None:
+    assert settings_of_snapshot(recorded) == AllocatorSettings()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
+        "export PYTORCH_ALLOC_CONF='max_split_size_mb:64'",
+        '"max_split_size_mb: 64"',
+    ],
+)
+def test_a_line_as_it_stands_in_a_script_is_read(text: str) -> None:
+    assert parse_settings(text) == AllocatorSettings(max_split_size=64 * MIB)
+
+
 def test_empty_entries_are_passed_over_as_torch_does() -> None:
     assert parse_settings(",expandable_segments:True,,max_split_size_mb:128,") == AllocatorSettings(
         expandable_segments=True, max_split_size=128 * MIB
