@@ -28,8 +28,8 @@ SHORT_LIVED = 0.35
 CURRICULUM = 0.5
 """Share of the recurring allocations that must have got larger for the workload itself to be growing."""
 _OUT_OF_SIGHT = 2 << 20
-"""Growth in bytes from which memory that nothing in sight holds is a leak. Libraries keep records of their own that come
-to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
+"""Growth in bytes from which memory that nothing in sight holds is a leak. Libraries keep records of
+their own that come to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
 _BESIDE = 3
 """Holders that are named beside a surviving site."""
 _MISSES = 8

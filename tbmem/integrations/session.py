@@ -71,9 +71,7 @@ class Session:
         """Whether a training is being watched by this process."""
         return self.memory is not None and self.memory.is_active
 
-    def begin(
-        self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None
-    ) -> None:
+    def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None) -> None:
         """A training begins, its steps with ``note()``; one that never ended is closed first.
 
         Args:
