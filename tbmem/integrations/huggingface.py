@@ -41,7 +41,7 @@ class HuggingFaceMemory(transformers.TrainerCallback):
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
-        self.session = Session(config, overrides, sections)
+        self.session = Session(config, overrides, sections, hears_errors=False)
 
     def __enter__(self) -> HuggingFaceMemory:
         return self
@@ -56,13 +56,14 @@ class HuggingFaceMemory(transformers.TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Begin in the folder that holds the trainer's runs; with a smaller batch after out-of-memory, begin again."""
-        self.session.begin(_folder_of_runs(args))
+        self.session.begin(_folder_of_runs(args), training=state)
         self.session.watch(parts.get("model"), [parts.get("optimizer")])
         self.session.note("transformers", transformers.__version__, resumed_after_step=state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """An optimizer step, however many batches were accumulated for it."""
-        self._report(state, self.session.step())
+        if not self.session.is_repeated():
+            self._report(state, self.session.step())
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Sum up; the verdict goes into the trainer's history as well."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
+from tbmem.errors import UsageError
 from tbmem.integrations.frameworks import require
 from tbmem.integrations.session import Session, metric_of
 from tbmem.model.finding import Finding
@@ -44,8 +45,8 @@ class IgniteMemory:
         self.session = Session(config, overrides, sections)
         self._model = model
         self._optimizers = optimizers
-        self._events: list[Any] = []
-        self._interrupted = False
+        self._running: Engine | None = None
+        self._interrupted: Engine | None = None
 
     def attach(self, engine: Engine, event: Any = Events.ITERATION_COMPLETED) -> IgniteMemory:
         """Watch each run of an engine.
@@ -57,39 +58,52 @@ class IgniteMemory:
 
         Returns:
             Itself.
+
+        Raises:
+            UsageError: It is attached to this engine already.
         """
-        self._events = list(event) if isinstance(event, EventsList) else [event]
-        engine.add_event_handler(Events.STARTED, lambda: self._begin(engine, _fired(engine, self._events)))
-        engine.add_event_handler(event, self._step)
+        if engine.has_event_handler(self._begin, Events.STARTED):
+            raise UsageError("this IgniteMemory is attached to this engine already: each step would count twice")
+        events = list(event) if isinstance(event, EventsList) else [event]
+        engine.add_event_handler(Events.STARTED, self._begin, events)
+        engine.add_event_handler(event, self._step, events)
         for end in (Events.COMPLETED, Events.TERMINATE):
             engine.add_event_handler(end, self._end)
         engine.add_event_handler(Events.INTERRUPT, self._interrupt)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
         return self
 
-    def _begin(self, engine: Engine, taken: int) -> None:
-        self._interrupted = False
-        self.session.begin(None)
+    def _begin(self, engine: Engine, events: list[Any], taken: int | None = None) -> None:
+        if self._running is not None:
+            return  # an evaluator inside of the trainer's run: it belongs to the trainer's steps
+        self._running, self._interrupted = engine, None
+        self.session.begin(None, training=engine)
         self.session.watch(self._model, self._optimizers)
-        self.session.note("ignite", ignite.__version__, resumed_after_step=taken)
+        resumed_after_step = _fired(engine, events) if taken is None else taken
+        self.session.note("ignite", ignite.__version__, resumed_after_step)
 
-    def _step(self, engine: Engine) -> None:
-        if self._interrupted:
-            self._begin(engine, _fired(engine, self._events) - 1)
-        self._report(engine, self.session.step())
+    def _step(self, engine: Engine, events: list[Any]) -> None:
+        if self._interrupted is engine:
+            self._begin(engine, events, _fired(engine, events) - 1)
+        if self._running is engine:
+            self._report(engine, self.session.step())
 
-    def _end(self, engine: Engine) -> None:
-        self._report(engine, self.session.end())
+    def _end(self, engine: Engine, error: BaseException | None = None) -> None:
+        if self._running is engine:
+            self._running = None
+            self._report(engine, self.session.end(error))
 
     def _interrupt(self, engine: Engine) -> None:
         """The run may go on one day, without a word; until then nothing stays on."""
-        self._end(engine)
-        self._interrupted = True
+        if self._running is engine:
+            self._end(engine)
+            self._interrupted = engine
 
     def _fail(self, engine: Engine, error: BaseException) -> None:
-        self._report(engine, self.session.end(error))
-        # an exception that has a handler ends there: if we are the only one, it goes on as if we were not
-        if len(getattr(engine, "_event_handlers", {}).get(Events.EXCEPTION_RAISED, ())) <= 1:
+        self._end(engine, error)
+        # an exception that has a handler ends there: if there are none but ours, it goes on as if we were not
+        handlers = getattr(engine, "_event_handlers", {}).get(Events.EXCEPTION_RAISED, ())
+        if all(isinstance(getattr(handler, "__self__", None), IgniteMemory) for handler, *_ in handlers):
             raise error
 
     def _report(self, engine: Engine, findings: list[Finding]) -> None:

@@ -41,7 +41,7 @@ class KerasMemory(keras.callbacks.Callback):
         super().__init__()
         if keras.backend.backend() != "torch":
             raise UsageError(f"tbmem watches torch, and Keras runs on {keras.backend.backend()}: KERAS_BACKEND=torch")
-        self.session = Session(config, overrides, sections)
+        self.session = Session(config, overrides, sections, hears_errors=False)
         self._batches = 0
 
     def __enter__(self) -> KerasMemory:
@@ -57,7 +57,7 @@ class KerasMemory(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """A training begins; the optimizer of a model that was loaded knows how many steps it has taken."""
-        self.session.begin(None)
+        self.session.begin(None, training=self.params)
         self.session.watch(self.model, ())
         optimizer = self._optimizer()
         # batches; `iterations` is either batches or steps, as Keras is old or new. Asked once: the number may lie on
@@ -67,6 +67,8 @@ class KerasMemory(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A step, unless gradients go on accumulating."""
+        if self.session.is_repeated():
+            return
         self._batches += 1
         if self._batches % self._accumulated() == 0:
             self._report(self.session.step())

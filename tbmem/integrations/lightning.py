@@ -50,6 +50,8 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """A step, unless gradients go on accumulating."""
+        if self.session.is_repeated():
+            return
         before, self._global_step = self._global_step, trainer.global_step
         if before != self._global_step or not pl_module.automatic_optimization:
             self._report(trainer, self.session.step())
@@ -67,7 +69,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
     on_validation_start = on_test_start = on_predict_start = _evaluation_start
 
     def _evaluation_step(self, trainer: Any, *_: Any) -> None:
-        if not _is_fitting(trainer):
+        if not _is_fitting(trainer) and not self.session.is_repeated():
             self._report(trainer, self.session.step())
 
     on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _evaluation_step
@@ -89,7 +91,8 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
     def _begin(self, trainer: Any, name: str) -> None:
         folder = trainer.log_dir
         is_logged = bool(trainer.loggers) and isinstance(folder, str)
-        self.session.begin(folder if is_logged else f"{trainer.default_root_dir}/runs", name if is_logged else None)
+        logdir, name_there = (folder, name) if is_logged else (f"{trainer.default_root_dir}/runs", None)
+        self.session.begin(logdir, name_there, training=trainer)
 
     def _report(self, trainer: Any, findings: list[Finding]) -> None:
         for finding in findings:

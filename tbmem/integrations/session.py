@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.summary import RunSummary
+from tbmem.present.console import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.guard import Guard
 
@@ -20,23 +22,44 @@ from tbmem.runtime.guard import Guard
 class Session:
     """The MemoryCallback of the training that runs now, if one does.
 
+    A copy, as of a callback that is sent to another process, has the settings and no training.
+
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
-        **sections: Values by section.
+        sections: Values by section.
+        hears_errors: Whether the framework tells its callbacks that a training has failed. Where it does not, one
+            that has is closed when another training begins, whoever watches that.
 
     Raises:
         ConfigError: The configuration is wrong; raised here, before the training begins.
     """
 
-    def __init__(self, config: ConfigSource, overrides: Iterable[str], sections: dict[str, Any]) -> None:
+    _open: ClassVar[WeakSet[Session]] = WeakSet()
+    """Those whose training runs, or has failed without a word."""
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        overrides: Iterable[str],
+        sections: dict[str, Any],
+        *,
+        hears_errors: bool = True,
+    ) -> None:
         loaded = load_with_origins(config, overrides, **sections)
         self._config: Config = loaded.config
         self._has_logdir = loaded.origins["run.logdir"] != "default"
+        self._hears_errors = hears_errors
         self._guard = Guard()
         self._reported = 0
+        self._training: object = None
+        self._times = 1  # that each event is heard: as often as the framework has the callback in its list
+        self._heard = 0
         self.memory: MemoryCallback | None = None
         """The callback of the training that runs, or ran last."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "memory": None, "_reported": 0, "_training": None, "_times": 1, "_heard": 0}
 
     @property
     def summary(self) -> RunSummary | None:
@@ -48,14 +71,20 @@ class Session:
         """Whether a training is being watched by this process."""
         return self.memory is not None and self.memory.is_active
 
-    def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None) -> None:
+    def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None) -> None:
         """A training begins, its steps with ``note()``; one that never ended is closed first.
 
         Args:
             logdir: The framework's folder; used unless the user's configuration names one.
             name: Name of the run folder there, unless the user's configuration has one.
+            training: An object that all callbacks of this training are given, and those of no other. If the training
+                is watched already, this session has no part in it: two would share their files and the profiler.
         """
+        if training is not None and self._is_watched(training):
+            return
         self.end()
+        for other in [each for each in self._open if not each._hears_errors]:
+            other.end()
         config = self._config
         if logdir is not None and not self._has_logdir:
             run = replace(config.run, logdir=str(Path(logdir).absolute()), name=config.run.name or name)
@@ -63,6 +92,25 @@ class Session:
         self.memory = MemoryCallback(config)
         self._reported = 0
         self.memory.start(awaits_resume=True)
+        self._training, self._times, self._heard = training, 1, 0
+        self._open.add(self)
+
+    def _is_watched(self, training: object) -> bool:
+        watching = next((each for each in self._open if each._training is training and each.is_active), None)
+        if watching is None:
+            return False
+        if watching is self:
+            self._times += 1
+        else:
+            self.end()
+            self.memory = None
+        get_logger().warning("this training has a tbmem callback already: the one that was given second does nothing")
+        return True
+
+    def is_repeated(self) -> bool:
+        """Whether this batch's end will be told again: to be asked once in each event that may end a step."""
+        self._heard = (self._heard + 1) % self._times
+        return self._heard != 0
 
     def watch(self, model: Any, optimizers: Iterable[Any]) -> None:
         """Give names to what the address book notes; wrapped optimizers are left to be found."""
@@ -96,6 +144,8 @@ class Session:
         Returns:
             What only the end of a run can find, the verdicts included.
         """
+        self._open.discard(self)
+        self._training = None
         memory = self.memory
         if memory is None or not memory.is_active:
             return []

@@ -64,6 +64,9 @@ class WatchedProgram:
         if self._is_first and error is None:
             stepped = ", ".join(self._steps.seen)
             reason = f"only {stepped} stepped" if stepped else "no optimizer of torch stepped in this process"
-            cure = "a loop without one, or in a process that the script starts, calls MemoryCallback.step() itself"
+            cure = (
+                "a loop without one, or in a process that the script starts, calls MemoryCallback.step() itself;"
+                " Keras has a callback, docs/keras.md"
+            )
             get_logger().warning("no training step was seen: %s · %s", reason, cure if not stepped else "see --step-on")
         self._memory.stop(error)

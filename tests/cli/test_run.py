@@ -136,6 +136,35 @@ def test_workers_of_both_kinds(tmp_path: Path) -> None:
     assert "8 steps" in done.stderr
 
 
+def test_batches_that_accelerate_accumulates_are_one_step(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install --group frameworks")
+    # given 14 batches of which each four are a step, and the last two
+    code = """
+    from accelerate import Accelerator
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = torch.nn.Linear(4, 4)
+    loader = torch.utils.data.DataLoader(torch.randn(14, 4))
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), loader)
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    script = _write(tmp_path / "train.py", code)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tbmem", "run", "profiling.enabled=false", script],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "4 steps in" in done.stderr
+
+
 def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     script = _write(tmp_path / "train.py", "import os; train(5); print(os.environ['RANK'])")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -40,12 +40,15 @@ class Small(torch.nn.Module):
 
 
 def _trainer(folder: Path, memory: Any, model: torch.nn.Module, **settings: Any) -> transformers.Trainer:
+    memories = memory if isinstance(memory, list) else [memory]
     values = {"max_steps": 12, "per_device_train_batch_size": 2, "save_strategy": "no", "disable_tqdm": True}
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), report_to=[], use_cpu=True, remove_unused_columns=False, **{**values, **settings}
     )
     data = [{"x": torch.randn(8)} for _ in range(64)]
-    return transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[memory])
+    return transformers.Trainer(
+        model=model, args=arguments, train_dataset=data, eval_dataset=data[:6], callbacks=memories
+    )
 
 
 def test_a_training(tmp_path: Path, only_log: OnlyLog) -> None:
@@ -108,7 +111,8 @@ def test_an_exception_leaves_nothing_on(tmp_path: Path) -> None:
     assert memory.session.summary.exception == "RuntimeError"
 
 
-def test_without_a_with_block_the_next_training_closes_the_one_that_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_the_same", [True, False], ids=["the same again", "another one"])
+def test_without_a_with_block_the_next_training_closes_the_one_that_failed(is_the_same: bool, tmp_path: Path) -> None:
     # given a training that has failed inside of a window
     memory = HuggingFaceMemory()
     with pytest.raises(RuntimeError, match="the user's own"):
@@ -116,9 +120,41 @@ def test_without_a_with_block_the_next_training_closes_the_one_that_failed(tmp_p
     first = memory.session.memory
 
     # when another one runs to its end
-    _trainer(tmp_path, memory, Small()).train()
+    again = memory if is_the_same else HuggingFaceMemory()
+    _trainer(tmp_path, again, Small()).train()
 
-    # then both are closed
+    # then both are closed, and the first's profiler was not in the way of the second's
     assert first is not None
     assert not first.is_active
-    assert not memory.session.is_active
+    assert not again.session.is_active
+    assert again.session.summary is not None
+    assert len(again.session.summary.traces) == 2
+
+
+@pytest.mark.parametrize("is_the_same", [True, False], ids=["the same", "another one"])
+def test_a_second_callback_changes_nothing(is_the_same: bool, tmp_path: Path, only_log: OnlyLog) -> None:
+    memory = HuggingFaceMemory(profiling={"enabled": False})
+    second = memory if is_the_same else HuggingFaceMemory(profiling={"enabled": False})
+
+    _trainer(tmp_path, [memory, second], Small()).train()
+
+    assert memory.session.summary is not None
+    assert memory.session.summary.steps == 12
+    assert only_log(tmp_path / "runs").rows[-1].sample.step == 12
+
+
+def test_evaluation_in_the_middle_and_an_early_stop(tmp_path: Path, only_log: OnlyLog) -> None:
+    # given a training that evaluates after every third step, and stops when the loss no longer rises
+    memory = HuggingFaceMemory(profiling={"enabled": False})
+    stop = transformers.EarlyStoppingCallback(1)
+    best = {"metric_for_best_model": "loss", "greater_is_better": True, "load_best_model_at_end": True}
+    every_third = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
+    trainer = _trainer(tmp_path, [memory, stop], Small(), max_steps=30, label_names=["x"], **best, **every_third)
+
+    # when it trains, and predicts afterwards
+    trainer.train()
+    trainer.predict(trainer.train_dataset)
+
+    # then each optimizer step was a step, and evaluating was none
+    assert trainer.state.global_step < 30
+    assert only_log(tmp_path / "runs").rows[-1].sample.step == trainer.state.global_step

@@ -12,6 +12,7 @@ pytest.importorskip("ignite", reason="pytorch-ignite is not installed: pip insta
 
 from ignite.engine import Engine, Events
 
+from tbmem.errors import UsageError
 from tbmem.integrations.ignite import IgniteMemory
 from tbmem.model.monitor_log import MonitorLog
 from tests.integrations.conftest import find_leak
@@ -83,6 +84,37 @@ def test_an_exception_goes_on_and_leaves_nothing_on(tmp_path: Path) -> None:
     assert not memory.session.is_active
     assert memory.session.summary is not None
     assert memory.session.summary.exception == "RuntimeError"
+
+
+def test_of_two_the_first_counts_and_an_exception_goes_on(tmp_path: Path, only_log: OnlyLog) -> None:
+    trainer, *_ = _trainer(fails_at=5)
+    for _ in range(2):
+        memory = IgniteMemory(run={"logdir": str(tmp_path)}, profiling=NO_PROFILER).attach(trainer)
+
+    with pytest.raises(RuntimeError, match="the user's own"):
+        trainer.run(_data(12))
+
+    assert only_log(tmp_path).rows[-1].sample.step == 4
+    with pytest.raises(UsageError, match="attached to this engine already"):
+        memory.attach(trainer)
+
+
+def test_an_evaluator_inside_of_a_run_belongs_to_it(tmp_path: Path) -> None:
+    # given one for the trainer and the evaluator that runs after each of its epochs
+    trainer, *_ = _trainer()
+    evaluator = Engine(lambda engine, batch: None)
+    memory = IgniteMemory(run={"logdir": str(tmp_path)}, profiling=NO_PROFILER).attach(trainer)
+    memory.attach(evaluator, Events.ITERATION_COMPLETED(every=2))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(_data(4)))
+
+    # when both run, then the training's steps are its own
+    trainer.run(_data(6), max_epochs=2)
+    assert memory.session.summary is not None
+    assert memory.session.summary.steps == 12
+
+    # and the evaluator alone is a run
+    evaluator.run(_data(4))
+    assert memory.session.summary.steps == 2
 
 
 def test_an_exception_that_has_a_handler_ends_there_as_before(tmp_path: Path) -> None:

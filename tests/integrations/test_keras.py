@@ -58,6 +58,39 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     assert memory.session.summary.steps == 3
 
 
+@pytest.mark.parametrize("is_the_same", [True, False], ids=["the same", "another one"])
+def test_a_second_callback_changes_nothing(is_the_same: bool, tmp_path: Path, only_log: OnlyLog) -> None:
+    settings = _sections(tmp_path, profiling={"enabled": False})
+    memory = KerasMemory(**settings)
+
+    _fit(_model(gradient_accumulation_steps=2), memory, more=[memory if is_the_same else KerasMemory(**settings)])
+
+    assert only_log(tmp_path).rows[-1].sample.step == 6
+
+
+def test_without_a_with_block_another_training_closes_the_one_that_failed(tmp_path: Path) -> None:
+    # given a training that has failed inside of a window
+    class Fails(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 4:
+                raise RuntimeError("the user's own")
+
+    failed = KerasMemory(**_sections(tmp_path / "first"))
+    with pytest.raises(RuntimeError, match="the user's own"):
+        _fit(_model(), failed, more=[Fails()])
+
+    # when another callback's runs to its end, twice, with validation
+    memory = KerasMemory(**_sections(tmp_path / "second"))
+    _fit(model := _model(), memory, epochs=2, validation_split=0.5)
+    assert memory.session.summary is not None
+    assert (memory.session.summary.steps, len(memory.session.summary.traces)) == (12, 2)
+    _fit(model, memory)
+
+    # then nothing stays on
+    assert not failed.session.is_active
+    assert memory.session.summary.steps == 12
+
+
 def test_a_leak_is_in_the_history(tmp_path: Path) -> None:
     memory = KerasMemory(**_sections(tmp_path, profiling={"enabled": False}))
 

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("lightning.pytorch", reason="lightning is not installed: pip install --group frameworks")
 
 from tbmem.integrations.lightning import LightningMemory
-from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 from tests.integrations.conftest import find_leak
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
@@ -52,8 +52,9 @@ def _loader(batches: int = 12) -> Any:
 
 def _trainer(folder: Path, memory: Any, package: str = "lightning.pytorch", **others: Any) -> Any:
     loggers = import_module(f"{package}.loggers")
+    memories = memory if isinstance(memory, list) else [memory]
     settings = {"max_epochs": 1, "logger": loggers.CSVLogger(folder), "enable_checkpointing": False, **QUIET, **others}
-    return import_module(package).Trainer(callbacks=[memory], default_root_dir=folder, **settings)
+    return import_module(package).Trainer(callbacks=memories, default_root_dir=folder, **settings)
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
@@ -136,6 +137,36 @@ def test_a_stage_alone_is_a_run_of_its_own(stage: str, tmp_path: Path) -> None:
     assert memory.session.summary is not None
     assert memory.session.summary.steps == 7
     assert memory.session.summary.folder.endswith(f"tbmem-{stage}")
+
+
+@pytest.mark.parametrize("is_the_same", [True, False], ids=["the same", "another one"])
+def test_a_second_callback_changes_nothing(is_the_same: bool, tmp_path: Path) -> None:
+    memory = LightningMemory()
+    trainer = _trainer(tmp_path, [memory, memory if is_the_same else LightningMemory()])
+
+    trainer.fit(model := _model(), _loader())
+    assert memory.session.summary is not None
+    assert (memory.session.summary.steps, len(memory.session.summary.traces)) == (12, 2)
+
+    trainer.test(model, _loader(7))
+    assert memory.session.summary.steps == 7
+
+
+def test_one_trainer_for_everything(tmp_path: Path) -> None:
+    # given a trainer that fits, tests, and fits on
+    memory = LightningMemory(profiling={"enabled": False})
+    trainer = _trainer(tmp_path, memory)
+    model = _model()
+
+    trainer.fit(model, _loader(), _loader(3))
+    trainer.test(model, _loader(5))
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(model, _loader(), _loader(3))
+
+    # then each is in its place, and the second training goes on counting in the log of the first
+    folder = Path(trainer.logger.log_dir)
+    logs = {path.parts[-4]: read_monitor_log(path) for path in folder.rglob("monitor.jsonl")}
+    assert {name: log.rows[-1].sample.step for name, log in logs.items()} == {"tbmem": 24, "tbmem-test": 5}
 
 
 def test_a_leak_is_told_to_the_trainers_logger(tmp_path: Path) -> None:

@@ -14,7 +14,13 @@ import torch
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog
 
-MODULES = {"lightning": "lightning", "huggingface": "transformers", "accelerate": "accelerate", "ignite": "ignite"}
+MODULES = {
+    "lightning": "lightning",
+    "huggingface": "transformers",
+    "accelerate": "accelerate",
+    "ignite": "ignite",
+    "keras": "keras",
+}
 FAILS_AT = 4
 MEGABYTES = 24
 
@@ -82,11 +88,29 @@ def _ignite(settings: dict[str, Any], kept: list[torch.Tensor]) -> None:
     engine.run(range(8))
 
 
+def _keras(settings: dict[str, Any], kept: list[torch.Tensor]) -> None:
+    keras = import_module("keras")
+
+    class Model(keras.Sequential):  # type: ignore[misc,name-defined]
+        steps = 0
+
+        def train_step(self, data: Any) -> Any:
+            Model.steps += 1
+            _step(Model.steps, kept)
+            return super().train_step(data)
+
+    model = Model([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with import_module("tbmem.integrations.keras").KerasMemory(**settings) as memory:
+        model.fit(torch.ones(8, 1), torch.ones(8, 1), batch_size=1, verbose=0, callbacks=[memory])
+
+
 TRAININGS: dict[str, Callable[[dict[str, Any], list[torch.Tensor]], None]] = {
     "lightning": _lightning,
     "huggingface": _huggingface,
     "accelerate": _accelerate,
     "ignite": _ignite,
+    "keras": _keras,
 }
 
 
