@@ -25,6 +25,8 @@ _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "ite
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 Entry = tuple[str, ast.AST, "ast.AST | None"]
 """A function or a class: its qualified name, its node and the node around it."""
+Search = Callable[[ast.stmt, "Handle"], bool]
+"""Whether a statement does something with what a handle stands for."""
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LARGEST = 3_000_000
 """Characters of a file that is still read."""
@@ -162,9 +164,21 @@ class SourceCode:
             handle: From a name.
             more_files: Files to look in when its own have no such line.
         """
+        return self._lines((_adds, _calls, _passes), handle, more_files)
+
+    def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
+        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
+
+        Args:
+            handle: From a name.
+            more_files: Files to look in when its own have no such line.
+        """
+        return self._lines((_adds, _passes), handle, more_files)
+
+    def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
             scope = self._scope(filename, handle)
-            for search in (_adds, _calls, _passes):
+            for search in searches:
                 lines = [one.lineno for one in _statements(scope) if search(one, handle)]
                 if lines:
                     return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
