@@ -11,6 +11,7 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain
 from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
 from tbmem.sources.census import Census, Objects, Series
+from tbmem.sources.limits import written_bound
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
 from tbmem.sources.probes import SizeProbe
@@ -84,7 +85,7 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
         type=naming.type_name(place),
         length=length(value),
         per_step=series.per_step,
-        bound=_bound(place),
+        bound=_bound(place) or (written_bound(place, name.handle, bench.sources) if name.is_users else None),
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
         contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
         bytes_per_element=each,

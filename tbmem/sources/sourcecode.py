@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -22,6 +22,8 @@ ADDING = frozenset(
 """Methods that make something longer."""
 _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
 """Methods that give an element."""
+_TAKING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
+"""Methods that make something shorter."""
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 Entry = tuple[str, ast.AST, "ast.AST | None"]
 """A function or a class: its qualified name, its node and the node around it."""
@@ -45,6 +47,16 @@ class Handle:
     """Where to look, likeliest first."""
     function_line: int = 0
     """First line of the function in which the variable lives; 0 for a whole file."""
+
+
+@dataclass(frozen=True)
+class LengthCheck:
+    """A comparison of a container's length by which the source keeps it from growing on."""
+
+    container: ast.expr
+    limit: ast.expr
+    """What the length is compared with."""
+    file: str
 
 
 class SourceCode:
@@ -165,6 +177,25 @@ class SourceCode:
             more_files: Files to look in when its own have no such line.
         """
         return self._lines((_adds, _calls, _passes), handle, more_files)
+
+    def length_checks(self, handle: Handle, is_list: bool) -> list[LengthCheck]:
+        """What keeps a container from growing, wherever the source adds to it; empty where it may grow freely.
+
+        An ``if len(x) < n`` around the line that adds, or an ``if len(x) > n`` in the same function that takes out.
+
+        Args:
+            handle: From a name.
+            is_list: Setting an element adds nothing.
+        """
+        for filename in handle.files:
+            scope = self._scope(filename, handle)
+            functions = [node for one in scope for node in ast.walk(one) if isinstance(node, (*Functions, ast.Lambda))]
+            adding = [one for one in _statements(scope) if _lengthens(one, handle, is_list)]
+            if adding:
+                checks = [_check(one, handle, functions) for one in adding]
+                kept = [LengthCheck(*check, filename) for check in checks if check is not None]
+                return kept if len(kept) == len(adding) else []
+        return []
 
     def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
         """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
@@ -334,6 +365,76 @@ def _calls(statement: ast.stmt, handle: Handle) -> bool:
                     break
                 shorter = _shortened(shorter)
     return False
+
+
+def _lengthens(statement: ast.stmt, handle: Handle, is_list: bool) -> bool:
+    """Whether a statement makes a container longer; a list's element is only replaced, and a slice is shorter."""
+    if _cuts(statement, handle):
+        return False
+    if not is_list or isinstance(statement, ast.AugAssign) or _is_cumulative(statement, handle):
+        return _adds(statement, handle)
+    return any(_is_adding_call(node, handle) for node in _own_nodes(statement))
+
+
+def _cuts(statement: ast.AST, handle: Handle) -> bool:
+    """Whether only a slice of a container is kept: ``x = x[-100:]``."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Subscript):
+        return False
+    is_slice = isinstance(statement.value.slice, ast.Slice) and _matches(statement.value.value, handle)
+    return is_slice and any(_matches(target, handle) for target in statement.targets)
+
+
+def _check(adding: ast.stmt, handle: Handle, functions: Sequence[ast.AST]) -> tuple[ast.expr, ast.expr] | None:
+    """The comparison that bounds what one statement adds."""
+    around = [one for one in functions if any(node is adding for node in ast.walk(one))]
+    inner = around[-1] if around else None
+    for node in ast.walk(inner) if inner is not None else ():
+        compared = _compared(node, handle) if isinstance(node, (ast.If, ast.While)) else None
+        if compared is None:
+            continue
+        assert isinstance(node, (ast.If, ast.While))
+        container, limit, is_below = compared
+        inside = [part for one in node.body for part in ast.walk(one)]
+        otherwise = [part for one in node.orelse for part in ast.walk(one)]
+        is_bounded = any(part is adding for part in (inside if is_below else otherwise))
+        if is_bounded or (not is_below and any(_takes_out(part, handle) for part in inside)):
+            return container, limit
+    return None
+
+
+def _compared(node: ast.If | ast.While, handle: Handle) -> tuple[ast.expr, ast.expr, bool] | None:
+    """The container, what its length is compared with, and whether the length is the smaller one."""
+    test = node.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right, operator = test.left, test.comparators[0], test.ops[0]
+    if _is_length(right, handle):
+        left, right, turned = right, left, True
+    elif _is_length(left, handle):
+        turned = False
+    else:
+        return None
+    assert isinstance(left, ast.Call)
+    if isinstance(operator, (ast.Lt, ast.LtE)):
+        return left.args[0], right, not turned
+    if isinstance(operator, (ast.Gt, ast.GtE)):
+        return left.args[0], right, turned
+    return (left.args[0], right, False) if isinstance(operator, ast.Eq) else None
+
+
+def _is_length(node: ast.AST, handle: Handle) -> bool:
+    return (
+        isinstance(node, ast.Call) and called(node) == "len" and len(node.args) == 1 and _matches(node.args[0], handle)
+    )
+
+
+def _takes_out(node: ast.AST, handle: Handle) -> bool:
+    """Whether something is taken out of a container, or less of it is kept."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _TAKING and _matches(node.func.value, handle)
+    if isinstance(node, ast.Delete):
+        return any(isinstance(one, ast.Subscript) and _matches(one.value, handle) for one in node.targets)
+    return _cuts(node, handle)
 
 
 def _shortened(handle: Handle) -> Handle:
