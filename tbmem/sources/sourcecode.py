@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -22,8 +22,6 @@ ADDING = frozenset(
 """Methods that make something longer."""
 _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
 """Methods that give an element."""
-_TAKING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
-"""Methods that make something shorter."""
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 Entry = tuple[str, ast.AST, "ast.AST | None"]
 """A function or a class: its qualified name, its node and the node around it."""
@@ -47,16 +45,6 @@ class Handle:
     """Where to look, likeliest first."""
     function_line: int = 0
     """First line of the function in which the variable lives; 0 for a whole file."""
-
-
-@dataclass(frozen=True)
-class LengthCheck:
-    """A comparison of a container's length by which the source keeps it from growing on."""
-
-    container: ast.expr
-    limit: ast.expr
-    """What the length is compared with."""
-    file: str
 
 
 class SourceCode:
@@ -176,26 +164,7 @@ class SourceCode:
             handle: From a name.
             more_files: Files to look in when its own have no such line.
         """
-        return self._lines((_adds, _calls, _passes), handle, more_files)
-
-    def length_checks(self, handle: Handle, is_list: bool) -> list[LengthCheck]:
-        """What keeps a container from growing, wherever the source adds to it; empty where it may grow freely.
-
-        An ``if len(x) < n`` around the line that adds, or an ``if len(x) > n`` in the same function that takes out.
-
-        Args:
-            handle: From a name.
-            is_list: Setting an element adds nothing.
-        """
-        for filename in handle.files:
-            scope = self._scope(filename, handle)
-            functions = [node for one in scope for node in ast.walk(one) if isinstance(node, (*Functions, ast.Lambda))]
-            adding = [one for one in _statements(scope) if _lengthens(one, handle, is_list)]
-            if adding:
-                checks = [_check(one, handle, functions) for one in adding]
-                kept = [LengthCheck(*check, filename) for check in checks if check is not None]
-                return kept if len(kept) == len(adding) else []
-        return []
+        return self._lines((adds, _calls, _passes), handle, more_files)
 
     def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
         """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
@@ -204,13 +173,13 @@ class SourceCode:
             handle: From a name.
             more_files: Files to look in when its own have no such line.
         """
-        return self._lines((_adds, _passes), handle, more_files)
+        return self._lines((adds, _passes), handle, more_files)
 
     def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
-            scope = self._scope(filename, handle)
+            within = self.scope(filename, handle)
             for search in searches:
-                lines = [one.lineno for one in _statements(scope) if search(one, handle)]
+                lines = [one.lineno for one in statements(within) if search(one, handle)]
                 if lines:
                     return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
         return []
@@ -224,9 +193,9 @@ class SourceCode:
         """
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
             found = [
-                (self.code_line(filename, one.lineno), _is_cumulative(one, handle))
-                for one in _statements(self._scope(filename, handle))
-                if any(_matches(target, handle) for target in _targets(one))
+                (self.code_line(filename, one.lineno), uses_old_value(one, handle))
+                for one in statements(self.scope(filename, handle))
+                if any(matches(target, handle) for target in _targets(one))
             ]
             if found:
                 return found
@@ -235,14 +204,14 @@ class SourceCode:
     def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
         """Whether a line gives a variable a value that is made of its old one."""
         statement = self._statement(line.file, line.line)
-        return statement is not None and _is_cumulative(statement, handle)
+        return statement is not None and uses_old_value(statement, handle)
 
     def calls(self, filename: str, wanted: Callable[[ast.Call], bool]) -> list[CodeLine]:
         """Statements of a file with a call that a function accepts."""
         lines = [
             one.lineno
-            for one in _statements([self.tree(filename) or ast.Module([], [])])
-            if any(isinstance(node, ast.Call) and wanted(node) for node in _own_nodes(one))
+            for one in statements([self.tree(filename) or ast.Module([], [])])
+            if any(isinstance(node, ast.Call) and wanted(node) for node in own_nodes(one))
         ]
         return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
 
@@ -251,12 +220,13 @@ class SourceCode:
         wanted = set(names)
         lines = [
             one.lineno
-            for one in _statements([self.tree(filename) or ast.Module([], [])])
+            for one in statements([self.tree(filename) or ast.Module([], [])])
             if any(isinstance(target, ast.Attribute) and target.attr in wanted for target in _targets(one))
         ]
         return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
 
-    def _scope(self, filename: str, handle: Handle) -> list[ast.AST]:
+    def scope(self, filename: str, handle: Handle) -> list[ast.AST]:
+        """The function in which a handle's variable lives, or a whole file."""
         if handle.function_line:
             entry = self.function_node(filename, handle.function_line)
             if entry is not None:
@@ -292,14 +262,15 @@ def _last_line(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def _statements(scopes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+def statements(scopes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """All statements of some functions or files."""
     for scope in scopes:
         for node in ast.walk(scope):
             if isinstance(node, ast.stmt):
                 yield node
 
 
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
     """The expressions of a statement, without those of the statements inside it."""
     stack = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     while stack:
@@ -333,108 +304,39 @@ def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
                 yield node
 
 
-def _adds(statement: ast.stmt, handle: Handle) -> bool:
+def adds(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls a method that adds, sets an element, or adds up."""
-    if isinstance(statement, ast.AugAssign) and _matches(statement.target, handle):
+    if isinstance(statement, ast.AugAssign) and matches(statement.target, handle):
         return True
-    if isinstance(statement, ast.Assign) and _is_cumulative(statement, handle):
+    if isinstance(statement, ast.Assign) and uses_old_value(statement, handle):
         return True
-    if any(isinstance(target, ast.Subscript) and _matches(target.value, handle) for target in _targets(statement)):
+    if any(isinstance(target, ast.Subscript) and matches(target.value, handle) for target in _targets(statement)):
         return True
-    return any(_is_adding_call(node, handle) for node in _own_nodes(statement))
+    return any(is_adding_call(node, handle) for node in own_nodes(statement))
 
 
-def _is_adding_call(node: ast.AST, handle: Handle) -> bool:
+def is_adding_call(node: ast.AST, handle: Handle) -> bool:
+    """Whether an expression calls what makes something longer."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
-        return _matches(node.func.value, handle)
+        return matches(node.func.value, handle)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in _JOINING and bool(node.args) and _matches(node.args[0], handle)
+    return name in _JOINING and bool(node.args) and matches(node.args[0], handle)
 
 
 def _calls(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls any method of it, or of what it is a part of (``queue.put`` for ``queue.queue``)."""
-    for node in _own_nodes(statement):
+    for node in own_nodes(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             shorter = handle
             while True:
-                if _matches(node.func.value, shorter):
+                if matches(node.func.value, shorter):
                     return True
                 if not shorter.path:
                     break
                 shorter = _shortened(shorter)
     return False
-
-
-def _lengthens(statement: ast.stmt, handle: Handle, is_list: bool) -> bool:
-    """Whether a statement makes a container longer; a list's element is only replaced, and a slice is shorter."""
-    if _cuts(statement, handle):
-        return False
-    if not is_list or isinstance(statement, ast.AugAssign) or _is_cumulative(statement, handle):
-        return _adds(statement, handle)
-    return any(_is_adding_call(node, handle) for node in _own_nodes(statement))
-
-
-def _cuts(statement: ast.AST, handle: Handle) -> bool:
-    """Whether only a slice of a container is kept: ``x = x[-100:]``."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Subscript):
-        return False
-    is_slice = isinstance(statement.value.slice, ast.Slice) and _matches(statement.value.value, handle)
-    return is_slice and any(_matches(target, handle) for target in statement.targets)
-
-
-def _check(adding: ast.stmt, handle: Handle, functions: Sequence[ast.AST]) -> tuple[ast.expr, ast.expr] | None:
-    """The comparison that bounds what one statement adds."""
-    around = [one for one in functions if any(node is adding for node in ast.walk(one))]
-    inner = around[-1] if around else None
-    for node in ast.walk(inner) if inner is not None else ():
-        compared = _compared(node, handle) if isinstance(node, (ast.If, ast.While)) else None
-        if compared is None:
-            continue
-        assert isinstance(node, (ast.If, ast.While))
-        container, limit, is_below = compared
-        inside = [part for one in node.body for part in ast.walk(one)]
-        otherwise = [part for one in node.orelse for part in ast.walk(one)]
-        is_bounded = any(part is adding for part in (inside if is_below else otherwise))
-        if is_bounded or (not is_below and any(_takes_out(part, handle) for part in inside)):
-            return container, limit
-    return None
-
-
-def _compared(node: ast.If | ast.While, handle: Handle) -> tuple[ast.expr, ast.expr, bool] | None:
-    """The container, what its length is compared with, and whether the length is the smaller one."""
-    test = node.test
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return None
-    left, right, operator = test.left, test.comparators[0], test.ops[0]
-    if _is_length(right, handle):
-        left, right, turned = right, left, True
-    elif _is_length(left, handle):
-        turned = False
-    else:
-        return None
-    assert isinstance(left, ast.Call)
-    if isinstance(operator, (ast.Lt, ast.LtE)):
-        return left.args[0], right, not turned
-    if isinstance(operator, (ast.Gt, ast.GtE)):
-        return left.args[0], right, turned
-    return (left.args[0], right, False) if isinstance(operator, ast.Eq) else None
-
-
-def _is_length(node: ast.AST, handle: Handle) -> bool:
-    return (
-        isinstance(node, ast.Call) and called(node) == "len" and len(node.args) == 1 and _matches(node.args[0], handle)
-    )
-
-
-def _takes_out(node: ast.AST, handle: Handle) -> bool:
-    """Whether something is taken out of a container, or less of it is kept."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _TAKING and _matches(node.func.value, handle)
-    if isinstance(node, ast.Delete):
-        return any(isinstance(one, ast.Subscript) and _matches(one.value, handle) for one in node.targets)
-    return _cuts(node, handle)
 
 
 def _shortened(handle: Handle) -> Handle:
@@ -444,8 +346,8 @@ def _shortened(handle: Handle) -> Handle:
 def _passes(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement gives it to a function."""
     return any(
-        isinstance(node, ast.Call) and any(_matches(one, handle) for one in (*node.args, *_values(node)))
-        for node in _own_nodes(statement)
+        isinstance(node, ast.Call) and any(matches(one, handle) for one in (*node.args, *_values(node)))
+        for node in own_nodes(statement)
     )
 
 
@@ -453,17 +355,18 @@ def _values(node: ast.Call) -> list[ast.expr]:
     return [keyword.value for keyword in node.keywords]
 
 
-def _is_cumulative(statement: ast.AST, handle: Handle) -> bool:
+def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
+    """Whether a statement gives something a value that is made of its old one."""
     if isinstance(statement, ast.AugAssign):
-        return _matches(statement.target, handle)
+        return matches(statement.target, handle)
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return False
-    if not any(_matches(target, handle) for target in _targets(statement)):
+    if not any(matches(target, handle) for target in _targets(statement)):
         return False
-    return any(isinstance(node, ast.expr) and _matches(node, handle) for node in ast.walk(statement.value))
+    return any(isinstance(node, ast.expr) and matches(node, handle) for node in ast.walk(statement.value))
 
 
-def _matches(node: ast.AST, handle: Handle) -> bool:
+def matches(node: ast.AST, handle: Handle) -> bool:
     """Whether an expression stands for what a handle means."""
     for kind, label in reversed(handle.path):
         inner = _owner_of_element(node, label) if kind != "attr" else _owner_of_attribute(node, label)
