@@ -36,6 +36,8 @@ class Candidate:
     """Looks for the lines in the source."""
     only_read: bool = False
     """The line that matters is not the one during which it grew: a cached function's ``def``."""
+    bound_is_read: bool = False
+    """Its bound stands in the source: it holds for the lines that are known there only."""
     must_be_cumulative: bool = False
     """A tensor that grows is a holder only when the new value is made of the old one."""
 

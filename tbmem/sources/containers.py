@@ -79,13 +79,15 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     kind = naming.kind_of(place)
     name = _name(bench, place, kind)
     each, contents = weigh_elements(bench, value, series)
+    own = _bound(place)
+    read = written_bound(place, name.handle, bench.sources) if own is None and name.is_users else None
     holder = Holder(
         kind=kind,
         name=naming.full_name(name, naming.noun(place)),
         type=naming.type_name(place),
         length=length(value),
         per_step=series.per_step,
-        bound=_bound(place) or (written_bound(place, name.handle, bench.sources) if name.is_users else None),
+        bound=own if own is not None else read,
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
         contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
         bytes_per_element=each,
@@ -93,7 +95,7 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     )
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
-    candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ)
+    candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ, bound_is_read=read is not None)
     candidate.read = _reader(bench, place, candidate) if name.is_users else _making_reader(bench, place, candidate)
     bench.keep(candidate, SizeProbe(value, length, spot_of(place)))
 

@@ -160,6 +160,38 @@ def test_a_bounded_holder_says_when_it_is_full() -> None:
     assert holders[0].steps_left == pytest.approx(500 - 36, abs=1)
 
 
+def test_a_bound_that_the_source_keeps_is_known() -> None:
+    # given a replay buffer that is written by hand
+    kept: list[torch.Tensor] = []
+
+    def step(i: int) -> None:
+        if len(kept) < 500:
+            kept.append(tensor())
+
+    # when
+    holders, _ = hunt_in(step)
+    # then
+    assert (holders[0].bound, holders[0].steps_left) == (500, 500 - holders[0].length)
+
+
+def test_a_bound_that_is_passed_by_is_none() -> None:
+    # given a list that is bounded where its name stands, and filled under another one
+    kept: list[torch.Tensor] = []
+    alias = kept
+
+    def step(i: int) -> None:
+        if len(kept) < 500 and i < 0:
+            kept.append(tensor())
+        if len(kept) > 500:
+            kept.pop()
+        alias.append(tensor())
+
+    # when
+    holders, _ = hunt_in(step)
+    # then
+    assert holders[0].bound is None
+
+
 def test_the_kind_of_evidence_for_a_line_is_told() -> None:
     seen, _ = hunt_in(LEAKS["kept_outputs"].make())
     read, _ = hunt_in(LEAKS["unbounded_cache"].make())
