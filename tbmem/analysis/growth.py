@@ -144,7 +144,7 @@ class GrowthTest:
         """Nobody could tell what the growth is that stands: ask again later."""
         rise = self.rise
         if rise is not None:
-            rise.stage = Stage.OPEN if rise.stage is Stage.SUSPECTED else rise.stage
+            rise.leave_open()
             self.put_off(rise.last_tick)
 
     def is_material(self, rise: Rise) -> bool:
@@ -164,7 +164,7 @@ class GrowthTest:
             rise.level, rise.last_step, rise.last_tick = floor.level, floor.step, floor.tick
             if rise.stage is Stage.EXPLAINED:
                 return self._suspect_again(rise) if rise.is_outgrown else None
-            if rise.stage is Stage.OPEN and floor.tick >= self._not_before:
+            if rise.stage is Stage.OPEN and floor.tick >= self._not_before and rise.keeps_its_pace:
                 return self._suspect_again(rise)
         elif rise.level - floor.level > FALLEN_BACK * rise.growth:
             return self._drop(rise, floor.tick, Change.FELL)

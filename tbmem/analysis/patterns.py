@@ -98,10 +98,10 @@ class Detector:
         sample, rise = self._sample, channel.growth.rise
         if standing is None or sample is None or rise is None:
             return ()
+        self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.OPEN:
             channel.growth.leave_open()
             return ()
-        self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.DISMISSED:
             rise.explain(conclusion.ends_at)
             return (sentences.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)

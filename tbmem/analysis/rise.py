@@ -12,6 +12,8 @@ _FLAT = 0.02
 """Share of the growth by which a floor may lie above the first one and still be before the rise."""
 _OUTGROWN = 2.0
 """Factor by which explained growth must have gone on, in bytes and in steps, to be suspected again."""
+_PACE = 0.5
+"""Share of its former pace at which growth that nobody could explain must have gone on to be suspected again."""
 _LATE = 1.05
 """The same for growth of which it is known when it will end, in steps."""
 
@@ -50,6 +52,8 @@ class Rise:
     """It stays a leak even when it does not go on."""
     outgrown_at: tuple[float, float] = (0.0, 0.0)
     """Level in bytes and step from which on it is explained no more."""
+    left_at: tuple[float, int] = (0.0, 0)
+    """Level in bytes and judged step when somebody looked and could not tell."""
 
     @classmethod
     def over(cls, floors: Sequence[Floor], scale: int) -> Rise:
@@ -98,6 +102,18 @@ class Rise:
             self.outgrown_at = (self.base + _OUTGROWN * self.growth, self.first_step + _OUTGROWN * lasted)
         else:
             self.outgrown_at = (self.level, self.first_step + _LATE * max(ends_at - self.first_step, lasted))
+
+    def leave_open(self) -> None:
+        """Somebody has looked and could not tell."""
+        if self.stage is Stage.SUSPECTED:
+            self.stage, self.left_at = Stage.OPEN, (self.level, self.last_tick)
+
+    @property
+    def keeps_its_pace(self) -> bool:
+        """Whether it has gone on since somebody looked as it did before; a ramp that ended wavers on at its height."""
+        level, tick = self.left_at
+        before = (level - self.base) / max(tick - self.first_tick, 1)
+        return self.level - level >= _PACE * before * (self.last_tick - tick)
 
     @property
     def is_outgrown(self) -> bool:

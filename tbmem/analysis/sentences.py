@@ -59,6 +59,8 @@ def leak(sample: MemorySample, growing: Growing) -> Finding:
     ]
     if conclusion is None:
         parts.append("no evidence was taken: which line holds it is not known")
+    elif conclusion.outcome is Outcome.OPEN:
+        parts.append(f"looked into without an answer: {conclusion.reason}")
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tbmem.model.evidence import CodeLine, Holder, HolderKind
 from tbmem.sources.naming import Namer
-from tbmem.sources.places import Place, Walk
+from tbmem.sources.places import Scope, Walk
 from tbmem.sources.probes import Probe
 from tbmem.sources.sourcecode import Handle, SourceCode
 from tbmem.sources.usercode import is_user_file, stack_of
@@ -36,6 +36,8 @@ class Candidate:
     """Looks for the lines in the source."""
     only_read: bool = False
     """The line that matters is not the one during which it grew: a cached function's ``def``."""
+    bound_is_read: bool = False
+    """Its bound stands in the source: it holds for the lines that are known there only."""
     must_be_cumulative: bool = False
     """A tensor that grows is a holder only when the new value is made of the old one."""
 
@@ -88,7 +90,7 @@ class Bench:
 
 
 def not_under(walk: Walk, grown: set[int]) -> list[Any]:
-    """What is reached without passing through something that grows.
+    """What the loop reaches without passing through something that grows.
 
     Args:
         walk: All that can be named.
@@ -97,7 +99,8 @@ def not_under(walk: Walk, grown: set[int]) -> list[Any]:
     under = set(grown)
     found = []
     for place in walk.found.values():
-        if isinstance(place.owner, Place) and id(place.owner.value) in under:
+        owner = place.owner
+        if owner.is_aside if isinstance(owner, Scope) else id(owner.value) in under:
             under.add(id(place.value))
         elif id(place.value) not in under:
             found.append(place.value)

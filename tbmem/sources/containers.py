@@ -11,6 +11,7 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources import naming, plain
 from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
 from tbmem.sources.census import Census, Objects, Series
+from tbmem.sources.limits import written_bound
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
 from tbmem.sources.probes import SizeProbe
@@ -24,6 +25,8 @@ from tbmem.sources.weights import Scale, elements_of, entry_bytes
 _NAMELESS = 12
 """Containers without a name for which is searched upwards."""
 _EXPLAINED = 0.8
+_MANY_ALIKE = 8
+"""Containers in one other, of which each has its even share of the growth, from which on the other is the holder."""
 _SMALL = 256
 """Bytes per step below which what a library holds is of no interest."""
 
@@ -76,13 +79,15 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     kind = naming.kind_of(place)
     name = _name(bench, place, kind)
     each, contents = weigh_elements(bench, value, series)
+    own = _bound(place)
+    read = written_bound(place, name.handle, bench.sources) if own is None and name.is_users else None
     holder = Holder(
         kind=kind,
         name=naming.full_name(name, naming.noun(place)),
         type=naming.type_name(place),
         length=length(value),
         per_step=series.per_step,
-        bound=_bound(place),
+        bound=own if own is not None else read,
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
         contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
         bytes_per_element=each,
@@ -90,8 +95,8 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     )
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
-    candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ)
-    candidate.read = _reader(bench, place, candidate)
+    candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ, bound_is_read=read is not None)
+    candidate.read = _reader(bench, place, candidate) if name.is_users else _making_reader(bench, place, candidate)
     bench.keep(candidate, SizeProbe(value, length, spot_of(place)))
 
 
@@ -123,6 +128,19 @@ def _reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], It
     return lambda: sources.adding_lines(handle, files)
 
 
+def _making_reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
+    """For a library's own table: looks for the user's lines that make what stands in it (a ``Thread``)."""
+    otherwise = _reader(bench, place, candidate)
+    kinds = [type(one) for one in plain.newest_of(place.value, 1)]
+    spoken = {kind.__name__ for kind in kinds if plain.module_of(kind).partition(".")[0] not in ("builtins", "torch")}
+    files, sources = bench.files, bench.sources
+    if not spoken:
+        return otherwise
+    return lambda: (
+        [line for one in files for line in sources.calls(one, lambda call: called(call) in spoken)] or otherwise()
+    )
+
+
 def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], spoken: str) -> list[CodeLine]:
     """Where the variable that holds an iterator was set, or else where one is made."""
     lines = [line for line, _ in sources.assignments(handle, files)] if handle.root else []
@@ -140,7 +158,9 @@ def _bound(place: Place) -> int | None:
 
 
 def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]]) -> list[tuple[Place, Series]]:
-    """Containers in which many others become longer, each too seldom to be seen by itself (lists by class).
+    """Containers in which many others become longer, each too seldom or too little to count by itself.
+
+    Lists by class get an element now and then; a list for each layer gets one number a step.
 
     Args:
         slots: Over the looks so far.
@@ -159,7 +179,7 @@ def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]
     chosen = []
     for place, series in reversed(found):  # what is deeper first
         below = [rate for other, rate in known if _is_below(other, place)]
-        if sum(below) < _EXPLAINED * series.per_step:
+        if sum(below) < _EXPLAINED * series.per_step or max(below) <= series.per_step / _MANY_ALIKE:
             chosen.append((place, series))
             known.append((place, series.per_step))
     return chosen

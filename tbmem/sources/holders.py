@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from types import FrameType
 
@@ -166,7 +166,10 @@ class HolderHunt:
             if not lines:
                 return None
         known_by = LineSource.READ if use_read else LineSource.SEEN
-        return replace(candidate.holder, lines=lines[:_LINES], known_by=known_by)
+        holder = candidate.holder
+        if candidate.bound_is_read and not _places(seen) <= _places(candidate.read()):
+            holder = replace(holder, bound=None)
+        return replace(holder, lines=lines[:_LINES], known_by=known_by)
 
     def close(self) -> None:
         """Stop watching and forget everything."""
@@ -209,6 +212,10 @@ class HolderHunt:
         add_graphs(bench, self._slots, walk)
         add_contexts(bench, self._census, objects)
         add_leaves(bench, self._census, objects, walk)
+
+
+def _places(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
+    return {(one.file, one.line) for one in lines}
 
 
 def _others_run() -> bool:

@@ -104,12 +104,17 @@ def _plain_label(label: Any) -> Any:
 class Scope:
     """A function, module or class in which variables stand: its code, or the name of its module."""
 
-    __slots__ = ("code", "module", "number")
+    __slots__ = ("code", "is_aside", "module", "number")
 
-    def __init__(self, code: CodeType | None = None, module: str = "", number: int = 0) -> None:
+    def __init__(
+        self, code: CodeType | None = None, module: str = "", number: int = 0, *, is_aside: bool = False
+    ) -> None:
         self.code = code
         self.module = module
         self.number = number
+        self.is_aside = is_aside
+        """Whether the loop can do without it: a suspended generator's or another thread's frame, of which each step
+        may have left one behind."""
 
     def key(self) -> tuple[Any, ...]:
         """The same in a later look."""
@@ -203,13 +208,13 @@ class Walk:
             except (RuntimeError, TypeError):  # changed by another thread meanwhile; a class that has no hash
                 continue
 
-    def _add_frames(self, frames: Iterable[FrameType], tidy: bool) -> None:
+    def _add_frames(self, frames: Iterable[FrameType], tidy: bool, *, is_aside: bool = False) -> None:
         numbers: dict[CodeType, int] = {}
         for frame in frames:
             code = frame.f_code
             numbers[code] = numbers.get(code, -1) + 1
             if has_fast_locals(frame):
-                self._add_variables(Scope(code, number=numbers[code]), locals_of(frame, tidy))
+                self._add_variables(Scope(code, number=numbers[code], is_aside=is_aside), locals_of(frame, tidy))
             else:
                 self._add_globals(Scope(code), frame.f_globals)
 
@@ -236,7 +241,7 @@ class Walk:
     def _add_generator(self, one: Any, tidy: bool) -> None:
         frame = getattr(one, "gi_frame", None) or getattr(one, "cr_frame", None) or getattr(one, "ag_frame", None)
         if frame is not None and is_user_file(frame.f_code.co_filename) and frame.f_back is None:
-            self._add_frames([frame], tidy)
+            self._add_frames([frame], tidy, is_aside=True)
 
     def _add_other_threads(self) -> None:
         if threading.gettrace() is not None or threading.getprofile() is not None:
@@ -244,7 +249,8 @@ class Walk:
         for top in frames_of_other_threads():
             frames = list(_stack(top))
             if all(one.f_trace is None and not is_ours(one.f_code.co_filename) for one in frames):
-                self._add_frames((one for one in frames if is_user_file(one.f_code.co_filename)), True)
+                users = [one for one in frames if is_user_file(one.f_code.co_filename)]
+                self._add_frames(users, True, is_aside=True)
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

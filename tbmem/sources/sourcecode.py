@@ -25,6 +25,8 @@ _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "ite
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 Entry = tuple[str, ast.AST, "ast.AST | None"]
 """A function or a class: its qualified name, its node and the node around it."""
+Search = Callable[[ast.stmt, "Handle"], bool]
+"""Whether a statement does something with what a handle stands for."""
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LARGEST = 3_000_000
 """Characters of a file that is still read."""
@@ -162,10 +164,22 @@ class SourceCode:
             handle: From a name.
             more_files: Files to look in when its own have no such line.
         """
+        return self._lines((adds, _calls, _passes), handle, more_files)
+
+    def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
+        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
+
+        Args:
+            handle: From a name.
+            more_files: Files to look in when its own have no such line.
+        """
+        return self._lines((adds, _passes), handle, more_files)
+
+    def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
-            scope = self._scope(filename, handle)
-            for search in (_adds, _calls, _passes):
-                lines = [one.lineno for one in _statements(scope) if search(one, handle)]
+            within = self.scope(filename, handle)
+            for search in searches:
+                lines = [one.lineno for one in statements(within) if search(one, handle)]
                 if lines:
                     return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
         return []
@@ -179,9 +193,9 @@ class SourceCode:
         """
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
             found = [
-                (self.code_line(filename, one.lineno), _is_cumulative(one, handle))
-                for one in _statements(self._scope(filename, handle))
-                if any(_matches(target, handle) for target in _targets(one))
+                (self.code_line(filename, one.lineno), uses_old_value(one, handle))
+                for one in statements(self.scope(filename, handle))
+                if any(matches(target, handle) for target in _targets(one))
             ]
             if found:
                 return found
@@ -190,14 +204,14 @@ class SourceCode:
     def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
         """Whether a line gives a variable a value that is made of its old one."""
         statement = self._statement(line.file, line.line)
-        return statement is not None and _is_cumulative(statement, handle)
+        return statement is not None and uses_old_value(statement, handle)
 
     def calls(self, filename: str, wanted: Callable[[ast.Call], bool]) -> list[CodeLine]:
         """Statements of a file with a call that a function accepts."""
         lines = [
             one.lineno
-            for one in _statements([self.tree(filename) or ast.Module([], [])])
-            if any(isinstance(node, ast.Call) and wanted(node) for node in _own_nodes(one))
+            for one in statements([self.tree(filename) or ast.Module([], [])])
+            if any(isinstance(node, ast.Call) and wanted(node) for node in own_nodes(one))
         ]
         return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
 
@@ -206,12 +220,13 @@ class SourceCode:
         wanted = set(names)
         lines = [
             one.lineno
-            for one in _statements([self.tree(filename) or ast.Module([], [])])
+            for one in statements([self.tree(filename) or ast.Module([], [])])
             if any(isinstance(target, ast.Attribute) and target.attr in wanted for target in _targets(one))
         ]
         return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
 
-    def _scope(self, filename: str, handle: Handle) -> list[ast.AST]:
+    def scope(self, filename: str, handle: Handle) -> list[ast.AST]:
+        """The function in which a handle's variable lives, or a whole file."""
         if handle.function_line:
             entry = self.function_node(filename, handle.function_line)
             if entry is not None:
@@ -247,14 +262,15 @@ def _last_line(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def _statements(scopes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+def statements(scopes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """All statements of some functions or files."""
     for scope in scopes:
         for node in ast.walk(scope):
             if isinstance(node, ast.stmt):
                 yield node
 
 
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
     """The expressions of a statement, without those of the statements inside it."""
     stack = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     while stack:
@@ -288,33 +304,34 @@ def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
                 yield node
 
 
-def _adds(statement: ast.stmt, handle: Handle) -> bool:
+def adds(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls a method that adds, sets an element, or adds up."""
-    if isinstance(statement, ast.AugAssign) and _matches(statement.target, handle):
+    if isinstance(statement, ast.AugAssign) and matches(statement.target, handle):
         return True
-    if isinstance(statement, ast.Assign) and _is_cumulative(statement, handle):
+    if isinstance(statement, ast.Assign) and uses_old_value(statement, handle):
         return True
-    if any(isinstance(target, ast.Subscript) and _matches(target.value, handle) for target in _targets(statement)):
+    if any(isinstance(target, ast.Subscript) and matches(target.value, handle) for target in _targets(statement)):
         return True
-    return any(_is_adding_call(node, handle) for node in _own_nodes(statement))
+    return any(is_adding_call(node, handle) for node in own_nodes(statement))
 
 
-def _is_adding_call(node: ast.AST, handle: Handle) -> bool:
+def is_adding_call(node: ast.AST, handle: Handle) -> bool:
+    """Whether an expression calls what makes something longer."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
-        return _matches(node.func.value, handle)
+        return matches(node.func.value, handle)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in _JOINING and bool(node.args) and _matches(node.args[0], handle)
+    return name in _JOINING and bool(node.args) and matches(node.args[0], handle)
 
 
 def _calls(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls any method of it, or of what it is a part of (``queue.put`` for ``queue.queue``)."""
-    for node in _own_nodes(statement):
+    for node in own_nodes(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             shorter = handle
             while True:
-                if _matches(node.func.value, shorter):
+                if matches(node.func.value, shorter):
                     return True
                 if not shorter.path:
                     break
@@ -329,8 +346,8 @@ def _shortened(handle: Handle) -> Handle:
 def _passes(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement gives it to a function."""
     return any(
-        isinstance(node, ast.Call) and any(_matches(one, handle) for one in (*node.args, *_values(node)))
-        for node in _own_nodes(statement)
+        isinstance(node, ast.Call) and any(matches(one, handle) for one in (*node.args, *_values(node)))
+        for node in own_nodes(statement)
     )
 
 
@@ -338,17 +355,18 @@ def _values(node: ast.Call) -> list[ast.expr]:
     return [keyword.value for keyword in node.keywords]
 
 
-def _is_cumulative(statement: ast.AST, handle: Handle) -> bool:
+def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
+    """Whether a statement gives something a value that is made of its old one."""
     if isinstance(statement, ast.AugAssign):
-        return _matches(statement.target, handle)
+        return matches(statement.target, handle)
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return False
-    if not any(_matches(target, handle) for target in _targets(statement)):
+    if not any(matches(target, handle) for target in _targets(statement)):
         return False
-    return any(isinstance(node, ast.expr) and _matches(node, handle) for node in ast.walk(statement.value))
+    return any(isinstance(node, ast.expr) and matches(node, handle) for node in ast.walk(statement.value))
 
 
-def _matches(node: ast.AST, handle: Handle) -> bool:
+def matches(node: ast.AST, handle: Handle) -> bool:
     """Whether an expression stands for what a handle means."""
     for kind, label in reversed(handle.path):
         inner = _owner_of_element(node, label) if kind != "attr" else _owner_of_attribute(node, label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
@@ -66,6 +66,8 @@ def add_value(bench: Bench, place: Place, slot: Slot) -> None:
     )
     candidate = _candidate(bench, place.key(), holder, name)
     candidate.must_be_cumulative = is_tensor and not slot.kept_edge
+    if not is_tensor and not slot.is_replaced:
+        candidate.read = _grows_in_place(bench, candidate)
     bench.keep(candidate, _probe(place, slot))
 
 
@@ -136,6 +138,12 @@ def _candidate(bench: Bench, key: Hashable, holder: Holder, name: Name) -> Candi
     candidate = Candidate(key, holder, handle)
     candidate.read = lambda: _best_assignments(sources, handle, files)
     return candidate
+
+
+def _grows_in_place(bench: Bench, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
+    """Looks for the lines that write into a buffer, or give it away to be written into; holds no object."""
+    handle, files, sources, assigned = candidate.handle, bench.files, bench.sources, candidate.read
+    return lambda: sources.filling_lines(handle, files) or assigned()
 
 
 def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:

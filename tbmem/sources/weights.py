@@ -31,7 +31,7 @@ SAVED_BYTES = 300
 of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 bytes of data."""
 _DEEPEST = 8
 _OBJECTS = 3000
-_NOT_PART = (ModuleType, CodeType, BuiltinFunctionType, type)
+_NOT_PART = (ModuleType, CodeType, type)
 _VIEW = 4
 """A storage this much larger than its tensor is kept by a view."""
 
@@ -167,6 +167,8 @@ class Scale:
             return -6 < int(one) < 257
         if kind is FunctionType:
             return one.__closure__ is None
+        if kind is BuiltinFunctionType:  # a method of an object in C has that object as its self
+            return one.__self__ is None or type(one.__self__) is ModuleType
         return kind is FrameType and _is_running(one)
 
     def contents(self) -> Contents:

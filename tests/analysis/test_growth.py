@@ -356,6 +356,20 @@ def test_growth_that_nobody_could_explain_is_suspected_again_ever_later() -> Non
     assert all(after >= 1.9 * before for before, after in zip(gaps, gaps[1:], strict=False))
 
 
+@pytest.mark.parametrize(("pace", "again"), [(100, True), (60, True), (20, False)])
+def test_growth_that_nobody_could_explain_is_suspected_again_if_it_keeps_its_pace(pace: int, again: bool) -> None:
+    # given: a suspicion that was left open
+    channel = make_channel(patience=10_000)
+    levels = climb(60, 100 * KIB, base=100 * MIB)
+    channel.extend(range(1, 61), levels)
+    channel.growth.leave_open()
+    # when it goes on, as fast or more slowly
+    slower = climb(240, pace * KIB, base=levels[-1])
+    events = channel.extend(range(61, 301), slower)
+    # then
+    assert [event.change for event in events] == ([Change.SUSPECTED] if again else [])
+
+
 def test_what_stays_after_an_unjudged_stretch_is_no_growth() -> None:
     # given: six stretches that leave 3 MiB each, as a profiler may
     channel = make_channel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import io
 import itertools
 import logging
 import logging.handlers
@@ -544,5 +545,26 @@ def lists_that_grow_seldom() -> Step:
 
     def step(i: int) -> None:
         by_label[i * 7919 % 40].append(tensor())  # grows
+
+    return step
+
+
+@leak(HolderKind.DICT, "dict 'history' in numbers_of_many_layers(), in its elements", OBJECTS, 900, 1400)
+def numbers_of_many_layers() -> Step:
+    history: dict[str, list[float]] = {f"layer {i}": [] for i in range(32)}
+
+    def step(i: int) -> None:
+        for numbers in history.values():
+            numbers.append(i / 7)  # grows
+
+    return step
+
+
+@leak(HolderKind.OBJECTS, "BytesIO 'buffer' in saved_into_one_buffer()", OBJECTS, 5 * KIB, 40 * KIB)
+def saved_into_one_buffer() -> Step:
+    buffer, state = io.BytesIO(), tensor(8)
+
+    def step(i: int) -> None:
+        torch.save(state, buffer)  # grows
 
     return step

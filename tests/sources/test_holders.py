@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -157,6 +158,38 @@ def test_a_bounded_holder_says_when_it_is_full() -> None:
 
     assert holders[0].bound == 500
     assert holders[0].steps_left == pytest.approx(500 - 36, abs=1)
+
+
+def test_a_bound_that_the_source_keeps_is_known() -> None:
+    # given a replay buffer that is written by hand
+    kept: list[torch.Tensor] = []
+
+    def step(i: int) -> None:
+        if len(kept) < 500:
+            kept.append(tensor())
+
+    # when
+    holders, _ = hunt_in(step)
+    # then
+    assert (holders[0].bound, holders[0].steps_left) == (500, 500 - holders[0].length)
+
+
+def test_a_bound_that_is_passed_by_is_none() -> None:
+    # given a list that is bounded where its name stands, and filled under another one
+    kept: list[torch.Tensor] = []
+    alias = kept
+
+    def step(i: int) -> None:
+        if len(kept) < 500 and i < 0:
+            kept.append(tensor())
+        if len(kept) > 500:
+            kept.pop()
+        alias.append(tensor())
+
+    # when
+    holders, _ = hunt_in(step)
+    # then
+    assert holders[0].bound is None
 
 
 def test_the_kind_of_evidence_for_a_line_is_told() -> None:
@@ -436,6 +469,66 @@ def test_a_line_of_another_thread_is_read() -> None:
 
     # then the line is the one that adds
     assert "shared.append" in holders[0].lines[0].text
+
+
+def test_a_task_that_waits_weighs_what_it_works_on() -> None:
+    # given a task a step, each of which waits for what never comes
+    ready, tasks = asyncio.Event(), asyncio.new_event_loop()
+
+    async def upload(output: torch.Tensor) -> None:
+        await ready.wait()
+        output.zero_()
+
+    async def train() -> None:
+        asyncio.get_running_loop().create_task(upload(tensor()))
+        await asyncio.sleep(0)
+
+    # when
+    try:
+        holders, _ = hunt_in(lambda i: tasks.run_until_complete(train()))
+    finally:
+        ready.set()
+        tasks.run_until_complete(asyncio.sleep(0.01))
+        tasks.close()
+
+    # then what holds the tasks, in C, is the holder of their tensors
+    assert holders[0].name.startswith("deque ready._waiters")
+    assert holders[0].contents is Contents.TENSORS
+    assert 4096 <= holders[0].bytes_per_step <= 9000
+
+
+def test_threads_that_wait_are_told_with_the_line_that_starts_them() -> None:
+    # given a thread a step, each with a batch in hand; the interpreter's own table is among what is looked at
+    gc.unfreeze()
+    done = threading.Event()
+    threads: list[weakref.ref[threading.Thread]] = []
+
+    class Watchdog(threading.Thread):
+        pass
+
+    def watch(batch: torch.Tensor) -> None:
+        done.wait()
+
+    def step(i: int) -> None:
+        thread = Watchdog(target=watch, args=(tensor(),))
+        threads.append(weakref.ref(thread))
+        thread.start()
+
+    # when
+    try:
+        holders, _ = hunt_in(step)
+    finally:
+        done.set()
+        for known in threads:
+            thread = known()
+            if thread is not None:
+                thread.join()
+        gc.freeze()
+
+    # then the interpreter's table of threads holds them; the user's line is named
+    assert holders[0].name == "module-level dict '_active' in threading.py"
+    assert 4096 <= holders[0].bytes_per_step <= 9000
+    assert holders[0].lines[0].text == "thread = Watchdog(target=watch, args=(tensor(),))"
 
 
 def test_losses_stay_the_same_bit_for_bit() -> None:

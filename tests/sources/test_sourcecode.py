@@ -108,6 +108,16 @@ def test_the_line_that_adds_is_read(path: str, handle: Handle, text: str) -> Non
     assert found[0].file == path
 
 
+def test_a_buffer_is_filled_where_it_is_given_away_not_where_it_is_read(tmp_path: Path) -> None:
+    # given
+    script = tmp_path / "train.py"
+    script.write_text("buffer = BytesIO()\nbuffer.seek(0)\ntorch.save(state, buffer)\nsend(buffer.getvalue())\n")
+    # when
+    found = SourceCode().filling_lines(Handle("buffer"), [str(script)])
+    # then
+    assert [line.text for line in found] == ["torch.save(state, buffer)"]
+
+
 def test_only_the_function_in_which_a_variable_lives_is_searched(path: str) -> None:
     handle = Handle("losses", files=(path,), function_line=number("def other"))
 
