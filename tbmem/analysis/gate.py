@@ -93,7 +93,7 @@ def _at_most(track: Track, check: str, limit: float, words: str) -> Result:
         check=check,
         place=place_of(track),
         holds=peak.bytes <= limit,
-        message=f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}",
+        message=f"peak {format_bytes(peak.bytes)} in {peak.steps}, {words}",
         measured=peak.bytes,
         limit=limit,
     )
