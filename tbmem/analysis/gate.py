@@ -64,6 +64,20 @@ def check_run(states: Sequence[RunState], limits: Limits) -> list[Result]:
     return results
 
 
+def notes_on(states: Sequence[RunState]) -> list[str]:
+    """What a reader of the results must know: a rank that has no end, or a bad one, was judged as far as it came."""
+    notes = []
+    for state in states:
+        rank = f"rank {state.rank}"
+        if state.has_died:
+            notes.append(f"{rank} died without an end in step {state.step}: it is judged up to there")
+        elif not state.has_ended:
+            notes.append(f"{rank} has not ended: it is judged up to step {state.step}")
+        elif state.ended_by is not None:
+            notes.append(f"{rank} was ended by {state.ended_by}: it is judged up to step {state.step}")
+    return notes
+
+
 def peaks_of(states: Sequence[RunState]) -> dict[str, int]:
     """Peak of each device in bytes, by its place: what a baseline holds."""
     return {place_of(track): track.peak.bytes for state in states for track in state.tracks if track.peak is not None}
@@ -93,7 +107,7 @@ def _at_most(track: Track, check: str, limit: float, words: str) -> Result:
         check=check,
         place=place_of(track),
         holds=peak.bytes <= limit,
-        message=f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}",
+        message=f"peak {format_bytes(peak.bytes)} in {peak.steps}, {words}",
         measured=peak.bytes,
         limit=limit,
     )

@@ -23,6 +23,8 @@ class RunState:
         self.header: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
         self.signal: dict[str, Any] | None = None
+        self.has_died = False
+        """Whether its process is gone without an end in the log: set by who can look at processes."""
         self.findings: list[Finding] = []
         self._tracks: dict[str, Track] = {}
 
@@ -31,6 +33,7 @@ class RunState:
         for header in piece.headers:
             self.header, self.findings, self._tracks = header, [], {}
             self.end = self.signal = None
+            self.has_died = False
         for row in piece.rows:
             sample = row.sample
             if sample.device not in self._tracks:
@@ -44,8 +47,8 @@ class RunState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will be written any more, as far as the log says."""
-        return self.end is not None or self.signal is not None
+        """Whether nothing will be written any more, as far as is known."""
+        return self.end is not None or self.signal is not None or self.has_died
 
     @property
     def ended_by(self) -> str | None:

@@ -44,7 +44,7 @@ class Track:
         """Take one more row in."""
         sample = self.last = row.sample
         self.rows += 1
-        self._note_peak(sample)
+        self._note_peak(row)
         if sample.allocated is None or (sample.profiled and sample.device == "cpu"):
             return  # the profiler's own records lie in the same heap
         self._steps.append(sample.step)
@@ -69,11 +69,12 @@ class Track:
         skipped = int(len(self._steps) * _SETTLING)
         return median_slope(self._steps[skipped:], self._floors[skipped:])
 
-    def _note_peak(self, sample: MemorySample) -> None:
+    def _note_peak(self, row: SampleRow) -> None:
+        sample = row.sample
         reserved = sample.reserved if sample.peak_reserved is None else sample.peak_reserved
         if reserved is not None:
             self.peak_reserved = max(reserved, self.peak_reserved or 0)
-        reached = sample.highest
+        reached = row.allocated_max if sample.peak is None and row.allocated_max is not None else sample.highest
         if reached is None or (self.peak is not None and reached <= self.peak.bytes):
             return
         counter = "peak_allocated" if sample.peak_allocated is not None else "host_peak_rss"
@@ -83,6 +84,7 @@ class Track:
             step=sample.step,
             counter="allocated" if sample.peak is None else counter,
             total=sample.device_total,
+            first_step=row.first_step if row.count > 1 else None,
         )
 
     def _thin(self) -> None:

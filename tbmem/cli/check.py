@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tbmem.analysis.gate import Limits, check_run, peaks_of
+from tbmem.analysis.gate import Limits, check_run, notes_on, peaks_of
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
@@ -54,7 +54,7 @@ def command(
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
         raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak or --baseline")
     run = read_one_run(path)
-    results = check_run(run.states, limits)
+    results, notes = check_run(run.states, limits), notes_on(run.states)
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
         _write(baseline, json.dumps({"schema": _SCHEMA, "peaks": peaks}, indent=2).encode() + b"\n")
@@ -63,11 +63,11 @@ def command(
     if junit is not None:
         _write(junit, gate_junit(run.files.name, results))
     if as_json:
-        typer.echo(json.dumps(gate_view(run.files.name, results), indent=2))
+        typer.echo(json.dumps(gate_view(run.files.name, results, notes), indent=2))
     else:
-        for line in gate_lines(results):
+        for line in gate_lines(results, notes):
             typer.echo(line)
-    for line in gate_annotations(results) if _wants_annotations(github) else []:
+    for line in gate_annotations(results, notes) if _wants_annotations(github) else []:
         typer.echo(line, err=as_json)
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
 

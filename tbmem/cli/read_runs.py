@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
+from tbmem.sources.processes import is_gone
 from tbmem.sources.runs import FollowedLog, RunFiles, find_runs
 
 
@@ -29,11 +30,10 @@ class ReadRun:
             UsageError: A log cannot be read.
         """
         for log, state in self._logs:
-            try:
-                for piece in log.read():
-                    state.add(piece)
-            except OSError as error:
-                raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
+            _read(log, state)
+            if not state.has_ended and is_gone(state.header.get("process") or {}):
+                _read(log, state)  # what it wrote last
+                state.has_died = not state.has_ended
 
     @property
     def states(self) -> Sequence[RunState]:
@@ -44,6 +44,14 @@ class ReadRun:
     def has_ended(self) -> bool:
         """Whether every rank has ended."""
         return all(state.has_ended for state in self.states)
+
+
+def _read(log: FollowedLog, state: RunState) -> None:
+    try:
+        for piece in log.read():
+            state.add(piece)
+    except OSError as error:
+        raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
 
 
 def read_one_run(path: str | os.PathLike[str]) -> ReadRun:

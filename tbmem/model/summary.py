@@ -19,6 +19,13 @@ class Peak:
     """Field of ``MemorySample`` that it was read from."""
     total: int | None = None
     """Capacity in bytes."""
+    first_step: int | None = None
+    """Where it is known only that it was in one of several steps, the first of them; ``step`` is the last."""
+
+    @property
+    def steps(self) -> str:
+        """``'step 47'``, or ``'steps 41 to 50'`` where it was in one of these."""
+        return f"step {self.step}" if self.first_step is None else f"steps {self.first_step} to {self.step}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

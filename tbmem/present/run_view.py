@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _SILENT_SECONDS = 60.0
 """Time without a row after which a run that has not ended may have been killed."""
+_NAMED = 8
+"""Ranks that are named one by one."""
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 _HIDDEN = (FindingKind.SUSPECT, FindingKind.DISMISSED)
 """Kinds of findings that are for the record only."""
@@ -49,7 +51,7 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
 
 def _status(states: Sequence[RunState], now: float) -> str:
     if states and all(state.has_ended for state in states):
-        return "ended"
+        return "died" if any(state.has_died for state in states) else "ended"
     signs = [state.last_time or state.header.get("started") or 0.0 for state in states if not state.has_ended]
     if max(signs, default=0.0) < now - _SILENT_SECONDS:
         return "silent"
@@ -60,6 +62,7 @@ def _rank_view(state: RunState) -> dict[str, Any]:
     return {
         "rank": state.rank,
         "host": state.header.get("host"),
+        "died": state.has_died,
         "devices": [_device_view(track, state.verdict(track.device)) for track in state.tracks],
     }
 
@@ -73,6 +76,7 @@ def _device_view(track: Track, verdict: FindingKind) -> dict[str, Any]:
         "allocated": last.allocated if last is not None else None,
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
+        "peak_first_step": peak.first_step if peak is not None else None,
         "peak_step": peak.step if peak is not None else None,
         "peak_counter": peak.counter if peak is not None else None,
         "total": total,
@@ -101,7 +105,7 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
         width: Columns.
         findings: How many of the latest findings are shown.
     """
-    lines = [_heading(view)]
+    lines = _heading(view, width)
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
@@ -119,16 +123,30 @@ def _latest(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(last.values(), key=lambda each: each.last_step, reverse=True)
 
 
-def _heading(view: dict[str, Any]) -> Text:
+def _heading(view: dict[str, Any], width: int) -> list[Text]:
     from rich.text import Text
 
+    name = view["run"]
+    if len(name) > width:
+        name = f"…{name[len(name) - width + 1 :]}"  # its own name is the last part of its path
+    first, *others = _packed([name, *_standing(view)], width, indent="")
+    return [Text.assemble((name, "bold"), first[len(name) :]), *map(Text, others)]
+
+
+def _standing(view: dict[str, Any]) -> list[str]:
+    """The parts of the heading after the run's name."""
     by = f" by {view['ended_by']}" if view["status"] == "ended" and view["ended_by"] else ""
-    parts = [f"{view['status']}{by}", f"step {view['step']}"]
+    dead = [rank["rank"] for rank in view["ranks"] if rank["died"]]
+    status = "died without an end: killed?" if view["status"] == "died" else f"{view['status']}{by}"
+    parts = [status, f"step {view['step']}"]
+    if dead and len(view["ranks"]) > 1:
+        numbers = ", ".join(map(str, dead[:_NAMED])) + " …" * (len(dead) > _NAMED)
+        parts.insert(1, f"rank{'s' * (len(dead) > 1)} {numbers} died")
     if view["steps_per_second"]:
         parts.append(f"{view['steps_per_second']:.3g} steps/s")
     if view["status"] == "silent" and view["seconds_since_last_row"] is not None:
         parts.append(f"nothing for {format_duration(view['seconds_since_last_row'])}: killed?")
-    return Text.assemble((view["run"], "bold"), SEPARATOR + SEPARATOR.join(parts))
+    return parts
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
@@ -149,14 +167,20 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     return [first, *(Text(line) for line in _packed(sizes, width))]
 
 
-def _packed(parts: Sequence[str], width: int) -> list[str]:
-    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off."""
+def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:
+    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off.
+
+    Args:
+        parts: What goes onto them.
+        width: Columns.
+        indent: Before the first line; the others are always indented.
+    """
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1] + SEPARATOR + part) <= width:
             lines[-1] += SEPARATOR + part
         else:
-            lines.append(f"  {part}")
+            lines.append(f"{'  ' if lines else indent}{part}")
     return lines
 
 

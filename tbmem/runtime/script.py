@@ -1,4 +1,4 @@
-"""A script or a module and its arguments go in; it runs as `__main__`, as if Python had been given it."""
+"""A script, module, folder or archive goes in, with its arguments; it runs as if Python had been given it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from pathlib import Path
+from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from tbmem.errors import UsageError
+
+_STDIN = "<stdin>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,21 +23,22 @@ class Program:
     """What shall run."""
 
     name: str
-    """As it was typed: a path, or a module's name."""
+    """What ``sys.argv`` begins with."""
     path: str
-    """Its file, absolute."""
+    """Its ``__file__``."""
     arguments: tuple[str, ...] = ()
     spec: ModuleSpec | None = None
-    """Of a module; ``None`` for a script, as in Python itself."""
-    folder: str = ""
-    """What a script finds its neighbours in; a module has the working directory."""
+    """Of a module, a folder or an archive; ``None`` for a script, as in Python itself."""
+    place: str | None = None
+    """What the path for imports begins with; ``None`` leaves it alone."""
 
     @classmethod
     def find(cls, words: Sequence[str]) -> Program:
         """The program that a command line means.
 
         Args:
-            words: ``['train.py', '--lr', '3']`` or ``['-m', 'package.train', '--lr', '3']``.
+            words: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``, a folder or an archive
+                with ``__main__.py`` in it, or ``'-'`` for a script on standard input.
 
         Raises:
             UsageError: There is no such script or module.
@@ -49,36 +51,40 @@ class Program:
 
     @classmethod
     def _script(cls, name: str, arguments: Sequence[str]) -> Program:
-        path = Path(name)
-        if path.is_dir():
-            path /= "__main__.py"
-            if not path.is_file():
-                raise UsageError(f"{name}: a folder without __main__.py; name the script in it")
-        if name in ("-", "-c"):
-            raise UsageError(f"{name}: only a script in a file can be run; one on standard input is /dev/stdin")
-        if not path.exists():
+        if name == "-c":
+            raise UsageError("-c: only a script in a file can be run; one on standard input is -")
+        if name == "-":
+            if sys.stdin is None or sys.stdin.isatty():
+                raise UsageError("-: there is no script on standard input")
+            return cls(name=name, path=_STDIN, arguments=tuple(arguments), place=_unless_safe(""))
+        if not os.path.exists(name):
             raise UsageError(f"{name}: no such script; a module is run with -m")
-        if not os.access(path, os.R_OK):
+        if not os.access(name, os.R_OK):
             raise UsageError(f"{name}: this script cannot be read: permission denied")
-        if zipfile.is_zipfile(path):
-            raise UsageError(f"{name}: an archive; unpack it, and name the script in it")
-        return cls(
-            name=name,
-            path=os.path.abspath(path),
-            arguments=tuple(arguments),
-            folder=os.path.dirname(os.path.realpath(path)),
-        )
+        path = os.path.join(os.getcwd(), name)
+        if os.path.isdir(path) or zipfile.is_zipfile(path):
+            return cls._archive(name, path, arguments)
+        folder = os.path.dirname(os.path.realpath(path))
+        return cls(name=name, path=path, arguments=tuple(arguments), place=_unless_safe(folder))
+
+    @classmethod
+    def _archive(cls, name: str, path: str, arguments: Sequence[str]) -> Program:
+        spec = PathFinder.find_spec("__main__", [path])
+        if spec is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
+            kind = "a folder" if os.path.isdir(path) else "an archive"
+            raise UsageError(f"{name}: {kind} without __main__.py; name the script in it")
+        return cls(name=name, path=spec.origin, arguments=tuple(arguments), spec=spec, place=path)
 
     @classmethod
     def _module(cls, name: str, arguments: Sequence[str]) -> Program:
-        if "" not in sys.path and os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # `tbmem run -m` finds what `python -m` finds
+        place = _unless_safe(os.getcwd())
+        _import_first_from(place)  # `tbmem run -m` finds what `python -m` finds
         spec = _find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = _find_spec(f"{name}.__main__")
         if spec is None or spec.loader is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
             raise UsageError(f"{name}: no module of this name that can be run")
-        return cls(name=name, path=spec.origin, arguments=tuple(arguments), spec=spec)
+        return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, place=place)
 
     def run(self, on_error: Callable[[BaseException], None]) -> None:
         """Run it. Whatever it raises goes on to the interpreter, with a traceback that begins in its own code.
@@ -100,28 +106,50 @@ class Program:
         """What Python does before a program's first line."""
         module = ModuleType("__main__")
         spec = self.spec
-        loader = spec.loader if spec is not None else SourceFileLoader("__main__", self.path)
         module.__dict__.update(
             __file__=self.path,
             __builtins__=sys.modules["builtins"],
             __spec__=spec,
-            __loader__=loader,
+            __loader__=self._loader(),
             __package__=spec.parent if spec is not None else None,
             __cached__=spec.cached if spec is not None else None,
         )
+        if "__annotations__" in vars(sys.modules["__main__"]):  # older Pythons begin with an empty one
+            module.__dict__["__annotations__"] = {}
         sys.modules["__main__"] = module
-        sys.argv[:] = [self.path if spec is not None else self.name, *self.arguments]
-        if not getattr(sys.flags, "safe_path", False) and spec is None:
-            sys.path[0] = self.folder
+        sys.argv[:] = [self.name, *self.arguments]
+        _import_first_from(self.place)
         return module
+
+    def _loader(self) -> Any:
+        if self.spec is not None:
+            return self.spec.loader
+        return BuiltinImporter if self.path == _STDIN else SourceFileLoader("__main__", self.path)
 
     def _code(self) -> CodeType:
         if self.spec is not None:
             loader: Any = self.spec.loader
             code: CodeType = loader.get_code(self.spec.name)
             return code
+        if self.path == _STDIN:
+            return compile(sys.stdin.buffer.read(), _STDIN, "exec", dont_inherit=True)
         with io.open_code(self.path) as file:
             return compile(file.read(), self.path, "exec", dont_inherit=True)
+
+
+def _unless_safe(place: str) -> str | None:
+    """A place for imports, unless Python was told to leave such out (``-P``, ``-I``)."""
+    return None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else place
+
+
+def _import_first_from(place: str | None) -> None:
+    """Let imports look there first, in the place of what Python has put there for tbmem itself."""
+    if place is None or sys.path[:1] == [place]:
+        return
+    if _unless_safe(place) is None:
+        sys.path.insert(0, place)  # Python has put nothing there
+    else:
+        sys.path[0] = place
 
 
 def _find_spec(name: str) -> ModuleSpec | None:

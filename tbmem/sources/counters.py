@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tbmem.model.sample import MemorySample
+from tbmem.model.shortage import CGROUP, MACHINE
 from tbmem.sources.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
 from tbmem.sources.reading import NOTHING, DeviceReading
+from tbmem.units import format_bytes
 
 _new_sample = tuple.__new__
 
@@ -152,11 +154,16 @@ class Counters:
 
     def notes(self) -> list[str]:
         """What a reader of the figures must know about this machine."""
-        stand_ins = [device for device in self._devices.values() if not getattr(device, "counts_malloc", True)]
-        return [
+        notes = [
             f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
-            for device in stand_ins
+            for device in self._devices.values()
+            if not getattr(device, "counts_malloc", True)
         ]
+        limit = self._host.limit
+        if limit is not None and limit.name not in (MACHINE, CGROUP):
+            left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
+            notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
+        return notes
 
     def refresh(self) -> None:
         """Read anew what is left on the host; meant for a thread of its own."""

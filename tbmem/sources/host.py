@@ -15,8 +15,9 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-from tbmem.sources.cgroup import read_cgroup_memory
+from tbmem.model.shortage import Limit
 from tbmem.sources.children import Children
+from tbmem.sources.host_limits import host_limits
 from tbmem.sources.peaks import SharedPeak
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -37,7 +38,8 @@ class HostMemory:
     """The host's side of a sample: cheap figures at every step, dear ones when they are refreshed.
 
     All in bytes: ``resident`` and ``private`` (what of it is no file's and not shared, though a child may still have
-    the same pages) are those of the last ``read``, ``total`` and ``available`` those of the last ``refresh``,
+    the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
+    control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
     ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
 
     Args:
@@ -58,6 +60,7 @@ class HostMemory:
         self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
         self._run_peak = 0
         self.peak_rss()  # what was before is not ours
+        self.limit: Limit | None = None
         self.total: int | None = None
         self.available: int | None = None
         self.workers_rss: int | None = None
@@ -112,13 +115,10 @@ class HostMemory:
         return peak
 
     def refresh(self) -> None:
-        """Read what costs a fraction of a millisecond: total and free memory."""
-        memory = psutil.virtual_memory()
-        total, available = int(memory.total), int(memory.available)
-        group = read_cgroup_memory()
-        if group is not None:
-            total, available = min(total, group.limit), min(available, group.available)
-        self.total, self.available = total, available
+        """Read what costs a fraction of a millisecond: what there is, and what is left up to the nearest limit."""
+        limits = host_limits()
+        self.limit = limits[0]
+        self.total, self.available = min(limit.total for limit in limits), self.limit.free
 
     def refresh_workers(self) -> None:
         """Read the memory of all child processes, which may cost some milliseconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.gate import Limits, check_run, peaks_of
+from tbmem.analysis.gate import Limits, check_run, notes_on, peaks_of
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -60,6 +60,20 @@ def test_a_place_that_only_the_baseline_knows_is_not_passed_over(growing: RunSta
 
     with pytest.raises(UsageError, match="rank 1 cuda:0 is in the baseline, but not in this run"):
         check_run([growing], limits)
+
+
+def test_a_run_that_did_not_come_to_its_end_is_told(growing: RunState) -> None:
+    assert notes_on([growing]) == ["rank 0 has not ended: it is judged up to step 50"]
+
+    growing.has_died = True
+    assert notes_on([growing]) == ["rank 0 died without an end in step 50: it is judged up to there"]
+
+    growing.add(MonitorLog(end={"exception": "ValueError"}))
+    growing.has_died = False
+    assert notes_on([growing]) == ["rank 0 was ended by ValueError: it is judged up to step 50"]
+
+    growing.add(MonitorLog(end={"exception": None}))
+    assert notes_on([growing]) == []
 
 
 def test_a_run_without_steps_cannot_be_judged() -> None:

@@ -28,6 +28,24 @@ def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
     assert (track.peak.bytes, track.peak.step, track.peak.counter) == (5 * GIB, 20, "peak_allocated")
 
 
+def test_a_peak_in_a_row_of_ten_steps_was_in_one_of_them(make_sample: MakeSample) -> None:
+    track = Track("cuda:0", 0)
+    sample = make_sample(50, 2.0, 3.0)
+    track.add(SampleRow(first_step=41, count=10, allocated_min=GIB, allocated_max=2 * GIB, sample=sample))
+
+    assert track.peak is not None
+    assert track.peak.steps == "steps 41 to 50"
+
+
+def test_a_device_without_a_peak_counter_reached_the_rows_highest_level(make_sample: MakeSample) -> None:
+    track = Track("mps", 0)
+    sample = make_sample(10, 1.0, device="mps")._replace(peak_allocated=None)
+    track.add(SampleRow(first_step=1, count=10, allocated_min=GIB, allocated_max=2 * GIB, sample=sample))
+
+    assert track.peak is not None
+    assert (track.peak.bytes, track.peak.counter) == (2 * GIB, "allocated")
+
+
 def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) -> None:
     # given a run that sets itself up, then gains 2 MiB a step, with a spike on the way
     track = Track("cuda:0", 0)

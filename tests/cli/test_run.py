@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import zipapp
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tbmem.model.monitor_log import read_monitor_log
+from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +85,47 @@ def test_a_module_sees_what_python_would_show_it(tmp_path: Path) -> None:
     under = _run(tmp_path, "-m", "package", "x")
 
     assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout) == (0, plain.stdout)
+
+
+_ALL_OF_IT = """
+import sys, neighbour
+shown = {name: str(value).split(" at 0x")[0] for name, value in sorted(globals().items()) if name[:2] == "__"}
+shown.update(builtins="", argv=sys.argv, place=sys.path[0], own=sys.modules["__main__"].__dict__ is globals())
+del shown["__builtins__"]
+print(shown, neighbour.__file__, __spec__ and (__spec__.name, __spec__.parent, __spec__.origin))
+"""
+
+
+@pytest.mark.parametrize("words", [["folder/"], ["./folder"], ["app.pyz"], ["./folder/__main__.py"], ["-"]])
+def test_whatever_python_runs_sees_the_same(words: list[str], tmp_path: Path) -> None:
+    # given a folder with a program, the same as an archive, and the same on standard input
+    for folder in (tmp_path, tmp_path / "folder"):
+        folder.mkdir(exist_ok=True)
+        (folder / "neighbour.py").touch()
+        (folder / "__main__.py").write_text(_ALL_OF_IT)
+    zipapp.create_archive(tmp_path / "folder", tmp_path / "app.pyz")
+    given = _ALL_OF_IT if words == ["-"] else ""
+
+    plain = _python(tmp_path, *words, "x", given=given)
+    under = _run(tmp_path, "output.console=false", "--", *words, "x", given=given)
+
+    assert plain.returncode == 0, plain.stderr
+    assert (under.returncode, under.stdout) == (0, plain.stdout)
+
+
+def test_a_safe_path_stays_safe(tmp_path: Path) -> None:
+    # given Python was told not to import from the working directory
+    script = _write(tmp_path / "train.py", "print(sys.path[0])")
+    command = [sys.executable, "-m", "tbmem", "run", "profiling.enabled=false", "--"]
+    place = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONSAFEPATH": "1"}
+
+    done = [
+        subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=tmp_path, env=place)
+        for words in ([sys.executable, script], [*command, script], [*command, "-m", "train"])
+    ]
+
+    assert [each.returncode for each in done] == [0, 0, 2 if sys.version_info >= (3, 11) else 0]
+    assert done[0].stdout == done[1].stdout
 
 
 @pytest.mark.parametrize(
@@ -192,7 +237,8 @@ def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
         (["."], "a folder without __main__.py"),
         (["-m", "nowhere.train"], "nowhere.train: no module of this name"),
         (["--step-on", "0", "x.py"], "--step-on '0': write first, each, 2"),
-        (["-"], "only a script in a file can be run"),
+        (["--", "-c", "print()"], "only a script in a file can be run"),
+        (["empty.pyz"], "an archive without __main__.py"),
         (["-m"], "-m needs a module's name"),
         ([], "no script to run: tbmem run"),
         (["profiling.actve=3", "x.py"], "did you mean profiling.active?"),
@@ -203,6 +249,8 @@ def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
 def test_wrong_input_is_one_line_and_exit_2(words: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
     (tmp_path / "x.py").touch()
+    with zipfile.ZipFile(tmp_path / "empty.pyz", "w") as archive:
+        archive.writestr("other.py", "")
 
     done = subprocess.run(
         [sys.executable, "-m", "tbmem", "run", *words], capture_output=True, text=True, timeout=120, cwd=tmp_path

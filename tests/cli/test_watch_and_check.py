@@ -70,6 +70,28 @@ def test_watch_on_a_terminal_ends_with_the_run_and_never_loads_torch(run: Path) 
     assert "STABLE" in shown
 
 
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux tells")
+def test_a_run_that_was_killed_has_died_at_once(tmp_path: Path) -> None:
+    # given a run that is killed after some steps
+    program = """
+import os, pathlib, signal, time
+from tbmem import MemoryCallback
+memory = MemoryCallback(run={"logdir": "runs"}, profiling={"enabled": False})
+memory.start()
+for _ in range(10):
+    memory.step()
+while not any(log.stat().st_size for log in pathlib.Path("runs").rglob("monitor.jsonl")):
+    time.sleep(0.05)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=False)
+    # when
+    done = _call("watch", tmp_path / "runs", "--once")
+    # then
+    assert done.exit_code == 0
+    assert "died without an end: killed?" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("limits", "code"),
     [

@@ -50,3 +50,11 @@ def test_annotations_are_one_line_each() -> None:
     assert gate_annotations(RESULTS) == [
         "::error title=tbmem no-leak::rank 0 cpu: verdict <LEAK> · 100 %25 more",
     ]
+
+
+def test_notes_are_lines_and_warnings_and_a_runs_name_may_be_any_files() -> None:
+    assert gate_lines([], ["rank 1 has not ended"]) == ["note  rank 1 has not ended"]
+    assert gate_view("mine", [], ["rank 1 has not ended"])["notes"] == ["rank 1 has not ended"]
+    assert gate_annotations([], ["rank 1\nhas not ended"]) == ["::warning title=tbmem::rank 1%0Ahas not ended"]
+    (suite,) = ElementTree.fromstring(gate_junit("odd\udcff\x01<run>&", []))
+    assert suite.get("name") == "tbmem odd\ufffd\ufffd<run>&"

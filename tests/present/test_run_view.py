@@ -61,6 +61,38 @@ def test_forty_columns_lose_no_number(state: RunState) -> None:
     assert lines[2:5] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  free 20.00 GiB"]
 
 
+def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(state: RunState) -> None:
+    view = run_view("experiments/2026/a-rather-long-name-of-a-run", [state], now=2000.0)
+
+    lines = [line.plain for line in run_lines(view, width=40, findings=0)]
+
+    assert max(map(len, lines)) <= 40
+    assert lines[0] == "…iments/2026/a-rather-long-name-of-a-run"
+    assert lines[1:3] == ["  silent · step 100 · 100 steps/s", "  nothing for 16 min 39 s: killed?"]
+
+
+def test_a_process_that_is_gone_without_an_end_has_died(state: RunState) -> None:
+    # given
+    state.has_died = True
+    # when
+    view = run_view("mine", [state], now=1002.0)
+    # then at once, though a row came two seconds ago
+    assert (view["status"], state.has_ended) == ("died", True)
+    assert run_lines(view)[0].plain.startswith("mine · died without an end: killed? · step 100")
+
+
+def test_one_rank_of_two_has_died(state: RunState, make_sample: MakeSample) -> None:
+    # given
+    other = RunState()
+    other.add(MonitorLog(headers=[{"rank": 1}], rows=[SampleRow(1, 1, None, None, make_sample(5, 1.0))]))
+    other.has_died = True
+    # when
+    view = run_view("mine", [state, other], now=101.0)
+    # then
+    assert view["status"] == "running"
+    assert run_lines(view)[0].plain.startswith("mine · running · rank 1 died · step 100")
+
+
 def test_a_leak_that_was_told_twice_is_shown_once(state: RunState) -> None:
     text = "\n".join(line.plain for line in run_lines(run_view("mine", [state], now=1002.0)))
 

@@ -9,7 +9,9 @@ import psutil
 import pytest
 import torch
 
+from tbmem.model.shortage import Limit
 from tbmem.sources import host as host_module
+from tbmem.sources import host_limits
 from tbmem.sources.cgroup import CgroupMemory
 from tbmem.sources.host import HostMemory
 from tests.sources.fakes import GIB, MIB
@@ -226,7 +228,7 @@ def test_workers_are_not_looked_at_unless_wanted(make_host: MakeHost) -> None:
 
 def test_total_and_available_are_the_machines(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
-    monkeypatch.setattr(host_module, "read_cgroup_memory", lambda: None)
+    monkeypatch.setattr(host_limits, "read_cgroup_memory", lambda _root: None)
     # when
     host = make_host()
     # then
@@ -236,11 +238,24 @@ def test_total_and_available_are_the_machines(make_host: MakeHost, monkeypatch: 
 
 def test_a_container_has_no_more_than_its_limit(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
-    monkeypatch.setattr(host_module, "read_cgroup_memory", lambda: CgroupMemory(limit=512 * MIB, available=5 * MIB))
+    group = CgroupMemory(limit=512 * MIB, available=5 * MIB)
+    monkeypatch.setattr(host_limits, "read_cgroup_memory", lambda _root: group)
     # when
     host = make_host()
     # then
     assert (host.total, host.available) == (512 * MIB, 5 * MIB)
+
+
+def test_a_limit_of_the_process_itself_counts_where_it_is_nearest(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given the addresses end (ulimit -v) before the machine's memory does
+    own = Limit(name="RLIMIT_AS", total=64 * MIB, free=3 * MIB)
+    monkeypatch.setattr(host_limits, "_own_limits", lambda: [own])
+    # when
+    host = make_host()
+    # then
+    assert (host.limit, host.total, host.available) == (own, 64 * MIB, 3 * MIB)
 
 
 def test_closing_gives_the_descriptor_back_and_can_be_repeated(make_host: MakeHost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -44,3 +45,28 @@ print(limit.total, 0 < limit.free < limit.total)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == [str(1 << 33), "True"]
+
+
+def test_the_end_of_the_addresses_is_what_a_leak_is_measured_against(tmp_path: Path) -> None:
+    # given a training that leaks 2 MiB a step, where ulimit -v leaves it room for a thousand steps more
+    script = tmp_path / "leaks.py"
+    script.write_text(
+        """
+import resource, torch
+from tbmem import MemoryMonitor
+used = 1024 * int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmSize")))
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 30), used + (3 << 30)))
+monitor, kept = MemoryMonitor(folder="runs"), []
+with monitor:
+    for _ in range(420):
+        kept.append(torch.empty(2 << 20, dtype=torch.uint8))
+        monitor.step()
+"""
+    )
+    # when
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    # then
+    assert "memory ends at RLIMIT_AS, before the machine's does" in done.stderr
+    steps = re.findall(r"out of memory in ~([\d\s]+) steps", done.stderr)
+    assert steps, done.stderr
+    assert 1000 <= int("".join(steps[-1].split())) <= 1600

@@ -89,6 +89,7 @@ def _card(state: RunState, track: Track) -> Card:
         "allocated": last.allocated if last is not None else None,
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
+        "peak_first_step": peak.first_step if peak is not None else None,
         "peak_step": peak.step if peak is not None else None,
         "capacity": total,
         "headroom": total - peak.bytes if total is not None and peak is not None else None,

@@ -110,6 +110,8 @@ class Card(TypedDict):
     allocated: int | None
     reserved: int | None
     peak: int | None
+    peak_first_step: int | None
+    """Where the peak was in one of several steps, the first of them."""
     peak_step: int | None
     capacity: int | None
     headroom: int | None

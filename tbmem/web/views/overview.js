@@ -99,9 +99,15 @@ function meter(card) {
   return el("div", { class: "meter", role: "img", "aria-label": label, title: label }, fill);
 }
 
+// a row of the log covers several steps: the peak was in one of them
+function stepsOfPeak(card) {
+  const last = whole(card.peak_step);
+  return card.peak_first_step === null ? `step ${last}` : `steps ${whole(card.peak_first_step)} to ${last}`;
+}
+
 function figures(card) {
   const rows = [
-    ["peak", bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
+    ["peak", bytes(card.peak), card.peak_step !== null && stepsOfPeak(card)],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],
