@@ -250,6 +250,10 @@ class MoEFeedForward(nn.Module):
             experts = getattr(self, name)
             setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
 
+    def experts(self) -> list[nn.Parameter]:
+        """The parameters that are divided."""
+        return [self.gate, self.up, self.down]
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         tokens = hidden.flatten(0, -2)

@@ -96,7 +96,7 @@ def mesh_of(job: Job) -> DeviceMesh:
     """All ranks, by the dimensions along which the job divides its work."""
     sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
     make = _without_modes(device_mesh.init_device_mesh)
-    mesh: DeviceMesh = make("cuda", sizes, mesh_dim_names=_DIMENSIONS)
+    mesh: DeviceMesh = make(job.device, sizes, mesh_dim_names=_DIMENSIONS)
     return mesh
 
 
