@@ -54,6 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "1F1B 2": (DENSE, {"pipeline": 2, "microbatches": 4}),
     "GPipe 2": (DENSE, {"pipeline": 2, "microbatches": 4, "schedule": "gpipe"}),
     "1F1B 4": (DENSE, {"pipeline": 4, "microbatches": 8}),
+    "1F1B 2 x FSDP2 2": (DENSE, {"pipeline": 2, "microbatches": 4, "fsdp": 2}),
     "EP 2": (EXPERTS, {"expert": 2}),
     "EP 2 x FSDP2 2": (EXPERTS, {"expert": 2, "fsdp": 2}),
 }
@@ -139,6 +140,8 @@ def step_of(job: Job) -> Any:
     mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for layer in model.layers if job.checkpoint else ():
         _checkpointed(layer)
+    if job.pipeline > 1:
+        keep_stage(model, job, mesh["pipeline"].get_local_rank())
     if job.expert > 1:
         for layer in model.layers:
             layer.feed_forward.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
@@ -149,7 +152,7 @@ def step_of(job: Job) -> Any:
     elif job.replicate > 1:
         model = nn.parallel.DistributedDataParallel(model)
     if job.pipeline > 1:
-        return pipelined(model, job, numbers, targets)
+        return pipelined(model, job, mesh, numbers, targets)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step() -> None:
@@ -166,7 +169,17 @@ def step_of(job: Job) -> Any:
     return step
 
 
+def keep_stage(model: Any, job: Job, stage: int) -> None:
+    each = len(model.layers) // job.pipeline
+    model.layers = model.layers[stage * each : (stage + 1) * each]
+    if stage > 0:
+        model.tokens = nn.Identity()
+    if stage < job.pipeline - 1:
+        model.norm = model.output = nn.Identity()
+
+
 def divide(model: nn.Module, mesh: Any) -> None:
+    from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     for layer in model.layers:
@@ -174,6 +187,8 @@ def divide(model: nn.Module, mesh: Any) -> None:
         plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
         plan |= {name: RowwiseParallel() for name in ("attention.out", "feed_forward.down")}
         parallelize_module(layer, mesh, plan)
+    ends = {"tokens": RowwiseParallel(input_layouts=Replicate()), "output": ColwiseParallel(output_layouts=Replicate())}
+    parallelize_module(model, mesh, ends)
 
 
 def shard(model: nn.Module, mesh: Any, job: Job) -> None:
@@ -184,17 +199,12 @@ def shard(model: nn.Module, mesh: Any, job: Job) -> None:
         fully_shard(part, mesh=mesh, mp_policy=policy)
 
 
-def pipelined(model: Any, job: Job, numbers: torch.Tensor, targets: torch.Tensor) -> Any:
+def pipelined(model: Any, job: Job, mesh: Any, numbers: torch.Tensor, targets: torch.Tensor) -> Any:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-    each = len(model.layers) // job.pipeline
-    model.layers = model.layers[job.rank * each : (job.rank + 1) * each]
-    first, last = job.rank == 0, job.rank == job.pipeline - 1
-    if not first:
-        model.tokens = nn.Identity()
-    if not last:
-        model.norm = model.output = nn.Identity()
-    stage = PipelineStage(model, job.rank, job.pipeline, torch.device("cpu"))
+    number = mesh["pipeline"].get_local_rank()
+    first, last = number == 0, number == job.pipeline - 1
+    stage = PipelineStage(model, number, job.pipeline, torch.device("cpu"), group=mesh["pipeline"].get_group())
     kind = ScheduleGPipe if job.schedule == "gpipe" else Schedule1F1B
     schedule = kind(stage, job.parts, loss_fn=lambda out, wanted: F.cross_entropy(out.flatten(0, 1), wanted.flatten()))
     optimizer = torch.optim.AdamW(model.parameters())

@@ -99,7 +99,9 @@ class Job:
                 f" x {self.pipeline} pipeline x {self.expert} expert ranks: these are {parts}"
             )
         if self.pipeline == 1 and (self.microbatches is not None or self.schedule != SCHEDULES[0]):
-            raise UsageError("schedule and microbatches are of a pipeline; say --pp, or --accumulate for parts of a batch")
+            raise UsageError(
+                "schedule and microbatches are of a pipeline; say --pp, or --accumulate for parts of a batch"
+            )
         if self.pipeline > 1 and self.accumulate > 1:
             raise UsageError("a pipeline accumulates its microbatches; say --microbatches instead of --accumulate")
         if self.pipeline > 1 and self.batch % self.parts:

@@ -13,7 +13,7 @@ from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import Decoder
 from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
 from tbmem.sources.fake.pipeline import PipelineStage, order_of
-from tbmem.sources.fake.ranks import local, stage_of
+from tbmem.sources.fake.ranks import as_placed, local, stage_of
 from tbmem.sources.fake.sharding import buckets, copied_parameters, sharded
 from tbmem.sources.fake.subject import Subject, dtype_of
 from tbmem.sources.fake.tracker import AllocationTracker
@@ -65,7 +65,7 @@ class RankTraining(Training):
 
     def _prepare_update(self) -> None:
         for parameter, shard in self._shards.items():
-            shard.grad = None if parameter.grad is None else local(parameter.grad)
+            shard.grad = None if parameter.grad is None else local(as_placed(parameter.grad, parameter))
 
     def _forget_gradients(self) -> None:
         super()._forget_gradients()

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from tbmem.model.category import Category, Phase
+from tbmem.sources.fake.training import owner
 
 Order = Iterator[tuple[str, int]]
 
@@ -74,6 +76,19 @@ class PipelineStage:
                 self._watcher.begin(Phase.BACKWARD)
                 self._backward(part)
         self._newest = None
+        if isinstance(self._model, FSDPModule):
+            self._send_gradients(self._model)
+
+    def _send_gradients(self, model: Any) -> None:
+        """What FSDP2 does after a backward pass; source: ``perform_reduce_grad`` of torch's stage."""
+        for name, parameter in model.named_parameters():
+            self._watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+        _set_sending(model, True)
+        state = fully_shard.state(model)  # type: ignore[attr-defined]
+        for one in state._state_ctx.all_states:
+            for group in one._fsdp_param_groups:
+                group.post_backward()
+        state._root_post_backward_final_callback()
 
     def infer(self, batch: Callable[[], Any], hidden: Callable[[], torch.Tensor]) -> None:
         """Only the forwards, of which nothing is kept."""
@@ -114,9 +129,19 @@ class PipelineStage:
 
     def _backward(self, part: int) -> None:
         output = self._outputs.pop(part)
+        if isinstance(self._model, FSDPModule):
+            # gradients of all microbatches are summed up whole, and sent once
+            _set_sending(self._model, False)
         if self._last:
             torch.autograd.backward(self._losses.pop(part))
             # the graph ends with the backward pass, though the schedule still has its output
-            output.detach_()
+            if not output._is_view():
+                output.detach_()
         else:
             torch.autograd.backward(output, self._gradients[part])
+
+
+def _set_sending(model: FSDPModule, sending: bool) -> None:
+    model.set_is_last_backward(sending)
+    model.set_reshard_after_backward(sending)
+    model.set_requires_gradient_sync(sending)

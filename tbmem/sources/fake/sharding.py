@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from tbmem.errors import UsageError
@@ -127,6 +127,21 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}
         plan |= {name: RowwiseParallel() for name in _ROWS if name in names}
         parallelize_module(layer, mesh["tensor"], plan)
+        if isinstance(layer.feed_forward, MoEFeedForward):
+            layer.feed_forward.slice(mesh["tensor"].get_group(), job.tensor)
+    ends = {
+        # on other stages of a pipeline they are nothing
+        name: style
+        for name, style, kind in (
+            ("tokens", RowwiseParallel(input_layouts=Replicate()), nn.Embedding),
+            ("output", ColwiseParallel(output_layouts=Replicate()), nn.Linear),
+        )
+        if isinstance(getattr(decoder, name), kind)
+    }
+    if ends:
+        parallelize_module(decoder, mesh["tensor"], ends)
+    if decoder.shape.tied and len(ends) == 2:
+        decoder.output.weight = decoder.tokens.weight
 
 
 def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
