@@ -2,9 +2,10 @@
 
     python benchmarks/estimate_ranks.py [--only NAME]
 
-The real side is torch's own: DistributedDataParallel, fully_shard, parallelize_module, PipelineStage with its schedules.
+The real side is torch's own: DistributedDataParallel, fully_shard, parallelize_module, PipelineStage and its schedules.
 What counts is the most that the CPU's allocator had handed out in two steps, as torch.profiler sees it in each process.
-Only experts are the built-in decoder's on both sides, since torch has none.
+Only experts are the built-in decoder's on both sides, since torch has none. gloo copies what it reduces and scatters,
+which no GPU's library does: FSDP2 takes some buffers of a layer's gradients more here, as many as are under way.
 """
 
 from __future__ import annotations

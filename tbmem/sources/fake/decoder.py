@@ -273,7 +273,7 @@ class MoEFeedForward(nn.Module):
         """The same shape."""
         tokens = hidden.flatten(0, -2)
         if self._slices is not None:
-            tokens = _SummedGradient.apply(tokens, self._slices)
+            tokens = _SummedGradient.apply(tokens, self._slices)  # type: ignore[no-untyped-call]
         weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
         given = tokens.repeat_interleave(self.chosen, 0)
         here, there = self._shares(len(given))
@@ -283,7 +283,7 @@ class MoEFeedForward(nn.Module):
         back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), there, here)
         mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
         if self._slices is not None:
-            mixed = _Summed.apply(mixed, self._slices)
+            mixed = _Summed.apply(mixed, self._slices)  # type: ignore[no-untyped-call]
         result: torch.Tensor = mixed.view_as(hidden)
         return result
 
@@ -333,5 +333,5 @@ class _SummedGradient(torch.autograd.Function):
 def _sum(part: torch.Tensor, group: Any) -> torch.Tensor:
     from torch.distributed import _functional_collectives
 
-    total: torch.Tensor = _functional_collectives.wait_tensor(_functional_collectives.all_reduce(part, "sum", group))
+    total: torch.Tensor = _functional_collectives.all_reduce(part, "sum", group)
     return total

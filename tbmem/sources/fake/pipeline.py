@@ -35,7 +35,7 @@ def order_of(schedule: str, stage: int, stages: int, parts: int) -> Order:
 
 
 class PipelineStage:
-    """Holds what a stage keeps between a forward and its backward, and from step to step, as torch's PipelineStage does.
+    """Holds what a stage keeps between a forward and its backward, and from step to step, as torch's own does.
 
     Source: ``torch/distributed/pipelining/stage.py`` and ``schedules.py``, with ``step(..., return_outputs=False)``.
     """

@@ -46,7 +46,7 @@ def one_of_many(job: Job) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update({name: str(value) for name, value in place.items()}, MASTER_PORT="0")
     # what another rank's shards look like is not this one's
-    _clear_sharding_prop_cache()
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     with contextlib.ExitStack() as stack:
         for name in _MESH_METHODS:
             if hasattr(DeviceMesh, name):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from tbmem.errors import UsageError
 from tbmem.model.job import Job
@@ -129,7 +129,7 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         parallelize_module(layer, mesh["tensor"], plan)
         if isinstance(layer.feed_forward, MoEFeedForward):
             layer.feed_forward.slice(mesh["tensor"].get_group(), job.tensor)
-    ends = {
+    ends: dict[str, ParallelStyle] = {
         # on other stages of a pipeline they are nothing
         name: style
         for name, style, kind in (
