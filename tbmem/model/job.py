@@ -98,6 +98,12 @@ class Job:
                 f"{self.world_size} ranks cannot be {self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor"
                 f" x {self.pipeline} pipeline x {self.expert} expert ranks: these are {parts}"
             )
+        if self.pipeline == 1 and (self.microbatches is not None or self.schedule != SCHEDULES[0]):
+            raise UsageError(
+                "schedule and microbatches are of a pipeline; say --pp, or --accumulate for parts of a batch"
+            )
+        if self.pipeline > 1 and self.accumulate > 1:
+            raise UsageError("a pipeline accumulates its microbatches; say --microbatches instead of --accumulate")
         if self.pipeline > 1 and self.batch % self.parts:
             raise UsageError(f"a batch of {self.batch} cannot be cut into {self.parts} equal microbatches")
         if not 0 <= self.rank < self.world_size:

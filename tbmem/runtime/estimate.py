@@ -89,10 +89,7 @@ class _Judge:
 
 
 def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
-    changes = dict(_changes(first.job))
-    if first.job.world_size == 1:
-        ranks = ranks_that_fit(first)
-        changes[f"FSDP over {ranks}"] = replace(first.job, world_size=ranks, fsdp=ranks)
+    changes = {**dict(_changes(first.job)), **dict(_sharded(first))}
     for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
@@ -116,13 +113,30 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
         yield "activation checkpointing", replace(job, checkpoint=True)
     if job.dtype == "float32" and job.amp is None:
         yield "bf16 autocast", replace(job, amp="bfloat16")
-        yield "bf16 throughout", replace(job, dtype="bfloat16")
+    if job.dtype == "float32":
+        yield "bf16 throughout", replace(job, dtype="bfloat16", amp=None)
     if job.optimizer in ("adam", "adamw"):
         yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")
     if not job.offload and job.world_size == 1:
         yield "optimizer state in host memory", replace(job, offload=True)
-    if job.batch % (2 * job.accumulate) == 0:
-        yield f"batch in {2 * job.accumulate} parts", replace(job, accumulate=2 * job.accumulate)
+    parts = 2 * job.parts
+    if job.batch % parts == 0 and job.pipeline > 1:
+        yield f"batch in {parts} microbatches", replace(job, microbatches=parts)
+    elif job.batch % parts == 0:
+        yield f"batch in {parts} parts", replace(job, accumulate=parts)
+
+
+def _sharded(first: Estimate) -> Iterator[tuple[str, Job]]:
+    """States on more ranks, or on those that hold copies of them already."""
+    job = first.job
+    if job.world_size == 1:
+        ranks = ranks_that_fit(first)
+        yield f"FSDP over {ranks}", replace(job, world_size=ranks, fsdp=ranks)
+    elif job.replicate > 1:
+        ranks = job.fsdp * job.replicate
+        yield f"FSDP over {ranks}, without copies", replace(job, fsdp=ranks, replicate=1)
+    else:
+        yield f"FSDP over {2 * job.fsdp}", replace(job, fsdp=2 * job.fsdp, world_size=2 * job.world_size)
 
 
 def ranks_that_fit(first: Estimate) -> int:
@@ -147,16 +161,16 @@ def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate
         judge: Estimates another job.
 
     Returns:
-        Its estimate; ``None`` where not even one sample (of a pipeline: one for each microbatch) fits.
+        Its estimate; ``None`` where not even one sample for each part of a step fits.
     """
-    # the microbatches of a pipeline stay as many as they are
-    unit = first.job.parts if first.job.pipeline > 1 else 1
+    # the parts of a step stay as many as they are
+    unit = first.job.parts
     fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)
     for _ in range(_TRIES):
         batch = unit if fits is None else _next_batch(fits, fails, unit)
         if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        found = judge(replace(first.job, batch=batch, accumulate=1))
+        found = judge(replace(first.job, batch=batch))
         if found.fit is Fit.FITS:
             fits = found
         else:

@@ -167,7 +167,7 @@ def counted_step(training: Training, number: int) -> FakeRun:
         for tensor in training.held():
             tracker.adopt(tensor)
         training.watch(_Watcher(log, tracker))
-        modules.name(training.model)
+        modules.name(training.model, type(training.model).__name__)
         training.step(number)
         log.phase = Phase.OTHER
         training.watcher = _Nobody()

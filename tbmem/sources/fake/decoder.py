@@ -234,6 +234,7 @@ class MoEFeedForward(nn.Module):
         self._group: Any = None
         self._ranks = 1
         self._imbalance = 1.0
+        self._slices: Any = None
 
     def divide(self, group: Any, ranks: int, imbalance: float = 1.0) -> None:
         """Keep this rank's share of the experts.
@@ -250,9 +251,29 @@ class MoEFeedForward(nn.Module):
             experts = getattr(self, name)
             setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
 
+    def slice(self, group: Any, ranks: int) -> None:
+        """Keep this rank's share of the width inside of each expert.
+
+        Args:
+            group: The ranks that share it.
+            ranks: How many these are.
+        """
+        if self.gate.shape[-1] % ranks:
+            raise UsageError(f"--tp {ranks}: experts of width {self.gate.shape[-1]} cannot be divided evenly")
+        self._slices = group
+        for name, dimension in (("gate", 2), ("up", 2), ("down", 1)):
+            whole = getattr(self, name).detach()
+            setattr(self, name, nn.Parameter(whole.narrow(dimension, 0, whole.shape[dimension] // ranks).clone()))
+
+    def experts(self) -> list[nn.Parameter]:
+        """The parameters that are divided."""
+        return [self.gate, self.up, self.down]
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         tokens = hidden.flatten(0, -2)
+        if self._slices is not None:
+            tokens = _SummedGradient.apply(tokens, self._slices)  # type: ignore[no-untyped-call]
         weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
         given = tokens.repeat_interleave(self.chosen, 0)
         here, there = self._shares(len(given))
@@ -261,6 +282,8 @@ class MoEFeedForward(nn.Module):
         inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
         back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), there, here)
         mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
+        if self._slices is not None:
+            mixed = _Summed.apply(mixed, self._slices)  # type: ignore[no-untyped-call]
         result: torch.Tensor = mixed.view_as(hidden)
         return result
 
@@ -278,3 +301,37 @@ class MoEFeedForward(nn.Module):
 
         received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, there, here, self._group)
         return received
+
+
+class _Summed(torch.autograd.Function):
+    """Slices of experts give parts of a sum; each rank needs all of it."""
+
+    @staticmethod
+    def forward(context: Any, part: torch.Tensor, group: Any) -> torch.Tensor:
+        del context
+        return _sum(part, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        del context
+        return gradient, None
+
+
+class _SummedGradient(torch.autograd.Function):
+    """The same on the way back: what all slices are given has a gradient from each."""
+
+    @staticmethod
+    def forward(context: Any, tokens: torch.Tensor, group: Any) -> torch.Tensor:
+        context.group = group
+        return tokens.view_as(tokens)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _sum(gradient, context.group), None
+
+
+def _sum(part: torch.Tensor, group: Any) -> torch.Tensor:
+    from torch.distributed import _functional_collectives
+
+    total: torch.Tensor = _functional_collectives.all_reduce(part, "sum", group)
+    return total

@@ -129,8 +129,9 @@ def _train(
     stack.enter_context(modules)
     if job.device == "cpu":
         _adopt(subject.model, tracker)
+    called = type(subject.model).__name__
     training = _training(job, subject, _Watcher(log, tracker), tracker, stack)
-    modules.name(training.model)
+    modules.name(training.model, called)
     training.run()
     log.phase = Phase.OTHER
     return training

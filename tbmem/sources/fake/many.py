@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from tbmem.model.category import Category
+from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import Decoder
 from tbmem.sources.fake.optimizers import HostOptimizer, make_optimizer
 from tbmem.sources.fake.pipeline import PipelineStage, order_of
-from tbmem.sources.fake.ranks import local, stage_of
-from tbmem.sources.fake.sharding import buckets, sharded
+from tbmem.sources.fake.ranks import as_placed, local, stage_of
+from tbmem.sources.fake.sharding import buckets, copied_parameters, sharded
 from tbmem.sources.fake.subject import Subject, dtype_of
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training, Watcher, moved
@@ -46,7 +47,7 @@ class RankTraining(Training):
             return model
 
         super().__init__(job, subject, watcher, prepare)
-        self._buckets = self._ddp_buckets() if job.replicate > 1 and job.fsdp == 1 else []
+        self._buckets = self._ddp_buckets() if job.fsdp == 1 else []
         self._stage = self._pipeline_stage() if job.pipeline > 1 and not subject.divided else None
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
@@ -64,18 +65,23 @@ class RankTraining(Training):
 
     def _prepare_update(self) -> None:
         for parameter, shard in self._shards.items():
-            shard.grad = None if parameter.grad is None else local(parameter.grad)
+            shard.grad = None if parameter.grad is None else local(as_placed(parameter.grad, parameter))
 
     def _forget_gradients(self) -> None:
         super()._forget_gradients()
         for shard in self._shards.values():
             shard.grad = None
 
+    def _trained(self) -> Iterable[nn.Parameter]:
+        # gradients of which only some are distributed tensors cannot be clipped together
+        return self._shards.values() or super()._trained()
+
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
         return super()._state_of(optimizer, self._shards.get(parameter, parameter))
 
     def _ddp_buckets(self) -> list[torch.Tensor]:
-        made = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(self.model)]
+        copied = copied_parameters(self.model, self.job)
+        made = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(copied)]
         for bucket in made:
             self.watcher.mark(bucket, Category.COMMUNICATION)
         return made
@@ -85,13 +91,27 @@ class RankTraining(Training):
         order = list(order_of(job.schedule, stage, job.pipeline, job.parts))
         return PipelineStage(self.model, order, stage == 0, stage == job.pipeline - 1, self.watcher)
 
+    def _infer(self) -> None:
+        if self._stage is None:
+            super()._infer()
+            return
+        self.watcher.begin(Phase.FORWARD)
+        with torch.no_grad(), self._autocast():
+            self._stage.infer(self._batch, self._hidden)
+
     def _forward_and_backward(self) -> None:
         if self._stage is None:
             super()._forward_and_backward()
             return
+        # the scaler wants to have been asked before it steps; only the last stage has a loss to ask it of
+        self.scaler.scale(torch.zeros((), device=self.job.device))
         with self._autocast():
-            self._stage.run(self._batch, self._hidden, self.subject.loss)
+            self._stage.run(self._batch, self._hidden, self._scaled_loss)
         self._mark_gradients()
+
+    def _scaled_loss(self, model: Any, batch: Any) -> torch.Tensor:
+        loss: torch.Tensor = self.scaler.scale(self.subject.loss(model, batch))
+        return loss
 
     def _hidden(self) -> torch.Tensor:
         """What comes from the stage before."""

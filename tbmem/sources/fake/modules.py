@@ -15,15 +15,32 @@ class ModuleStack:
 
     def __init__(self) -> None:
         self.current = ""
+        self.root = ""
+        """What the model itself is called."""
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
         self._of_node: dict[int, tuple[str, int]] = {}
         self._noted = _newest_node()
         self._handles: list[Any] = []
 
-    def name(self, model: nn.Module) -> None:
-        """Learn the names of a model's modules; the model itself is called by its class."""
-        self._names = {id(module): name or type(model).__name__ for name, module in model.named_modules()}
+    def name(self, model: nn.Module, root: str) -> None:
+        """Learn the names of a model's modules.
+
+        Args:
+            model: Whose.
+            root: What to call the model itself.
+        """
+        self.root = root
+        self._names = {id(module): name or root for name, module in model.named_modules()}
+
+    def shared(self, one: str, other: str) -> str:
+        """The innermost module that two are in."""
+        parts = []
+        for part, its in zip(one.split("."), other.split("."), strict=False):
+            if part != its:
+                break
+            parts.append(part)
+        return ".".join(parts) or self.root
 
     def __enter__(self) -> ModuleStack:
         self._handles = [

@@ -109,6 +109,7 @@ def _patches(devices: int, capability: tuple[int, int], total: int) -> Iterator[
     yield torch.accelerator, "is_available", lambda: True
     yield torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda")
     yield torch.accelerator, "device_count", lambda: devices
+    yield torch.accelerator, "current_stream", _answer(_Stream())
     yield torch.accelerator, "current_device_index", lambda: 0
 
 

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -44,6 +45,8 @@ def one_of_many(job: Job) -> Iterator[None]:
     place = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
     before = dict(os.environ)
     os.environ.update({name: str(value) for name, value in place.items()}, MASTER_PORT="0")
+    # what another rank's shards look like is not this one's
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     with contextlib.ExitStack() as stack:
         for name in _MESH_METHODS:
             if hasattr(DeviceMesh, name):
@@ -96,7 +99,7 @@ def mesh_of(job: Job) -> DeviceMesh:
     """All ranks, by the dimensions along which the job divides its work."""
     sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
     make = _without_modes(device_mesh.init_device_mesh)
-    mesh: DeviceMesh = make("cuda", sizes, mesh_dim_names=_DIMENSIONS)
+    mesh: DeviceMesh = make(job.device, sizes, mesh_dim_names=_DIMENSIONS)
     return mesh
 
 
@@ -113,6 +116,14 @@ def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return plain
+
+
+def as_placed(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A gradient, divided as its parameter is: that of an embedding comes whole from each rank."""
+    if not isinstance(gradient, DTensor) or not isinstance(parameter, DTensor):
+        return gradient
+    same = gradient.placements == parameter.placements
+    return gradient if same else gradient.redistribute(placements=parameter.placements)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

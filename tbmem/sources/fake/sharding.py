@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from tbmem.errors import UsageError
 from tbmem.model.job import Job
 from tbmem.sources.fake.decoder import Decoder, MoEFeedForward
-from tbmem.sources.fake.ranks import mesh_of, stage_of
+from tbmem.sources.fake.ranks import local, mesh_of, stage_of
 from tbmem.sources.fake.subject import dtype_of
 from tbmem.sources.fake.training import layers_of
 from tbmem.units import MIB
@@ -47,14 +49,32 @@ def sharded(model: nn.Module, job: Job, divided: bool = False) -> nn.Module:
     return model
 
 
-def buckets(model: nn.Module) -> list[int]:
+def copied_parameters(model: nn.Module, job: Job) -> list[nn.Parameter]:
+    """Of a rank's parameters, those that other ranks hold as well: all that are copied, and what is not in experts."""
+    if job.replicate > 1:
+        return list(model.parameters())
+    if job.expert == 1:
+        return []
+    own = {id(parameter) for parameter in _experts(model)}
+    return [parameter for parameter in model.parameters() if id(parameter) not in own] if own else []
+
+
+def _experts(model: nn.Module) -> list[nn.Parameter]:
+    parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
+    return [parameter for part in parts for parameter in part.experts()]
+
+
+def buckets(parameters: Iterable[nn.Parameter]) -> list[int]:
     """Bytes of the buffers in which DDP sends gradients: as large as all of them together.
+
+    Args:
+        parameters: Whose gradients.
 
     Source: ``torch/nn/parallel/distributed.py``, ``bucket_cap_mb`` and the first bucket of 1 MiB.
     """
     sizes, filled, limit = [], 0, _FIRST_BUCKET
-    for parameter in reversed([one for one in model.parameters() if one.requires_grad]):
-        filled += parameter.numel() * parameter.element_size()
+    for parameter in reversed([one for one in parameters if one.requires_grad]):
+        filled += local(parameter).numel() * parameter.element_size()
         if filled >= limit:
             sizes.append(filled)
             filled, limit = 0, _BUCKET
@@ -107,14 +127,40 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}
         plan |= {name: RowwiseParallel() for name in _ROWS if name in names}
         parallelize_module(layer, mesh["tensor"], plan)
+        if isinstance(layer.feed_forward, MoEFeedForward):
+            layer.feed_forward.slice(mesh["tensor"].get_group(), job.tensor)
+    ends: dict[str, ParallelStyle] = {
+        # on other stages of a pipeline they are nothing
+        name: style
+        for name, style, kind in (
+            ("tokens", RowwiseParallel(input_layouts=Replicate()), nn.Embedding),
+            ("output", ColwiseParallel(output_layouts=Replicate()), nn.Linear),
+        )
+        if isinstance(getattr(decoder, name), kind)
+    }
+    if ends:
+        parallelize_module(decoder, mesh["tensor"], ends)
+    if decoder.shape.tied and len(ends) == 2:
+        decoder.output.weight = decoder.tokens.weight
 
 
 def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
-    """FSDP2: each layer is a unit, and what is left is one; with copies of the group it is HSDP."""
+    """FSDP2: each layer is a unit, and what is left is one; with copies of the group it is HSDP.
+
+    Experts that are fewer than the shards, or do not come out even, are cut across, as torchtitan does: along the first
+    dimension some ranks would hold whole ones and others none.
+    """
+
+    def placement(parameter: nn.Parameter) -> Shard | None:
+        length, width = (*parameter.shape, 1, 1)[:2]
+        across = id(parameter) in experts and length % job.fsdp and not width % job.fsdp
+        return Shard(1) if across else None
+
+    experts = {id(one) for one in _experts(model)}
     group = mesh["replicate", "fsdp"] if job.replicate > 1 else mesh["fsdp"]
     policy = MixedPrecisionPolicy()
     if job.amp is not None:
         policy = MixedPrecisionPolicy(param_dtype=dtype_of(job.amp), reduce_dtype=torch.float32)
     for layer in layers_of(model):
-        fully_shard(layer, mesh=group, mp_policy=policy)
+        fully_shard(layer, mesh=group, mp_policy=policy, shard_placement_fn=placement)
     fully_shard(model, mesh=group, mp_policy=policy)

@@ -96,6 +96,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._capability = capability
         self._scratch = scratch
         self._storages: dict[int, _Ref] = {}
+        self._owners: dict[int, str] = {}
+        """Of rows that were marked: whose they are."""
         self._workspaces: set[bool] = set()
         self._entered = 0
         self._resize: Callable[..., Any] | None = None
@@ -111,7 +113,10 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return reference.row if reference is not None else -1
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came."""
+        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came.
+
+        Memory that several tensors share is the module's that they are all in: FSDP2's gradients of a layer are one.
+        """
         if self._distributed is not None and isinstance(tensor, self._distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
         if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
@@ -119,7 +124,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.log.categories.get(row) is Category.COMMUNICATION:
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
-            self.log.belongs_to(row, module)
+            before = self._owners.setdefault(row, module)
+            self._owners[row] = module if before == module else self._modules.shared(before, module)
+            self.log.belongs_to(row, self._owners[row])
 
     def adopt(self, tensor: torch.Tensor, operator: str = "before") -> None:
         """Count a tensor that was made before the tracker was switched on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -155,6 +155,10 @@ class Training:
     def _prepare_update(self) -> None:
         """Before the optimizer's turn."""
 
+    def _trained(self) -> Iterable[nn.Parameter]:
+        """Whose gradients are clipped."""
+        return self.model.parameters()
+
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
         state: dict[str, Any] = optimizer.state.get(parameter, {})
         return state
@@ -165,7 +169,7 @@ class Training:
         if self.job.clip is not None:
             if isinstance(optimizer, torch.optim.Optimizer):
                 self.scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.clip)
+            torch.nn.utils.clip_grad_norm_(self._trained(), self.job.clip)
         if isinstance(optimizer, torch.optim.Optimizer):
             self.scaler.step(optimizer)
             self.scaler.update()

@@ -15,6 +15,7 @@ from tbmem.sources.fake.parent import fake_runs
 from tbmem.sources.fake.pipeline import order_of
 
 GPT = Job(model="gpt2", sequence=128, dtype="bfloat16", optimizer="adamw", steps=2)
+MIXTRAL = Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd")
 JOBS = {
     "alone": GPT,
     "ddp": replace(GPT, world_size=4, replicate=4),
@@ -29,6 +30,12 @@ JOBS = {
     "busy experts": Job(
         model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd", world_size=8, expert=8, imbalance=2.0
     ),
+    "experts and shards": replace(MIXTRAL, world_size=32, expert=4, fsdp=8, rank=31),
+    "tensor and experts": replace(MIXTRAL, world_size=8, expert=4, tensor=2),
+    "half, first stage": replace(GPT, world_size=2, pipeline=2, batch=4, dtype="float32", amp="float16"),
+    "clipped, tensor": replace(GPT, world_size=2, tensor=2, clip=1.0),
+    "stage, shards": replace(GPT, world_size=4, pipeline=2, fsdp=2, batch=4, rank=3),
+    "later stage, inference": replace(GPT, world_size=2, pipeline=2, batch=4, rank=1, inference=True),
     "experts": Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd", world_size=8, expert=8),
 }
 
@@ -85,6 +92,32 @@ def test_experts_are_divided_and_tokens_exchanged() -> None:
 def test_a_rank_whose_experts_get_more_tokens_needs_more() -> None:
     assert bytes_of("busy experts", Category.PARAMETER) == bytes_of("experts", Category.PARAMETER)
     assert bytes_of("busy experts", Category.ACTIVATION) > 1.2 * bytes_of("experts", Category.ACTIVATION)
+
+
+def test_a_replica_of_shards_holds_what_the_hand_computes() -> None:
+    # 124,439,808 parameters of two bytes on four shards, of 50,257 rows one of them padded; AdamW has two of each
+    assert bytes_of("hsdp", Category.PARAMETER) == pytest.approx(124_439_808 * 2 / 4, rel=0.001)
+    assert bytes_of("hsdp", Category.OPTIMIZER_STATE) == pytest.approx(2 * 124_439_808 * 2 / 4, rel=0.001)
+
+
+def test_experts_hold_what_the_hand_computes() -> None:
+    experts, all_ = 32 * 8 * 3 * 4096 * 14336, 46_702_792_704
+    dense = all_ - experts
+
+    assert bytes_of("experts", Category.PARAMETER) == 2 * (dense + experts // 8)
+    # of what all ranks hold the gradients are summed up, in DDP's buckets
+    assert bytes_of("experts", Category.COMMUNICATION) > 2 * dense
+    # two experts of eight shards: cut across, so that each rank has the same
+    assert bytes_of("experts and shards", Category.PARAMETER) == 2 * (dense + experts // 4) // 8
+    # attention, ends and experts are divided; norms and routes are not
+    whole = 32 * (2 * 4096 + 8 * 4096) + 4096
+    halves = 2 * (whole + (dense - whole) // 2 + experts // 8)
+    assert bytes_of("tensor and experts", Category.PARAMETER) == halves
+
+
+@pytest.mark.parametrize("name", ["half, first stage", "clipped, tensor", "stage, shards", "later stage, inference"])
+def test_products_run(name: str) -> None:
+    assert peak(name) > bytes_of(name, Category.PARAMETER) > 0
 
 
 def test_every_microbatch_goes_forward_and_back_once() -> None:
