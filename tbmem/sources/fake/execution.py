@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils import _foreach_utils
+from torch.utils._pytree import tree_leaves
 
 from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
@@ -27,12 +28,14 @@ from tbmem.sources.fake.mode import FakeMode
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.onednn import convolution_scratch
 from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.reads import ReadWatch
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker, counting
 from tbmem.sources.fake.training import Training
 from tbmem.sources.fake.unknown import history_not_counted, not_counted
+from tbmem.sources.fake.user_code import calls_led_to
 
 
 class _Watcher:
@@ -42,6 +45,8 @@ class _Watcher:
 
 _flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
 """Imported by name: its package has an operator of the same."""
+_PLACES = 6
+"""Lines that a note names."""
 _EAGER = "torch.compile was left out: memory is that of eager mode, which fused kernels need less of"
 _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
 
@@ -120,6 +125,9 @@ def _train(
     job: Job, stack: ExitStack, log: AllocationLog, tracker: AllocationTracker, modules: ModuleStack
 ) -> Training:
     stack.enter_context(tracker)
+    watch = stack.enter_context(ReadWatch(tracker))
+    calls = {"int": watch.whole, "range": watch.times, "min": watch.least, "max": watch.most}
+    stack.enter_context(calls_led_to(calls))
     subject = _built(job, tracker)
     stack.enter_context(modules)
     if job.device == "cpu":
@@ -147,6 +155,10 @@ def _built(job: Job, tracker: AllocationTracker) -> Subject:
     subject = make_subject(job)
     tracker.paused -= 1
     tracker.reads.clear()
+    tracker.taken.clear()
+    tracker.values.batch_is_made = True
+    if not subject.has_values:
+        tracker.values.forget(tree_leaves(subject.batch))
     return subject
 
 
@@ -169,10 +181,16 @@ def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> d
     }
 
 
-def _notes(tracker: AllocationTracker) -> tuple[str, ...]:
-    if not tracker.reads:
-        return ()
-    count = sum(tracker.reads.values())
-    where = ", ".join(sorted(name or "outside of modules" for name in tracker.reads))
-    assumed = "0, 1 or False was assumed, of all() True"
-    return (f"{count} values of tensors were read ({where}); fake tensors have none: {assumed}",)
+def _notes(tracker: AllocationTracker) -> Iterator[str]:
+    if tracker.reads:
+        count = sum(tracker.reads.values())
+        assumed = "0, 1 or False was assumed, of all() True"
+        yield f"{count} values of tensors were read ({_places(tracker.reads)}); fake tensors have none: {assumed}"
+    if tracker.taken:
+        yield f"the batch's own values decided something ({_places(tracker.taken)}): others may need more or less"
+
+
+def _places(lines: Iterable[str]) -> str:
+    found = sorted(lines)
+    more = f" and {len(found) - _PLACES} more" if len(found) > _PLACES else ""
+    return ", ".join(found[:_PLACES]) + more

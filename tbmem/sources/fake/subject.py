@@ -40,6 +40,8 @@ class Subject:
     """Makes the user's own optimizer of parameters."""
     step: Callable[[nn.Module, Any, Any], Any] | None = None
     """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    has_values: bool = False
+    """Whether the batch is the user's own, and not only of the right shape."""
     divided: bool = False
     """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
 
@@ -189,6 +191,7 @@ def _from_factory(job: Job) -> Subject:
         forward=_call,
         optimizer=made.get("optimizer"),
         step=made.get("step"),
+        has_values=True,
         divided=bool(made.get("divided")),
     )
 
