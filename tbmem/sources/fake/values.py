@@ -68,8 +68,9 @@ class Values:
     def sized(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Result of an operator whose size depends on values that are known; ``None`` where they are not."""
         if operator is _SELECT:
-            values, mask = torch.broadcast_tensors(*args)
-            args, operator = (values, [mask]), _INDEX
+            shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            args = args[0].expand(shape), [args[1].expand(shape)]
+            operator = _INDEX
         if operator is _INDEX:
             return self._indexed(*args)
         if (real := self._computed(operator, args, kwargs)) is _NOT_KNOWN:
