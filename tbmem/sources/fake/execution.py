@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +34,8 @@ from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker, counting
-from tbmem.sources.fake.training import Training
-from tbmem.sources.fake.unknown import history_not_counted, not_counted
+from tbmem.sources.fake.training import Training, layers_of
+from tbmem.sources.fake.unknown import history_not_counted, not_checkpointed, not_counted
 from tbmem.sources.fake.user_code import calls_led_to
 
 
@@ -52,11 +53,22 @@ _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it
 
 
 def _not_compiling(notes: list[str]) -> Callable[..., Any]:
-    """torch.compile that leaves everything as it is, and says so."""
+    """torch.compile that leaves everything as it is, and says so of what runs."""
 
     def compile(model: Any = None, **_: Any) -> Any:
-        notes.append(_FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER)
-        return (lambda function: function) if model is None else model
+        if model is None:
+            return compile
+        note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
+        if isinstance(model, nn.Module):
+            notes.append(note)
+            return model
+
+        @functools.wraps(model)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            notes.append(note)
+            return model(*args, **kwargs)
+
+        return run
 
     return compile
 
@@ -111,7 +123,8 @@ def execute(job: Job) -> FakeRun:
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
-        missing = (*unknown, *history_not_counted(training.optimizer))
+        whole = not_checkpointed(layers_of(training.model)) if job.checkpoint else ()
+        missing = (*whole, *unknown, *history_not_counted(training.optimizer))
         return classify(log.run((*_notes(tracker), *missing, *dict.fromkeys(compiled)), about))
 
 

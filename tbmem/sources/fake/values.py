@@ -68,7 +68,7 @@ class Values:
     def sized(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Result of an operator whose size depends on values that are known; ``None`` where they are not."""
         if operator is _SELECT:
-            shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
             args = args[0].expand(shape), [args[1].expand(shape)]
             operator = _INDEX
         if operator is _INDEX:
