@@ -52,25 +52,25 @@ _EAGER = "torch.compile was left out: memory is that of eager mode, which fused 
 _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
 
 
-def _not_compiling(notes: list[str]) -> Callable[..., Any]:
+_not_compiled: dict[str, None] = {}
+"""What is to be said of it. Of the process: a module that one job has imported is the next one's, too."""
+
+
+def _compile(model: Any = None, **_: Any) -> Any:
     """torch.compile that leaves everything as it is, and says so of what runs."""
+    if model is None:
+        return _compile
+    note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
+    if isinstance(model, nn.Module):
+        _not_compiled[note] = None
+        return model
 
-    def compile(model: Any = None, **_: Any) -> Any:
-        if model is None:
-            return compile
-        note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
-        if isinstance(model, nn.Module):
-            notes.append(note)
-            return model
+    @functools.wraps(model)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _not_compiled[note] = None
+        return model(*args, **kwargs)
 
-        @functools.wraps(model)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            notes.append(note)
-            return model(*args, **kwargs)
-
-        return run
-
-    return compile
+    return run
 
 
 def _refused(name: str, why: str) -> Callable[..., None]:
@@ -102,8 +102,8 @@ def execute(job: Job) -> FakeRun:
             stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
             stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(modules_that_move())
-        compiled: list[str] = []
-        stack.enter_context(patched(torch, "compile", _not_compiling(compiled)))
+        _not_compiled.clear()
+        stack.enter_context(patched(torch, "compile", _compile))
         for wrapper, why in _WRAPPERS.items():
             stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
         # torch's choices for plain tensors are those for fake ones
@@ -125,7 +125,7 @@ def execute(job: Job) -> FakeRun:
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
         whole = not_checkpointed(layers_of(training.model)) if job.checkpoint else ()
         missing = (*whole, *unknown, *history_not_counted(training.optimizer))
-        return classify(log.run((*_notes(tracker), *missing, *dict.fromkeys(compiled)), about))
+        return classify(log.run((*_notes(tracker), *missing, *_not_compiled), about))
 
 
 def _scratch(job: Job) -> Scratch | None:

@@ -51,6 +51,7 @@ _CHECKS = frozenset({_ATEN.allclose.default, _ATEN.equal.default})
 _ALL = frozenset({_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims})
 _HOLDS = "tbmem_holds"
 """Attribute of a tensor that says whether all of something is true."""
+_NO_KERNEL = "Could not run 'aten::empty"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -245,6 +246,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise
             self.taken[self.line()] = None
             return result
+        except NotImplementedError as error:
+            if _NO_KERNEL not in str(error):
+                raise
+            # which names what the operator's own kernel would have called first
+            raise NotImplementedError(func.name()) from error
         self.values.follow(func, args, kwargs, result)
         return result
 

@@ -256,7 +256,7 @@ def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
 
 
 def _keep_no_cache(model: nn.Module) -> None:
-    """Models of transformers leave their cache of keys and values out then, too: a layer that runs again would add to it again."""
+    """A layer that runs again would add to a cache of keys and values again; transformers leaves it out, too."""
     for part in model.modules():
         if getattr(getattr(part, "config", None), "use_cache", False):
             part.config.use_cache = False  # type: ignore[union-attr]

@@ -17,7 +17,8 @@ from typing import Any
 from tbmem.sources.fake.pretend import patched
 from tbmem.sources.fake.user_lines import is_users
 
-_PREFIX = "__tbmem_"
+_PREFIX = "tbmem_"
+"""No underscores before it: classes would make such names their own."""
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ class Reads(nn.Module):
     def __init__(self, body: Body) -> None:
         super().__init__()
         self.tokens, self.linear, self.body = nn.Embedding(100, 16), nn.Linear(16, 16), body
+        self.count = max(int(rows) for rows in range(1))
 
     def forward(self, tokens: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return self.body(self.linear(self.tokens(tokens)), tokens, *rest)
