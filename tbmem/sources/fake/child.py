@@ -73,6 +73,8 @@ def explain(job: Job, error: BaseException) -> str:
     for words, advice in _ADVICE.items():
         if words in str(error):
             return f"--model {job.model}: {where}{advice}"
+    if kind == "DependsOnValue":
+        return f"--model {job.model}: {where}{error}"
     if kind in ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"):
         return (
             f"--model {job.model}: {where}shapes depend on values ({what}), which an estimate does not have;"
@@ -110,6 +112,10 @@ _ADVICE = {
     "storage of SparseTensorImpl": (
         "sparse tensors have as many values as are found, which an estimate does not know; leave sparse=True out for an"
         " upper bound"
+    ),
+    "_pack_padded_sequence": (
+        "a packed sequence is as long as its samples are together; leave pack_padded_sequence out, which makes the"
+        " estimate an upper bound"
     ),
     "UninitializedParameter": _LAZY,
     "UninitializedBuffer": _LAZY,

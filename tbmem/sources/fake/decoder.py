@@ -31,6 +31,10 @@ class DecoderShape:
     """Of a head; the width is divided among them if not given."""
     head_norms: bool = False
     """Whether the queries and keys of each head are normed."""
+    whole_norms: bool = False
+    """Whether queries and keys are normed over all heads together."""
+    norms_behind: bool = False
+    """Whether what attention and feed-forward give is normed, instead of what they take."""
     head_biases: bool = False
     """Whether numbers are added to queries, keys and values, as GPT-2's layout always does."""
     llama: bool = True
@@ -53,7 +57,7 @@ class DecoderShape:
         width, bias = self.width, 0 if self.llama else 1
         queries, grouped = self.heads * self.head, (self.groups or self.heads) * self.head
         attention = (queries + 2 * grouped) * (width + (self.head_biases or not self.llama)) + width * (queries + bias)
-        attention += 2 * self.head * self.head_norms
+        attention += 2 * self.head * self.head_norms + (queries + grouped) * self.whole_norms
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
         elif self.llama:
@@ -131,11 +135,12 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward part, each with a norm before and a sum behind."""
+    """Attention and a feed-forward part, each with a norm before, or behind, and a sum."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         norm = nn.RMSNorm if shape.llama else nn.LayerNorm
+        self.norms_behind = shape.norms_behind
         self.attention_norm = norm(shape.width)
         self.attention = Attention(shape)
         self.feed_forward_norm = norm(shape.width)
@@ -144,8 +149,13 @@ class DecoderLayer(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
+        result: torch.Tensor
+        if self.norms_behind:
+            hidden = hidden + self.attention_norm(self.attention(hidden))
+            result = hidden + self.feed_forward_norm(self.feed_forward(hidden))
+            return result
         hidden = hidden + self.attention(self.attention_norm(hidden))
-        result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        result = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return result
 
 
@@ -162,16 +172,15 @@ class Attention(nn.Module):
         self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
         self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
         self.out = nn.Linear(shape.heads * self.head, shape.width, bias=not shape.llama)
-        norms = [nn.RMSNorm(self.head) if shape.head_norms else nn.Identity() for _ in range(2)]
-        self.query_norm, self.key_norm = norms
+        widths = (shape.heads * self.head, groups * self.head)
+        self.query_norm, self.key_norm = (_norm(self.head, shape.head_norms) for _ in widths)
+        self.whole_query_norm, self.whole_key_norm = (_norm(width, shape.whole_norms) for width in widths)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         batch, length, _ = hidden.shape
-        query, key, value = (
-            part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
-        )
+        states = (self.whole_query_norm(self.query(hidden)), self.whole_key_norm(self.key(hidden)), self.value(hidden))
+        query, key, value = (one.view(batch, length, -1, self.head).transpose(1, 2) for one in states)
         query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary:
             query, key = rotated(query), rotated(key)
@@ -179,6 +188,10 @@ class Attention(nn.Module):
         result = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
         output: torch.Tensor = self.out(result.transpose(1, 2).reshape(batch, length, -1))
         return output
+
+
+def _norm(width: int, wanted: bool) -> nn.Module:
+    return nn.RMSNorm(width) if wanted else nn.Identity()
 
 
 def rotated(states: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils import _foreach_utils
+from torch.utils._pytree import tree_leaves
 
 from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
@@ -28,12 +30,14 @@ from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.onednn import convolution_scratch
 from tbmem.sources.fake.onednn_lstm import lstm_scratch
 from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.reads import ReadWatch
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
 from tbmem.sources.fake.subject import Subject, make_subject
 from tbmem.sources.fake.tracker import AllocationTracker, counting
-from tbmem.sources.fake.training import Training
-from tbmem.sources.fake.unknown import history_not_counted, not_counted
+from tbmem.sources.fake.training import Training, layers_of
+from tbmem.sources.fake.unknown import history_not_counted, not_checkpointed, not_counted
+from tbmem.sources.fake.user_code import calls_led_to
 
 
 class _Watcher:
@@ -43,18 +47,31 @@ class _Watcher:
 
 _flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
 """Imported by name: its package has an operator of the same."""
+_PLACES = 6
+"""Lines that a note names."""
 _EAGER = "torch.compile was left out: memory is that of eager mode, which fused kernels need less of"
 _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
 
 
-def _not_compiling(notes: list[str]) -> Callable[..., Any]:
-    """torch.compile that leaves everything as it is, and says so."""
+_not_compiled: dict[str, None] = {}
+"""What is to be said of it. Of the process: a module that one job has imported is the next one's, too."""
 
-    def compile(model: Any = None, **_: Any) -> Any:
-        notes.append(_FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER)
-        return (lambda function: function) if model is None else model
 
-    return compile
+def _compile(model: Any = None, **_: Any) -> Any:
+    """torch.compile that leaves everything as it is, and says so of what runs."""
+    if model is None:
+        return _compile
+    note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
+    if isinstance(model, nn.Module):
+        _not_compiled[note] = None
+        return model
+
+    @functools.wraps(model)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _not_compiled[note] = None
+        return model(*args, **kwargs)
+
+    return run
 
 
 def _refused(name: str, why: str) -> Callable[..., None]:
@@ -86,8 +103,8 @@ def execute(job: Job) -> FakeRun:
             stack.enter_context(pretend_cuda(max(job.world_size, 1), job.capability, job.total))
             stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(modules_that_move())
-        compiled: list[str] = []
-        stack.enter_context(patched(torch, "compile", _not_compiling(compiled)))
+        _not_compiled.clear()
+        stack.enter_context(patched(torch, "compile", _compile))
         for wrapper, why in _WRAPPERS.items():
             stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
         # torch's choices for plain tensors are those for fake ones
@@ -107,8 +124,9 @@ def execute(job: Job) -> FakeRun:
         training = _train(job, stack, log, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
-        missing = (*unknown, *history_not_counted(training.optimizer))
-        return classify(log.run((*_notes(tracker), *missing, *dict.fromkeys(compiled)), about))
+        whole = not_checkpointed(layers_of(training.model)) if job.checkpoint else ()
+        missing = (*whole, *unknown, *history_not_counted(training.optimizer))
+        return classify(log.run((*_notes(tracker), *missing, *_not_compiled), about))
 
 
 def _scratch(job: Job) -> Scratch | None:
@@ -125,6 +143,9 @@ def _train(
     job: Job, stack: ExitStack, log: AllocationLog, tracker: AllocationTracker, modules: ModuleStack
 ) -> Training:
     stack.enter_context(tracker)
+    watch = stack.enter_context(ReadWatch(tracker))
+    calls = {"int": watch.whole, "range": watch.times, "min": watch.least, "max": watch.most}
+    stack.enter_context(calls_led_to(calls))
     subject = _built(job, tracker)
     stack.enter_context(modules)
     if job.device == "cpu":
@@ -153,6 +174,10 @@ def _built(job: Job, tracker: AllocationTracker) -> Subject:
     subject = make_subject(job)
     tracker.paused -= 1
     tracker.reads.clear()
+    tracker.taken.clear()
+    tracker.values.batch_is_made = True
+    if not subject.has_values:
+        tracker.values.forget(tree_leaves(subject.batch))
     return subject
 
 
@@ -175,10 +200,16 @@ def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> d
     }
 
 
-def _notes(tracker: AllocationTracker) -> tuple[str, ...]:
-    if not tracker.reads:
-        return ()
-    count = sum(tracker.reads.values())
-    where = ", ".join(sorted(name or "outside of modules" for name in tracker.reads))
-    assumed = "0, 1 or False was assumed, of all() True"
-    return (f"{count} values of tensors were read ({where}); fake tensors have none: {assumed}",)
+def _notes(tracker: AllocationTracker) -> Iterator[str]:
+    if tracker.reads:
+        count = sum(tracker.reads.values())
+        assumed = "0, 1 or False was assumed, of all() True"
+        yield f"{count} values of tensors were read ({_places(tracker.reads)}); fake tensors have none: {assumed}"
+    if tracker.taken:
+        yield f"the batch's own values decided something ({_places(tracker.taken)}): others may need more or less"
+
+
+def _places(lines: Iterable[str]) -> str:
+    found = sorted(lines)
+    more = f" and {len(found) - _PLACES} more" if len(found) > _PLACES else ""
+    return ", ".join(found[:_PLACES]) + more

@@ -122,6 +122,10 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     groups = decoder.shape.groups or decoder.shape.heads
     if groups % job.tensor:
         raise UsageError(f"--tp {job.tensor}: {groups} heads cannot be divided evenly")
+    if decoder.shape.whole_norms:
+        raise UsageError(
+            f"--tp {job.tensor}: {job.model} norms queries over all heads, which --tp divides; leave it out"
+        )
     for layer in decoder.layers:
         names = {name for name, _ in layer.named_modules()}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}

@@ -40,6 +40,8 @@ class Subject:
     """Makes the user's own optimizer of parameters."""
     step: Callable[[nn.Module, Any, Any], Any] | None = None
     """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    has_values: bool = False
+    """Whether the batch is the user's own, and not only of the right shape."""
     divided: bool = False
     """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
 
@@ -96,9 +98,7 @@ def _from_config(job: Job, path: Path) -> Subject:
         return _decoder(job, _shape(path, kind, config))
     from tbmem.sources.fake.transformers_model import transformers_model
 
-    model, longest = transformers_model(path, config)
-    if (length := job.sequence or longest) is None:
-        raise UsageError(f"--model {path}: it does not say how many tokens a sample has; say --seq")
+    model, length = transformers_model(path, config, job.sequence)
     numbers = torch.zeros(job.batch // job.parts, length, dtype=torch.int64)
     batch = {"input_ids": numbers, "labels": torch.zeros_like(numbers)}
     return Subject(model=model, batch=batch, loss=_loss_of(job.model, None), forward=_call)
@@ -128,7 +128,9 @@ def _shape(path: Path, kind: str, config: dict[str, Any]) -> DecoderShape:
         heads=needed("num_attention_heads", "n_head"),
         groups=whole("num_key_value_heads"),
         head_width=whole("head_dim"),
-        head_norms=kind in ("qwen3", "olmo2"),
+        head_norms=kind == "qwen3",
+        whole_norms=kind == "olmo2",
+        norms_behind=kind == "olmo2",
         head_biases=kind == "qwen2",
         inner=whole("intermediate_size", "n_inner") or 4 * width,
         vocabulary=needed("vocab_size"),
@@ -189,6 +191,7 @@ def _from_factory(job: Job) -> Subject:
         forward=_call,
         optimizer=made.get("optimizer"),
         step=made.get("step"),
+        has_values=True,
         divided=bool(made.get("divided")),
     )
 

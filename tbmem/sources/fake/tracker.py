@@ -6,12 +6,13 @@ storage does.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.model.category import Category, Phase
@@ -19,6 +20,7 @@ from tbmem.sources.fake.corrections import corrected
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.scratch import Scratch, workspace_bytes
+from tbmem.sources.fake.values import Values
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
@@ -49,6 +51,7 @@ _CHECKS = frozenset({_ATEN.allclose.default, _ATEN.equal.default})
 _ALL = frozenset({_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims})
 _HOLDS = "tbmem_holds"
 """Attribute of a tensor that says whether all of something is true."""
+_NO_KERNEL = "Could not run 'aten::empty"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -89,7 +92,13 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.log = log
         self.paused = 0
         self.communicates = 0
+        self.values = Values()
         self.reads: dict[str, int] = {}
+        """How often values were read that nobody knows, by the line."""
+        self.taken: dict[str, None] = {}
+        """Lines that read values which are known."""
+        self.unknown_reads = 0
+        self._less = 0
         self._device = device
         self._mode = mode
         self._modules = modules or ModuleStack()
@@ -159,12 +168,15 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].device
-        if func is _READ and self._mode is not None:
+        kwargs = kwargs or {}
+        if self._mode is None:
+            result = func(*args, **kwargs)
+        elif func is _READ:
             return self._read(args[0])
-        if func in _CHECKS and self._mode is not None:
-            self._note_read()
-            return True
-        result = func(*args, **(kwargs or {}))
+        elif func in _CHECKS:
+            return self._check(func, args)
+        else:
+            result = self._run(func, args, kwargs)
         if self.paused:
             return result
         if self._mode is not None:
@@ -208,11 +220,60 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         module, stack = self._modules.of(node._sequence_nr()) if node is not None else ("", -1)
         return module, Phase.BACKWARD, stack
 
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """A tensor's values, where the batch decides them; who asks is noted."""
+        real = self.values.of(tensor)
+        if real is not None and getattr(tensor, "constant", None) is None:
+            self.taken[self.line()] = None
+        return real
+
+    def line(self) -> str:
+        """Who reads a value: a line, or a module."""
+        return self.log.lines.line() or self._modules.current or "outside of modules"
+
+    @contextlib.contextmanager
+    def trying(self) -> Iterator[None]:
+        """What runs in this block is tried out only, with whole numbers that are one less where they are not known."""
+        reads = dict(self.reads)
+        self.paused, self._less = self.paused + 1, 1
+        try:
+            yield
+        finally:
+            self.paused, self._less, self.reads = self.paused - 1, 0, reads
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            result = func(*args, **kwargs)
+        except DynamicOutputShapeException:
+            with self:
+                result = self.values.sized(func, args, kwargs)
+            if result is None:
+                raise
+            self.taken[self.line()] = None
+            return result
+        except NotImplementedError as error:
+            if _NO_KERNEL not in str(error):
+                raise
+            # which names what the operator's own kernel would have called first
+            raise NotImplementedError(func.name()) from error
+        self.values.follow(func, args, kwargs, result)
+        return result
+
+    def _check(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether two tensors are the same: programs go on where they are."""
+        one, other = (self.values.of(tensor) for tensor in args[:2])
+        if one is not None and other is not None:
+            with torch._C._DisableTorchDispatch():
+                return bool(func(one, other, *args[2:]))
+        self._note_read()
+        return True
+
     def _read(self, tensor: torch.Tensor) -> bool | int | float:
-        """A value that decides what happens next; fake tensors have none, so a harmless one is given and counted."""
-        constant = getattr(tensor, "constant", None)
-        if constant is not None:
-            value: bool | int | float = constant.item()
+        """A value that decides what happens next; where it is not known, a harmless one is given and counted."""
+        real = self.known(tensor)
+        if real is not None:
+            with torch._C._DisableTorchDispatch():
+                value: bool | int | float = real.item()
             return value
         self._note_read()
         if tensor.dtype is torch.bool:
@@ -221,10 +282,12 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if tensor.dtype.is_floating_point:
             # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
             return 1.0 if tensor.device.type == "cpu" else 0.0
-        return 1 if tensor.dtype is torch.int32 else 0
+        self.unknown_reads += 1
+        return (1 if tensor.dtype is torch.int32 else 0) - self._less
 
     def _note_read(self) -> None:
-        self.reads[self._modules.current] = self.reads.get(self._modules.current, 0) + 1
+        line = self.line()
+        self.reads[line] = self.reads.get(line, 0) + 1
 
     def _counts(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -63,6 +64,7 @@ class Training:
         self.subject = subject
         subject.model.train(not job.inference)
         if job.checkpoint:
+            _keep_no_cache(subject.model)
             for layer in layers_of(subject.model):
                 _checkpointed(layer)
         self.model = prepare(subject.model)
@@ -237,17 +239,31 @@ def moved(model: nn.Module, job: Job) -> nn.Module:
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that a model is a stack of: the list of like modules with the most parameters; maybe none."""
-    best: list[nn.Module] = []
-    most = 0
+    """The layers that a model is made of: all lists of like modules that are not in another; maybe none.
+
+    Where some of these consist of modules themselves, only those count.
+    """
+    stacks = list(_stacks(model))
+    blocks = [stack for stack in stacks if any(True for layer in stack for _ in layer.children())]
+    return list(dict.fromkeys(chain.from_iterable(blocks or stacks)))
+
+
+def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
+    children = list(module.children())
+    alike = len(children) > 1 and len({type(child) for child in children}) == 1
+    if alike and isinstance(module, (nn.ModuleList, nn.Sequential)):
+        if any(True for _ in module.parameters()):
+            yield children
+        return
+    for child in children:
+        yield from _stacks(child)
+
+
+def _keep_no_cache(model: nn.Module) -> None:
+    """A layer that runs again would add to a cache of keys and values again; transformers leaves it out, too."""
     for part in model.modules():
-        children = list(part.children())
-        alike = len(children) > 1 and len({type(child) for child in children}) == 1
-        if isinstance(part, (nn.ModuleList, nn.Sequential)) and alike:
-            weight = sum(parameter.numel() for parameter in part.parameters())
-            if weight > most:
-                best, most = children, weight
-    return best
+        if getattr(getattr(part, "config", None), "use_cache", False):
+            part.config.use_cache = False  # type: ignore[union-attr]
 
 
 def _checkpointed(layer: nn.Module) -> None:

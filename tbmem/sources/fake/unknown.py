@@ -24,6 +24,22 @@ _LBFGS = (
 )
 
 
+_NO_LAYERS = (
+    "--checkpoint changed nothing: the model has no list of like layers; checkpoint its parts in the factory"
+    " (torch.utils.checkpoint)"
+)
+
+
+def not_checkpointed(layers: Collection[nn.Module]) -> Iterator[str]:
+    """Whether there was anything to checkpoint.
+
+    Args:
+        layers: Of the model.
+    """
+    if not layers:
+        yield _NO_LAYERS
+
+
 def history_not_counted(optimizer: object) -> Iterator[str]:
     """What an optimizer keeps in a real run only.
 

@@ -29,28 +29,38 @@ class UserLines:
 
     def here(self) -> int:
         """Number of the stack that is running; -1 where none of its lines is the user's."""
-        frame: FrameType | None = sys._getframe(1)
-        lines: list[Frame] = []
-        known = self._is_users
-        while frame is not None and len(lines) < DEEPEST:
-            code = frame.f_code
-            name = code.co_filename
-            wanted = known.get(name)
-            if wanted is None:
-                wanted = known[name] = _is_users(name)
-            if wanted:
-                lines.append(Frame(name, frame.f_lineno, code.co_name))
-            frame = frame.f_back
+        lines = self._lines(sys._getframe(1), DEEPEST)
         if not lines:
             return -1
         return self._numbers.setdefault(tuple(lines), len(self._numbers))
+
+    def line(self) -> str:
+        """The innermost of the user's own lines that are running as ``file.py:12``; empty where there is none."""
+        for frame in self._lines(sys._getframe(1), 1):
+            return "" if frame.file in _SHOWN else f"{Path(frame.file).name}:{frame.line}"
+        return ""
 
     def table(self) -> tuple[tuple[Frame, ...], ...]:
         """All stacks, each at its number."""
         return tuple(self._numbers)
 
+    def _lines(self, frame: FrameType | None, most: int) -> list[Frame]:
+        lines: list[Frame] = []
+        known = self._is_users
+        while frame is not None and len(lines) < most:
+            code = frame.f_code
+            name = code.co_filename
+            wanted = known.get(name)
+            if wanted is None:
+                wanted = known[name] = is_users(name)
+            if wanted:
+                lines.append(Frame(name, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        return lines
 
-def _is_users(file: str) -> bool:
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither torch's, Python's own nor this package's."""
     if file in _SHOWN:
         return True
     standard = file.startswith(_STANDARD) and "-packages" not in file

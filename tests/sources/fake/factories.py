@@ -248,3 +248,29 @@ def sparse() -> Any:
 
 def lazy() -> Any:
     return nn.LazyLinear(2), torch.zeros(3, 4), lambda output, batch: output.sum()
+
+
+@torch.compile
+def compiled(values: torch.Tensor) -> torch.Tensor:
+    return values * 2
+
+
+class Calls(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.inside, self.function = nn.Linear(4, 4), function
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.function(self.inside(values))
+        return result
+
+
+def calls_compiled() -> Any:
+    return Calls(compiled), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+def quantized() -> Any:
+    def function(values: torch.Tensor) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(values, 0.1, 0, -128, 127)
+
+    return Calls(function), torch.zeros(2, 4), lambda output, batch: output.sum()

@@ -31,7 +31,7 @@ BROKEN = (
     *("data_dependent", "raises", "only_model", "no_loss", "nothing", "NOT_A_FUNCTION"),
     *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
     *("loss_of_one", "loss_is_none", "needs_width", "needs_length", "reads_numpy"),
-    *("sparse", "lazy"),
+    *("sparse", "lazy", "quantized"),
 )
 UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_its_loss")
 JOBS = {
@@ -53,6 +53,8 @@ JOBS = {
     "gru": job("gru"),
     "own step": job("own_step"),
     "lbfgs": job("lbfgs"),
+    "calls_compiled": job("calls_compiled"),
+    "nothing to checkpoint": job("linear", checkpoint=True),
     **{name: job(name) for name in (*BROKEN, *UNUSUAL)},
     "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
@@ -226,6 +228,7 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("fsdp1", "FSDP1.*--fsdp N shards it with FSDP2"),
         ("gpu_kernel", "factories.py:.*a kernel that only a GPU can run.*register_fake"),
         ("custom_operator", "register_fake"),
+        ("quantized", "no fake version .aten::fake_quantize_per_tensor_affine"),
         ("sparse", "leave sparse=True out for an upper bound"),
         ("lazy", "factories.py:.*lazy modules.*give the sizes"),
         ("leaves", "the factory ended the program .3."),
@@ -296,6 +299,17 @@ def test_what_lbfgs_keeps_in_a_real_run_is_named() -> None:
     (note,) = [note for note in executed("lbfgs").notes if "LBFGS" in note]
 
     assert "which grows to 50.00 MiB" in note
+
+
+def test_compiled_code_is_named_where_it_runs() -> None:
+    """The module of both factories has a compiled function; one calls it."""
+    assert any("torch.compile was left out" in note for note in executed("calls_compiled").notes)
+    assert not executed("layers").notes
+
+
+def test_a_model_without_layers_is_not_checkpointed_in_silence() -> None:
+    assert any("--checkpoint changed nothing" in note for note in executed("nothing to checkpoint").notes)
+    assert not executed("checkpointed").notes
 
 
 def test_where_fake_cuda_does_not_work_the_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,11 +48,16 @@ MIXTRAL = {**SMALL, "model_type": "mixtral", "num_local_experts": 4, "num_expert
 """Three more feed-forward parts of 3 x 64 x 96 in each layer, and 4 x 64 that choose."""
 
 
+OLMO2 = {**SMALL, "model_type": "olmo2"}
+"""All 64 queries and all 32 keys are normed together, in each of two layers."""
+
+
 @pytest.mark.parametrize(
     ("config", "parameters"),
     [
         (SMALL, 68_160),
         (QWEN3, 596_049_920),
+        (OLMO2, 68_160 + 2 * 96),
         (QWEN2, 68_160 + 2 * 128),
         (MIXTRAL, 68_160 + 2 * (3 * 3 * 64 * 96 + 4 * 64)),
     ],
@@ -105,6 +110,26 @@ def test_other_models_are_made_by_transformers(kind: str, sizes: dict[str, Any],
     # then the model itself says what its loss is
     assert loss.shape == ()
     assert subject.batch["input_ids"].shape == (3, 8)
+
+
+def test_learnt_positions_end_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install --group frameworks")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**SMALL, "model_type": "bert", "max_position_embeddings": 32}))
+
+    with FakeMode(), pytest.raises(UsageError, match="--seq 33: .* has learnt positions for 32 tokens only"):
+        make_subject(Job(model=str(path), sequence=33))
+
+
+@pytest.mark.parametrize("config", [SMALL, QWEN2, MIXTRAL, OLMO2, {**SMALL, "model_type": "qwen3", "head_dim": 16}])
+def test_transformers_counts_the_same_parameters(config: dict[str, Any], tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    with torch.device("meta"):
+        theirs = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+
+    ours = decoder(config, tmp_path)
+
+    assert ours.shape.parameters == sum(one.numel() for one in theirs.parameters())
 
 
 def test_a_config_without_a_length_asks_for_one(tmp_path: Path) -> None:
