@@ -139,15 +139,16 @@ _NEEDS_GPU = (
 
 
 def _place(error: BaseException) -> str:
-    """The last line of code that is neither torch's nor ours."""
+    """The last line of code that is neither torch's nor ours; a library's only where there is none of the user's."""
     here = str(Path(__file__).parent)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if (
-            not frame.filename.startswith(here)
-            and "/torch/" not in frame.filename
-            and "importlib" not in frame.filename
-        ):
-            return f"{Path(frame.filename).name}:{frame.lineno}: "
+    places = [
+        frame
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+        if not frame.filename.startswith(here) and "/torch/" not in frame.filename and "importlib" not in frame.filename
+    ]
+    users = (frame for frame in places if "-packages" not in frame.filename)
+    for frame in (*users, *places):
+        return f"{Path(frame.filename).name}:{frame.lineno}: "
     return ""
 
 

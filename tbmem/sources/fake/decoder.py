@@ -179,8 +179,14 @@ class Attention(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         batch, length, _ = hidden.shape
-        states = (self.whole_query_norm(self.query(hidden)), self.whole_key_norm(self.key(hidden)), self.value(hidden))
-        query, key, value = (one.view(batch, length, -1, self.head).transpose(1, 2) for one in states)
+        query, key, value = (
+            norm(part(hidden)).view(batch, length, -1, self.head).transpose(1, 2)
+            for part, norm in (
+                (self.query, self.whole_query_norm),
+                (self.key, self.whole_key_norm),
+                (self.value, _same),
+            )
+        )
         query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary:
             query, key = rotated(query), rotated(key)
@@ -188,6 +194,10 @@ class Attention(nn.Module):
         result = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
         output: torch.Tensor = self.out(result.transpose(1, 2).reshape(batch, length, -1))
         return output
+
+
+def _same(states: torch.Tensor) -> torch.Tensor:
+    return states
 
 
 def _norm(width: int, wanted: bool) -> nn.Module:
