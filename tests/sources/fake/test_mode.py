@@ -119,6 +119,15 @@ def test_remembered_results_are_new_each_time() -> None:
     assert first.untyped_storage()._cdata != second.untyped_storage()._cdata
 
 
+def test_waiting_for_a_collective_takes_no_memory() -> None:
+    # given what a collective is to fill; torch's own fake operator makes a copy of it
+    with FakeMode():
+        tensor = torch.empty(4)
+        # when it is waited for, then it is the same, as with the real operator
+        waited = torch.ops._c10d_functional.wait_tensor(tensor)
+    assert waited.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+
+
 def test_a_size_that_changed_is_seen() -> None:
     # given a tensor that was multiplied
     with FakeMode():
