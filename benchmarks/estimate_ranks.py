@@ -4,8 +4,9 @@
 
 The real side is torch's own: DistributedDataParallel, fully_shard, parallelize_module, PipelineStage and its schedules.
 What counts is the most that the CPU's allocator had handed out in two steps, as torch.profiler sees it in each process.
-Only experts are the built-in decoder's on both sides, since torch has none. gloo copies what it reduces and scatters,
-which no GPU's library does: FSDP2 takes some buffers of a layer's gradients more here, as many as are under way.
+Only experts are the built-in decoder's on both sides, since torch has none. gloo copies what it reduces and scatters
+(``ProcessGroupGloo.cpp``, ``reduce_scatter_tensor_coalesced``), which no GPU's library does: FSDP2 takes some buffers
+of a layer's gradients more here, as many as are under way, and no two runs are alike.
 """
 
 from __future__ import annotations
