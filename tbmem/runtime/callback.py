@@ -29,7 +29,6 @@ from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.situation import Situation
 from tbmem.sources.devices import check_devices
-from tbmem.sources.processes import this_process
 
 
 class MemoryCallback:
@@ -242,7 +241,7 @@ class MemoryCallback:
         from tbmem import __version__
 
         config = self.config
-        about = {"tbmem": __version__, "run": folder.path.name, "process": this_process(), "config": asdict(config)}
+        about = {"tbmem": __version__, "run": folder.path.name, "config": asdict(config)}
         return MemoryMonitor(
             config.monitor,
             config.patterns,

@@ -15,6 +15,7 @@ import torch
 from tbmem.config.schema import MonitorConfig
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
 from tbmem.runtime.ranks import Rank
+from tbmem.sources.processes import this_process
 
 
 def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:
@@ -33,6 +34,7 @@ def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> L
         "world_size": rank.world_size,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "process": this_process(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "monitor": asdict(config),
