@@ -4,7 +4,8 @@
 
 The real side is torch's own: DistributedDataParallel, fully_shard, parallelize_module, PipelineStage and its schedules.
 What counts is the most that the CPU's allocator had handed out in two steps, as torch.profiler sees it in each process.
-Only experts are the built-in decoder's on both sides, since torch has none. gloo copies what it reduces and scatters
+Only experts are the built-in decoder's on both sides, since torch has none, and what their ranks share is not reduced
+on the real side: the estimate is higher by its buckets. gloo copies what it reduces and scatters
 (``ProcessGroupGloo.cpp``, ``reduce_scatter_tensor_coalesced``), which no GPU's library does: FSDP2 takes some buffers
 of a layer's gradients more here, as many as are under way, and no two runs are alike.
 """
@@ -74,7 +75,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", help="one case")
     only = arguments.parse_args().only
-    print(heading("Ranks"))
+    print(heading("estimate_ranks.py: estimates beside ranks that really run"))
     rows = [row for name, case in CASES.items() if only in (None, name) for row in rows_of(name, *case)]
     print(table(["training", "rank", "measured MiB", "estimated MiB", "error"], rows))
 
