@@ -10,10 +10,12 @@ from pathlib import Path
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.layout import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
+from tbmem.offline.recordings import IN_FOLDERS
 
 _RANK_FOLDER = re.compile(r"rank\d+")
 _DEPTH = len(Path(MONITOR_LOG).parts)
 _NAMED = 5
+_ELSEWHERE = "traces, snapshots and estimates are for tbmem analyze"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +44,14 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
     """
     place = Path(path).expanduser().absolute()
     if place.is_file():
+        if place.name.endswith(IN_FOLDERS):
+            raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
         return RunLogs(folder=_run_of(place), logs=(read_monitor_log(place),))
     if not place.is_dir():
         raise FileFormatError(f"{path}: no such file or folder")
     found = sorted(place.rglob(MONITOR_LOG))
     if not found:
-        raise FileFormatError(
-            f"{path}: no live log ({MONITOR_LOG}) in this folder; for traces and snapshots use tbmem analyze"
-        )
+        raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
     runs = sorted({_run_of(log) for log in found})
     if len(runs) > 1:
         names = ", ".join(run.name for run in runs[-_NAMED:])

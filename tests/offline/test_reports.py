@@ -160,6 +160,11 @@ def test_the_report_of_a_run_of_two_ranks(tmp_path: Path) -> None:
 def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="no such file or folder"):
         write_run_report(tmp_path / "x", out=tmp_path / "results")
+    recording = tmp_path / "rank0.tbmem.npz"
+    recording.write_bytes(b"")
+    with pytest.raises(FileFormatError, match="a recording, not a run; .* for tbmem analyze"):
+        write_run_report(recording, out=tmp_path / "results")
+    recording.unlink()
     with pytest.raises(FileFormatError, match="no live log"):
         write_run_report(tmp_path, out=tmp_path / "results")
     for name in ("a", "b"):
