@@ -92,6 +92,10 @@ def test_experts_are_divided_and_tokens_exchanged() -> None:
 def test_a_rank_whose_experts_get_more_tokens_needs_more() -> None:
     assert bytes_of("busy experts", Category.PARAMETER) == bytes_of("experts", Category.PARAMETER)
     assert bytes_of("busy experts", Category.ACTIVATION) > 1.2 * bytes_of("experts", Category.ACTIVATION)
+    # each of 64 tokens goes to two experts: as many more are received in 32 layers, 4,096 values of two bytes wide, and
+    # as many gradients on the way back, in each of two steps
+    more = bytes_of("busy experts", Category.COMMUNICATION) - bytes_of("experts", Category.COMMUNICATION)
+    assert more == (64 * 2) * 32 * (4096 * 2) * 2 * 2
 
 
 def test_a_replica_of_shards_holds_what_the_hand_computes() -> None:
