@@ -17,7 +17,7 @@ import torch
 LAYERS, WIDTH, HEADS, EXPERTS, VOCABULARY = 8, 1024, 16, 8, 32_000
 
 
-def build(batch: int, sequence: int, tp: int, pp: int, ep: int, microbatches: int) -> dict[str, Any]:
+def build(*, batch: int, sequence: int = 2048, tp: int, pp: int, ep: int, microbatches: int) -> dict[str, Any]:
     """What one rank holds, and a step of Megatron's own schedule.
 
     Args:

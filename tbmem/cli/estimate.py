@@ -9,25 +9,36 @@ from typing import Annotated
 import typer
 
 from tbmem.cli.arguments import AsJson
+from tbmem.errors import UsageError
 from tbmem.model.estimate import Fit
 from tbmem.model.gpus import gpu_named
-from tbmem.model.job import Job
+from tbmem.model.job import Job, is_factory
 
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
         help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json.",
     ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="The same, as an option."),
 ]
 
 
 def command(
-    model: Model,
-    batch: Annotated[int, typer.Option(help="Samples of a step on one rank.")] = 1,
+    subject: Subject = None,
+    model: Model = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Samples of a step on one rank; by default 1, in a pipeline one for each microbatch."),
+    ] = None,
     seq: Annotated[int | None, typer.Option(help="Tokens of a sample; by default the model's own length.")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the parameters: float32, bfloat16, float16.")] = "float32",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Of the parameters: float32 (by default; a factory's stay as made), bfloat16, float16."),
+    ] = None,
     amp: Annotated[str | None, typer.Option(help="autocast to bfloat16 or float16.")] = None,
     optimizer: Annotated[
         str, typer.Option(help="adamw, adam, sgd, momentum, adafactor, adamw8bit, none, ...")
@@ -71,6 +82,7 @@ def command(
     from tbmem.runtime.estimate import estimate_and_run
     from tbmem.runtime.estimate_files import write_estimate
 
+    named = _one_of(subject, model)
     device = gpu_named(gpu)
     shared = fsdp * tp * pp * ep
     ranks = shared if world_size is None else world_size
@@ -78,10 +90,10 @@ def command(
     copies = max(ranks // max(shared, 1), 1) if ddp is None else ddp
     result, run = estimate_and_run(
         Job(
-            model=model,
-            batch=batch,
+            model=named,
+            batch=_fewest(pp, microbatches) if batch is None else batch,
             sequence=seq,
-            dtype=dtype,
+            dtype="float32" if dtype is None and not is_factory(named) else dtype,
             amp=amp,
             optimizer=optimizer,
             implementation=implementation,
@@ -114,3 +126,16 @@ def command(
         for path in written:
             typer.echo(f"wrote {path}")
     raise typer.Exit(1 if result.fit is Fit.NO else 0)
+
+
+def _fewest(stages: int, microbatches: int | None) -> int:
+    return 1 if stages <= 1 else 2 * stages if microbatches is None else microbatches
+
+
+def _one_of(subject: str | None, model: str | None) -> str:
+    if subject is not None and model is not None:
+        raise UsageError(f"{subject}: the model is named by --model as well; leave one out")
+    named = subject if model is None else model
+    if named is None:
+        raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
+    return named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 from tbmem.errors import UsageError
 from tbmem.units import GIB
@@ -26,8 +27,8 @@ class Job:
     """Samples of a step on one rank, over all accumulated parts."""
     sequence: int | None = None
     """Tokens of a sample; the model's own length if not given."""
-    dtype: str = "float32"
-    """Of parameters; with ``amp`` they stay in this and operators run in that."""
+    dtype: str | None = "float32"
+    """Of parameters; with ``amp`` they stay in this and operators run in that. ``None``: as the factory makes them."""
     amp: str | None = None
     """autocast's type."""
     optimizer: str = "adamw"
@@ -71,7 +72,7 @@ class Job:
     """Folder in which a factory's module is looked for, besides Python's own."""
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, DTYPES)
+        _one_of("dtype", self.dtype, (None, *DTYPES) if is_factory(self.model) else DTYPES)
         _one_of("amp", self.amp, (None, *DTYPES[1:]))
         _one_of("optimizer", self.optimizer, OPTIMIZERS)
         _one_of("implementation", self.implementation, IMPLEMENTATIONS)
@@ -128,6 +129,11 @@ class Job:
         given = {name: value for name, value in given.items() if name in known}
         given["capability"] = tuple(given["capability"])
         return cls(**given)
+
+
+def is_factory(model: str) -> bool:
+    """Whether a model's name is that of a function of the user's."""
+    return ":" in model and not Path(model).exists()
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:

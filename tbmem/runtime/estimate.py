@@ -111,9 +111,9 @@ def _alternative(words: str, changed: Estimate) -> Alternative:
 def _changes(job: Job) -> Iterator[tuple[str, Job]]:
     if not job.checkpoint:
         yield "activation checkpointing", replace(job, checkpoint=True)
-    if job.dtype == "float32" and job.amp is None:
+    if job.dtype in (None, "float32") and job.amp is None:
         yield "bf16 autocast", replace(job, amp="bfloat16")
-    if job.dtype == "float32":
+    if job.dtype in (None, "float32"):
         yield "bf16 throughout", replace(job, dtype="bfloat16", amp=None)
     if job.optimizer in ("adam", "adamw"):
         yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")

@@ -27,9 +27,27 @@ def test_json() -> None:
     assert view["peak_reserved"] >= view["peak_allocated"] > 0
 
 
+def test_the_model_without_a_word_before_it_and_a_pipeline_without_a_batch() -> None:
+    done = tbmem("gpt2", "--seq", "64", "--pp", "2", "--json")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["job"]["batch"] == 4
+
+
+def test_what_a_factory_makes_keeps_its_type_unless_another_is_asked_for() -> None:
+    made, asked = (
+        json.loads(tbmem("tests.sources.fake.factories:half", *words, "--json").stdout)
+        for words in ((), ("--dtype", "float32"))
+    )
+
+    assert asked["by_category"]["parameter"] == 2 * made["by_category"]["parameter"] > 0
+
+
 def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
     for arguments in (
         ("--model", "gpt9"),
+        (),
+        ("gpt2", "--model", "gpt2"),
         (*FACTORY, "--gpu", "abacus"),
         (*FACTORY, "--rank", "3"),
         (*FACTORY, "--tp", "0"),

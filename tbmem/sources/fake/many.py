@@ -117,5 +117,5 @@ class RankTraining(Training):
         """What comes from the stage before."""
         numbers = self.subject.batch[0]
         assert isinstance(self.model, Decoder)
-        dtype = dtype_of(self.job.amp or self.job.dtype)
+        dtype = dtype_of(self.job.amp) if self.job.amp is not None else next(self.model.parameters()).dtype
         return torch.empty(*numbers.shape, self.model.shape.width, dtype=dtype, device=self.job.device)

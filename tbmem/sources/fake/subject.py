@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tbmem.errors import UsageError
-from tbmem.model.job import Job
+from tbmem.model.job import Job, is_factory
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -52,7 +52,7 @@ def make_subject(job: Job) -> Subject:
     Raises:
         UsageError: There is no such model, or it is not complete.
     """
-    if ":" in job.model and not Path(job.model).exists():
+    if is_factory(job.model):
         return _from_factory(job)
     if job.model.endswith(".json"):
         return _from_config(job, Path(job.model))

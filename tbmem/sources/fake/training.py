@@ -193,7 +193,7 @@ class Training:
     def _to_device(self, one: Any) -> Any:
         if not isinstance(one, torch.Tensor):
             return one
-        dtype = dtype_of(self.job.dtype) if one.is_floating_point() else None
+        dtype = dtype_of(self.job.dtype) if self.job.dtype is not None and one.is_floating_point() else None
         return one.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -234,8 +234,8 @@ class Training:
 
 
 def moved(model: nn.Module, job: Job) -> nn.Module:
-    """A model on the job's device, in the job's type."""
-    return model.to(device=job.device, dtype=dtype_of(job.dtype))
+    """A model on the job's device, in the job's type, if it says one."""
+    return model.to(device=job.device, dtype=None if job.dtype is None else dtype_of(job.dtype))
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:

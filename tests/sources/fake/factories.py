@@ -274,3 +274,9 @@ def quantized() -> Any:
         return torch.fake_quantize_per_tensor_affine(values, 0.1, 0, -128, 127)
 
     return Calls(function), torch.zeros(2, 4), lambda output, batch: output.sum()
+
+
+def half() -> tuple[nn.Module, torch.Tensor, Any]:
+    """A model that is made in bfloat16."""
+    model = nn.Linear(1024, 1024, bias=False).to(torch.bfloat16)
+    return model, torch.zeros(2, 1024, dtype=torch.bfloat16), lambda output, batch: output.float().sum()
