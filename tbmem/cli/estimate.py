@@ -12,7 +12,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 from tbmem.model.estimate import Fit
 from tbmem.model.gpus import gpu_named
-from tbmem.model.job import Job, is_factory
+from tbmem.model.job import Job, is_factory, parts_of_a_step
 
 Subject = Annotated[
     str | None,
@@ -91,7 +91,7 @@ def command(
     result, run = estimate_and_run(
         Job(
             model=named,
-            batch=_fewest(pp, microbatches) if batch is None else batch,
+            batch=parts_of_a_step(pp, microbatches, 1) if batch is None else batch,
             sequence=seq,
             dtype="float32" if dtype is None and not is_factory(named) else dtype,
             amp=amp,
@@ -126,10 +126,6 @@ def command(
         for path in written:
             typer.echo(f"wrote {path}")
     raise typer.Exit(1 if result.fit is Fit.NO else 0)
-
-
-def _fewest(stages: int, microbatches: int | None) -> int:
-    return 1 if stages <= 1 else 2 * stages if microbatches is None else microbatches
 
 
 def _one_of(subject: str | None, model: str | None) -> str:

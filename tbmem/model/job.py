@@ -113,9 +113,7 @@ class Job:
     @property
     def parts(self) -> int:
         """Into how many equal parts a step's batch is cut."""
-        if self.pipeline > 1:
-            return self.microbatches or 2 * self.pipeline
-        return self.accumulate
+        return parts_of_a_step(self.pipeline, self.microbatches, self.accumulate)
 
     def to_json(self) -> str:
         """All fields as JSON."""
@@ -129,6 +127,13 @@ class Job:
         given = {name: value for name, value in given.items() if name in known}
         given["capability"] = tuple(given["capability"])
         return cls(**given)
+
+
+def parts_of_a_step(stages: int, microbatches: int | None, accumulate: int) -> int:
+    """Into how many equal parts a step's batch is cut: the microbatches of a pipeline, else those that accumulate."""
+    if stages > 1:
+        return microbatches or 2 * stages
+    return accumulate
 
 
 def is_factory(model: str) -> bool:

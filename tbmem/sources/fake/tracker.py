@@ -20,7 +20,7 @@ from tbmem.sources.fake.corrections import corrected
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.scratch import Scratch, workspace_bytes
-from tbmem.sources.fake.values import Values
+from tbmem.sources.fake.values import Values, tensors_in
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
@@ -188,7 +188,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
             self._workspace(func, result)
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
         if self._scratch is not None and (size := self._scratch(func, args, result)):
             self._passing(size, operator)
@@ -381,11 +381,3 @@ def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
     Source: ``torch/csrc/autograd/input_buffer.cpp``, ``can_accumulate_inplace``.
     """
     return func is _ATEN.add.Tensor and len(args) == 2 and not kwargs and not args[0]._is_view()
-
-
-def _tensors(result: Any) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for part in result:
-            yield from _tensors(part)

@@ -75,8 +75,8 @@ class Values:
             return self._indexed(*args)
         if (real := self._computed(operator, args, kwargs)) is _NOT_KNOWN:
             return None
-        device = next(one.device for one in _tensors((*args, *kwargs.values())))
-        made = [torch.empty(one.shape, dtype=one.dtype, device=device) for one in _tensors(real)]
+        device = next(one.device for one in tensors_in((*args, *kwargs.values())))
+        made = [torch.empty(one.shape, dtype=one.dtype, device=device) for one in tensors_in(real)]
         result = made[0] if isinstance(real, torch.Tensor) else tuple(made)
         self._remember(result, real)
         return result
@@ -99,7 +99,7 @@ class Values:
         if self.batch_is_made and torch.Tag.nondeterministic_seeded in operator.tags:
             # which is another number at each step
             return False
-        made = list(_tensors(result))
+        made = list(tensors_in(result))
         return bool(made) and all(self._is_small(one) for one in made)
 
     def _is_small(self, tensor: torch.Tensor) -> bool:
@@ -130,7 +130,7 @@ class Values:
         return value
 
     def _remember(self, result: Any, real: Any) -> None:
-        for fake, one in zip(_tensors(result), _tensors(real), strict=True):
+        for fake, one in zip(tensors_in(result), tensors_in(real), strict=True):
             # torch itself follows single numbers
             if getattr(fake, "constant", None) is None and one.shape == fake.shape and one.dtype is fake.dtype:
                 setattr(fake, _VALUE, one)
@@ -141,7 +141,7 @@ class Values:
             real
             for argument, value in _named(operator._schema.arguments, args, kwargs)
             if argument.alias_info is not None and argument.alias_info.is_write
-            for tensor in _tensors(value)
+            for tensor in tensors_in(value)
             if (real := _storage(tensor)) is not None
         ]
         if not written:
@@ -163,9 +163,10 @@ def _named(arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
             yield argument, kwargs[argument.name]
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an operator's result or arguments, also those in lists."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
         for one in value:
-            yield from _tensors(one)
+            yield from tensors_in(one)
