@@ -1,4 +1,4 @@
-"""Tensors that autograd saves for backward go in; their storages and the saving module come out, training untouched."""
+"""Notes which storages autograd saves for backward, and for which module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -18,12 +18,23 @@ from tbmem.sources.tensors import tensor_notes
 _autograd: Any = torch._C._autograd
 
 
+class _Saved(NamedTuple):
+    """What autograd keeps in place of a tensor while the hooks are set."""
+
+    tensor: torch.Tensor
+    version: int | None
+    origin: str
+    """For torch's own words about a change in place: which output of which operation the tensor is."""
+
+
 class SavedTensorWatch:
     """Notes every tensor that is saved for backward while it is on.
 
-    It hands each tensor on as it is, and checks for changes in place as torch does without hooks. It stays off
-    where hooks of someone else are set (activation offloading around the whole loop): only the innermost pair of
-    hooks is called.
+    It stores what torch stores without hooks: a leaf as it is, and of every other tensor an alias without its
+    ``grad_fn``. The tensor itself would make a cycle that no collector sees where an operation saves its own output
+    (ReLU, softmax, exp): node, saved tensor, ``grad_fn``, node. Changes in place are checked as torch does without
+    hooks. The watch stays off where hooks of someone else are set (activation offloading around the whole loop):
+    only the innermost pair of hooks is called.
 
     Args:
         note: Takes each note.
@@ -62,7 +73,7 @@ class SavedTensorWatch:
             self._hooks.__exit__(None, None, None)
             self._hooks = None
 
-    def _pack(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+    def _pack(self, tensor: torch.Tensor) -> _Saved:
         if self._on and self._pid == os.getpid():
             try:
                 name = self._saving_module(sys._getframe(1))
@@ -70,7 +81,8 @@ class SavedTensorWatch:
                     self._note(note)
             except Exception:
                 self._on = False
-        return tensor, _version(tensor)
+        kept = _alias(tensor)
+        return _Saved(kept, _version(kept), _origin(tensor))
 
     def _saving_module(self, frame: FrameType | None) -> str:
         """The innermost watched module whose forward is running."""
@@ -98,16 +110,57 @@ class SavedTensorWatch:
         _autograd._saved_tensors_hooks_disable = disable
 
 
-def _hand_back(saved: tuple[torch.Tensor, int | None]) -> torch.Tensor:
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same storage and version counter without a ``grad_fn``, which autograd keeps itself.
+
+    A leaf has none, and stays the tensor that it is: what is saved of it must follow ``parameter.data = ...``.
+    Neither a ``__torch_function__`` of the program nor a profiler sees the call. Dispatch modes do, as they see
+    torch's own aliases of saved outputs: tensors that they have not seen would be constants to them.
+    """
+    if tensor.is_leaf:
+        return tensor
+    try:
+        with torch._C.DisableTorchFunction():
+            _autograd._enable_record_function(False)
+            try:
+                return tensor.detach()
+            finally:
+                _autograd._enable_record_function(True)
+    except Exception:
+        return tensor  # a subclass that cannot be detached fails in torch's own unpacking, in its own words
+
+
+def _origin(tensor: torch.Tensor) -> str:
+    node = tensor.grad_fn
+    return f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""
+
+
+def _hand_back(saved: _Saved) -> torch.Tensor:
     """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
-    tensor, version = saved
+    tensor, version, origin = saved
     if version is not None and tensor._version != version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation:"
-            f" [{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version}"
-            " instead."
+            f" [{tensor.type()} {_sizes(tensor)}]{origin} is at version {tensor._version}; expected version {version}"
+            f" instead. {_hint()}"
         )
     return tensor
+
+
+def _sizes(tensor: torch.Tensor) -> object:
+    return tensor._nested_tensor_size() if tensor.is_nested else list(tensor.shape)
+
+
+def _hint() -> str:
+    if torch.is_anomaly_enabled():
+        return (
+            "Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable"
+            " in question was changed in there or anywhere later. Good luck!"
+        )
+    return (
+        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with"
+        " torch.autograd.set_detect_anomaly(True)."
+    )
 
 
 def _version(tensor: torch.Tensor) -> int | None:

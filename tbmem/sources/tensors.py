@@ -42,7 +42,9 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         for name in names:
-            yield from _parts(getattr(tensor, name))
+            part = getattr(tensor, name)
+            if isinstance(part, torch.Tensor):  # DTensor names its mesh as well
+                yield from _parts(part)
     elif tensor.layout is torch.strided:
         if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
             yield tensor
