@@ -1,4 +1,4 @@
-"""A machine with a GPU goes in; a table of every check that needs one, and a few small artefacts, come out.
+"""Every check of tbmem that needs a GPU, as a table, and a few small artefacts of that GPU.
 
     python benchmarks/gpu_check.py [OUT_FOLDER]
 
@@ -6,6 +6,9 @@ Needs torch, tbmem and what tbmem depends on; nothing is downloaded. Exit code 0
 2: there is no GPU here. OUT_FOLDER (default ``benchmarks/gpu_artifacts``) gets one trace with its address book, one
 memory snapshot, torch's own counters of three runs as JSON lines, estimates beside real peaks (``estimates.txt``), and
 ``environment.json``; below 8 MiB in all.
+
+A check asks what a finding, a sample or a file says, never how a sentence is worded: sentences change, and who changes
+them rarely has a GPU. ``tests/test_gpu_check.py`` runs most checks without one, with a stand-in for the allocator.
 """
 
 from __future__ import annotations
@@ -47,6 +50,14 @@ from tbmem.demo.training import DemoTraining, run_demo
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Category
 from tbmem.model.finding import FindingKind
+from tbmem.model.layout import (
+    ADDRESS_BOOK_SUFFIX,
+    SNAPSHOT_PROTOCOL,
+    SNAPSHOT_SUFFIX,
+    TRACE_SUFFIX,
+    shortage_name,
+    snapshot_name,
+)
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import RunSummary
@@ -213,23 +224,44 @@ def samples_of(summary: RunSummary, device: str) -> list[MemorySample]:
     return [row.sample for row in read_monitor_log(summary.monitor_log).rows if row.sample.device == device]
 
 
+class _Kept(logging.Handler):
+    """Keeps log records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        self.records.append(record)
+
+
 @contextmanager
-def logged() -> Iterator[list[str]]:
+def logged() -> Iterator[list[logging.LogRecord]]:
     """What tbmem logs meanwhile, instead of on the console."""
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler = _Kept()
     logger = logging.getLogger("tbmem")
     propagate, level = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(logging.INFO)
     try:
-        yield lines
+        yield handler.records
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
         logger.setLevel(level)
+
+
+def warnings_about(setting: str, records: Sequence[logging.LogRecord]) -> list[str]:
+    """The warnings among log records that name a setting."""
+    messages = [record.getMessage() for record in records if record.levelno >= logging.WARNING]
+    return [message for message in messages if setting in message]
+
+
+def files_of(paths: Sequence[str | Path], ending: str) -> list[Path]:
+    """The files of one kind, which their names tell (``tbmem.model.layout``)."""
+    return [Path(path) for path in paths if Path(path).name.endswith(ending)]
 
 
 def check_counters(bench: Bench) -> str:
@@ -324,6 +356,8 @@ def check_step_does_not_wait(bench: Bench) -> str:
         memory.step()
         torch.cuda.synchronize(bench.device)
         torch.cuda._sleep(1_000_000_000)  # type: ignore[no-untyped-call]  # cycles, about half a second
+        is_busy = not torch.cuda.current_stream(bench.device).query()
+        expect(is_busy, "torch.cuda._sleep does not keep the device busy, so the check proves nothing")
         began = time.perf_counter()
         memory.step()
         seconds = time.perf_counter() - began
@@ -418,7 +452,7 @@ def check_window_snapshot(bench: Bench) -> str:
     path = bench.window.snapshot
     expect(path is not None, "no snapshot was written for the window")
     assert path is not None
-    expect(pickle_protocol(path) == 4, f"pickle protocol {pickle_protocol(path)}")
+    expect(pickle_protocol(path) == SNAPSHOT_PROTOCOL, f"pickle protocol {pickle_protocol(path)}")
     entries = trace_entries(load_snapshot(path))
     expect(entries, "device_traces is empty")
     functions = {frame["name"] for entry in entries for frame in entry.get("frames", ())}
@@ -460,15 +494,15 @@ def check_users_history_stays(bench: Bench) -> str:
 def check_overflow(bench: Bench) -> str:
     training = TinyTraining(bench.device)
     profiling = {"wait": 0, "warmup": 1, "active": 2, "repeat": 1}
-    with logged() as window_lines, bench.callback(profiling=profiling, snapshot={"max_entries": 10}) as memory:
+    with logged() as of_window, bench.callback(profiling=profiling, snapshot={"max_entries": 10}) as memory:
         for _ in range(4):
             training.step()
             memory.step()
     summary_of(memory)
-    expect(any("snapshot.max_entries=10" in line for line in window_lines), f"window: {window_lines}")
-    with logged() as record_lines, tbmem.record("overflow", logdir=str(bench.scratch), max_entries=10):
+    expect(warnings_about("snapshot.max_entries", of_window), f"window: {[each.getMessage() for each in of_window]}")
+    with logged() as of_record, tbmem.record("overflow", logdir=str(bench.scratch), max_entries=10):
         training.step()
-    expect(any("ring buffer overflowed" in line for line in record_lines), f"record: {record_lines}")
+    expect(warnings_about("max_entries", of_record), f"record: {[each.getMessage() for each in of_record]}")
     return "reported by the window and by tbmem.record()"
 
 
@@ -480,7 +514,7 @@ def check_snapshot_by_hand(bench: Bench) -> str:
         path = memory.snapshot("by hand")
     expect(path is not None and path.is_file(), "no file")
     assert path is not None
-    expect("by-hand" in path.name, f"the file is called {path.name}")
+    expect(path.name.endswith(snapshot_name("", "by hand")), f"the file is called {path.name}")
     snapshot = load_snapshot(path)
     expect(trace_entries(snapshot), "no events, although history=run")
     expect(str(path) in summary_of(memory).snapshots, "the summary does not name it")
@@ -495,8 +529,9 @@ def _allocate_twelve_million(device: torch.device) -> None:
 def check_record(bench: Bench) -> str:
     with logged(), tbmem.record("record", logdir=str(bench.scratch), max_entries=1000) as recording:
         _allocate_twelve_million(bench.device)
-    expect(len(recording.files) == 1, f"files {recording.files}")
-    entries = trace_entries(load_snapshot(recording.files[0]))
+    snapshots = files_of(recording.files, SNAPSHOT_SUFFIX)
+    expect(len(snapshots) == 1, f"files {recording.files}")
+    entries = trace_entries(load_snapshot(snapshots[0]))
     sizes = [entry["size"] for entry in entries if entry["action"] == "alloc" and _is_from_us(entry)]
     expect(len(sizes) == 1, f"{len(sizes)} allocations from that function among {len(entries)} events")
     expect(12_345_678 <= sizes[0] < 12_345_678 + 2 * MIB, f"its size is {sizes[0]}")
@@ -542,14 +577,14 @@ def check_out_of_memory(bench: Bench) -> str:
     expect(found[0].device == bench.name, f"the finding is of {found[0].device}")
     expect(evidence["requested_bytes"] >= 2 * total, f"it asked for {evidence['requested_bytes']}")
     expect(evidence["reasons"][0]["cause"] == "capacity", f"why: {evidence['reasons']}")
-    expect(evidence["line"].endswith(" in _ask_for()"), f"the line is {evidence['line']!r}")
+    expect("_ask_for" in evidence["line"], f"the line is {evidence['line']!r}")
     # what only the frame that failed held shows that it was written before unwinding
-    held = [each for each in evidence["holders"] if "'held_here'" in each["name"]]
+    held = [each for each in evidence["holders"] if "held_here" in each["name"]]
     expect([each["bytes"] for each in held] == [64 * MIB], f"holders {evidence['holders']}")
     expect(summary.exception == "OutOfMemoryError", f"the summary says {summary.exception}")
-    written = [Path(path) for path in summary.snapshots if ".oom" in Path(path).name]
-    expect(len(written) == 3, f"snapshots {summary.snapshots}")  # the first failures are looked into at once
-    reports = list(written[-1].parent.glob("*.oom.txt"))
+    written = [path for path in files_of(summary.snapshots, SNAPSHOT_SUFFIX) if ".oom" in path.name]
+    expect(written, f"snapshots {summary.snapshots}")
+    reports = list(Path(summary.folder).glob(shortage_name("*", "oom")))
     expect(len(reports) == 1, f"reports {reports}")
     actions = {entry["action"] for entry in trace_entries(load_snapshot(written[-1]))}
     expect({"alloc", "oom"} <= actions, f"the snapshot holds {actions}")
@@ -628,13 +663,18 @@ def check_births(bench: Bench) -> str:
 def check_births_under_a_curriculum(bench: Bench) -> str:
     layer = nn.Linear(256, 1024, device=bench.device)
     held = {}
+
+    def step(rows: int) -> None:
+        held["hidden"] = nn.functional.gelu(layer(torch.randn(rows, 256, device=bench.device)))
+        held["hidden"].sum().backward()  # type: ignore[no-untyped-call]
+        layer.zero_grad()
+
+    step(256)  # libraries take their workspaces at the first use
     births = births_of(bench.name)
     assert births is not None
     births.begin(0)
     for number in range(8):
-        held["hidden"] = layer(torch.randn(256 + 32 * number, 256, device=bench.device)).gelu()
-        held["hidden"].sum().backward()
-        layer.zero_grad()
+        step(256 + 32 * number)
         births.mark(number)
     report = births.finish()
     expect(report.sites is not None, f"no sites; notes: {report.notes}")
@@ -689,7 +729,8 @@ def under_expandable_segments(bench: Bench) -> str:
     with logged(), tbmem.record("expandable", logdir=str(bench.scratch)) as recording:
         TinyTraining(bench.device).step()
         held = torch.ones(5 * MIB, device=bench.device)
-    snapshot = load_snapshot(recording.files[0])
+    (path,) = files_of(recording.files, SNAPSHOT_SUFFIX)
+    snapshot = load_snapshot(path)
     del held
     expandable = sum(bool(segment.get("is_expandable")) for segment in snapshot["segments"])
     expect(expandable, "no segment is expandable: the setting had no effect")
@@ -737,13 +778,13 @@ def check_profiler_overhead(bench: Bench) -> str:
     return f"recorded steps take {cost.slowdown:.2f} times as long; {size} written in {cost.writing_seconds:.2f} s"
 
 
-def torchs_own_counters(bench: Bench, fault: Fault | None) -> list[dict[str, int]]:
+def torchs_own_counters(bench: Bench, fault: Fault | None, steps: int) -> list[dict[str, int]]:
     """A demo run without tbmem: after each step what torch itself says."""
     gc.collect()
     torch.cuda.empty_cache()
-    training = DemoTraining(bench.device, _DEMO_STEPS, fault)
+    training = DemoTraining(bench.device, steps, fault)
     rows = []
-    for number in range(1, _DEMO_STEPS + 1):
+    for number in range(1, steps + 1):
         torch.cuda.reset_peak_memory_stats(bench.device)
         training.step(number)
         rows.append(
@@ -763,8 +804,10 @@ def check_offline_verdicts(bench: Bench) -> str:
         Fault.LEAK: ("leak", FindingKind.LEAK),
         Fault.SPIKE: ("spike", FindingKind.SPIKE),
     }
+    # no evidence speaks for a leak in a series of counters, so that it takes all the patience there is
+    steps = load_config(**bench.sections()).patterns.patience + _DEMO_STEPS
     for fault, (name, kind) in wanted.items():
-        rows = torchs_own_counters(bench, fault)
+        rows = torchs_own_counters(bench, fault, steps)
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
         (bench.folder / f"counters_{name}.jsonl").write_text(lines)
         samples = [
@@ -794,13 +837,13 @@ def check_estimates(bench: Bench) -> str:
 
 def check_artefacts(bench: Bench) -> str:
     window = bench.window
-    shutil.copyfile(window.trace, bench.folder / "window.pt.trace.json.gz")
-    shutil.copyfile(window.book, bench.folder / "window.addresses.npz")
+    shutil.copyfile(window.trace, bench.folder / f"window{TRACE_SUFFIX}")
+    shutil.copyfile(window.book, bench.folder / f"window{ADDRESS_BOOK_SUFFIX}")
     expect(window.snapshot is not None, "no snapshot was written for the window")
     assert window.snapshot is not None
     size = window.snapshot.stat().st_size
     expect(size < _SNAPSHOT_LIMIT, f"the snapshot has {format_bytes(size)} and is left out")
-    shutil.copyfile(window.snapshot, bench.folder / "window.snapshot.pickle")
+    shutil.copyfile(window.snapshot, bench.folder / f"window{SNAPSHOT_SUFFIX}")
     (bench.folder / "environment.json").write_text(json.dumps(environment(bench), indent=2) + "\n")
     total = sum(path.stat().st_size for path in bench.folder.rglob("*") if path.is_file())
     expect(total < _ARTEFACT_LIMIT, f"{format_bytes(total)} in {bench.folder}")

@@ -190,9 +190,9 @@ class DeviceBirths:
         return Place(tuple(frames), "", in_backward)
 
     def _read_requested(self) -> int:
-        """Bytes that were ever allocated."""
+        """Bytes that were ever asked for: a block may be up to 1 MiB larger, now more, now less."""
         stats = self._memory.memory_stats_as_nested_dict(self._index)
-        return int(stats["allocated_bytes"]["all"]["allocated"])
+        return int(stats["requested_bytes"]["all"]["allocated"])
 
     def _sizes_grow(self) -> float:
         """Whether steps allocate more and more, the one place that grows most left out: nothing tells more here."""
