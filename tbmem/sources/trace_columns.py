@@ -19,11 +19,11 @@ _HEAD = re.compile(
     rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*' + _TEXT + rb","
     rb'\s*"pid":\s*[^,]*,\s*"tid":\s*"?([^,"]*)"?\s*,\s*"ts":\s*"?(-?[0-9.]+(?:[eE][+-]?\d+)?)"?'
     rb'(?:,\s*"dur":\s*"?([0-9.]+(?:[eE][+-]?\d+)?)"?)?'
-    rb'(?:\s*,\s*"args":\s*\{\s*"Python parent id":\s*(null|\d+),\s*(?:"Python module id":\s*\d+,\s*)?'
-    rb'"Python id":\s*(\d+))?'
+    rb'(?:\s*,\s*"args":\s*\{\s*(?:"CallFrom":\s*"[^"]*?(?::(\d+))?",\s*)?(?:"Python parent id":\s*(null|\d+),\s*)?'
+    rb'(?:"Python module id":\s*\d+,\s*)?"Python id":\s*(\d+))?'
 )
 """How torch begins an event; whatever is written otherwise is parsed in full."""
-_CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _PARENT, _ID = range(2, 9)
+_CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _CALLED_FROM, _PARENT, _ID = range(2, 10)
 _CALL_STACK = b'"Call stack":'
 _CALL_STACK_TEXT = re.compile(rb"\s*" + _TEXT)
 _NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*"?(-?\d+)\b')
@@ -45,7 +45,8 @@ _ARGUMENTS = {
     b"Total Reserved": NO_TOTAL,
 }
 """Of a memory event, with what stands for one that is missing; in the order of the columns."""
-_FURTHER_ARGUMENTS = ("Python parent id", "Python id", "Call stack")
+_FURTHER_ARGUMENTS = ("CallFrom", "Python parent id", "Python id", "Call stack")
+"""``CallFrom`` is written since torch 2.14: file and line from which a Python function was called."""
 Heads = list[re.Match[bytes]]
 
 
@@ -103,7 +104,7 @@ class TraceColumns:
         self.call_stacks = Words()
         self.threads = Words()
         self.operators = Spans("name", "call_stack")
-        self.functions = Spans("name", "id", "parent")
+        self.functions = Spans("name", "id", "parent", "called_from")
         self.annotations = Spans("name")
         self.memory = Spans("bytes", "address", "type", "index", "allocated", "reserved")
         """``begin`` and ``end`` are the same moment."""
@@ -127,7 +128,8 @@ class TraceColumns:
 
     def _add_functions(self, heads: Heads) -> None:
         own, parents = ([_number(head[part]) for head in heads] for part in (_ID, _PARENT))
-        self.functions.add(*self._span(heads), own, parents)
+        lines = [int(head[_CALLED_FROM] or 0) for head in heads]
+        self.functions.add(*self._span(heads), own, parents, lines)
 
     def _add_annotations(self, heads: Heads) -> None:
         self.annotations.add(*self._span(heads))
