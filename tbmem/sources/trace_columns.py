@@ -115,7 +115,7 @@ class TraceColumns:
         by_category: dict[bytes | None, Heads] = defaultdict(list)
         for body in bodies:
             head = _HEAD.match(body)
-            if head is None and any(mark in body for mark in _MAY_MATTER):
+            if _is_unlike_torch(head, body):
                 head = _HEAD.match(_as_torch_writes(parse_body(body)))
             if head is not None:
                 by_category[head[_CATEGORY]].append(head)
@@ -157,6 +157,13 @@ class TraceColumns:
             begin + _ns([head[_DURATION] or b"0" for head in heads]),
             self.words.numbers([head[_NAME] for head in heads]),
         )
+
+
+def _is_unlike_torch(head: re.Match[bytes] | None, body: bytes) -> bool:
+    """Whether an event that may matter stands in the file in another order: a newer torch may write more keys."""
+    if head is None:
+        return any(mark in body for mark in _MAY_MATTER)
+    return head[_CATEGORY] == _FUNCTIONS and head[_ID] is None and b'"Python id"' in body
 
 
 def _number(digits: bytes | None) -> int:
