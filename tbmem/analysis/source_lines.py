@@ -1,4 +1,4 @@
-"""Call stacks go in; of each, the line that its reader knows comes out: the innermost that is the user's own."""
+"""The line of a call stack that its reader knows: the innermost of the user's own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import re
 
 import numpy as np
 
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.columns import I32, I64
 from tbmem.model.stacks import Frame, StackTable
 
-_PYTHON = re.compile(r"\.py$|^<ipython|/ipykernel_")
-_OF_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch|tbmem/(runtime|sources|analysis|model))/")
-_INSTALLED = re.compile(r"(site|dist)-packages/|(^|/)lib/python\d|<frozen |(^|/)bin/")
 _NATIVE = (re.compile(r"Backward\d*::apply|autograd::generated::"), re.compile(r"at::_ops::\w+::call"))
 """In backward there is no Python: what tells most of a C++ stack."""
 DEEPEST = 60
@@ -55,26 +53,25 @@ class SourceLines:
 
 
 def short(frame: Frame) -> str:
-    """A frame with the end of its path only; of a C++ function its name."""
+    """A frame with the end of its path only, without a line that is not known; of a C++ function its name."""
     if "::" in frame.function:
         return frame.function.partition("(")[0] or frame.function
     path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
-    return f"{path}:{frame.line} {frame.function}" if frame.line else frame.function
+    place = f"{path}:{frame.line}" if frame.line else path.strip("?")
+    return f"{place} {frame.function}".lstrip()
 
 
 def is_own(frame: Frame) -> bool:
     """Whether a frame is the user's own code: neither torch's, nor an installed package's, nor C++."""
-    return _rank(frame) == 0
+    return owner_of(frame.file) is Owner.USER
 
 
 def _rank(frame: Frame) -> int:
-    """0 for the user's code, then installed packages, torch, autograd's nodes, operators, what else is not Python."""
-    path = frame.file.replace("\\", "/")
-    if not _PYTHON.search(path):
-        return next((3 + n for n, words in enumerate(_NATIVE) if words.search(frame.function)), 3 + len(_NATIVE))
-    if _OF_TORCH.search(path):
-        return 2
-    return 1 if _INSTALLED.search(path) else 0
+    """The frame's owner; of what is not Python autograd's nodes come first, then operators."""
+    owner = owner_of(frame.file)
+    if owner is not Owner.NATIVE:
+        return owner
+    return owner + next((n for n, words in enumerate(_NATIVE) if words.search(frame.function)), len(_NATIVE))
 
 
 def _places(stacks: StackTable) -> I64:

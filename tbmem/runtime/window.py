@@ -1,4 +1,4 @@
-"""A few steps go in; one trace, one address book and one snapshot of them come out."""
+"""One stretch of recorded steps: its trace, its address book and its snapshot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,19 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
 from tbmem.model.files import complete_or_nothing, compress
+from tbmem.model.trace_additions import TraceAdditions
+from tbmem.present.console import get_logger
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.collector import collector_paused
 from tbmem.sources.devices import devices_in_use
+from tbmem.sources.event_tree import noted_lines
+from tbmem.sources.older_storages import OlderStoragesWatch
 from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.prepared import prepared_profiles
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
+from tbmem.sources.user_lines import UserLines
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,6 +115,7 @@ class Window:
         self._thread = threading.get_ident()
         self._step_began = 0.0
         self._trace: Path | None = None
+        self._older = OlderStoragesWatch()
 
     @property
     def is_recording(self) -> bool:
@@ -138,6 +145,7 @@ class Window:
         if self._history is not None:
             self._began_history = self._history.start()
         self._trace = self._folder.trace(time.time_ns())
+        self._older.begin()
         self._profile.start_trace()
         self._state = _State.RECORDING
         if self._addresses is not None:
@@ -197,6 +205,7 @@ class Window:
             self.end_step()
             if self._addresses is not None:
                 self._addresses.abandon()
+            self._older.forget()
             self._stop_profile()
         finally:
             if self._profile is not None:
@@ -261,10 +270,24 @@ class Window:
             plain = packed.with_name(f"{packed.name}.json")
             try:
                 self._profile.export_chrome_trace(str(plain))
+                self._additions().append_to(plain)
                 compress(plain, packed)
             finally:
                 plain.unlink(missing_ok=True)
         files.trace = trace
+
+    def _additions(self) -> TraceAdditions:
+        """What the trace itself does not tell; a trace without is better than none."""
+        assert self._profile is not None
+        lines = TraceAdditions()
+        if self._config.with_stack:
+            try:
+                with collector_paused():
+                    results: Any = getattr(self._profile.profiler, "kineto_results", None)
+                    lines = noted_lines(results.experimental_event_tree(), UserLines())
+            except Exception:
+                get_logger().debug("the lines of the trace are not known", exc_info=True)
+        return replace(lines, older=self._older.end())
 
 
 def _resident() -> int:

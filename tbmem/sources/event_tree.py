@@ -1,13 +1,15 @@
-"""The event tree of torch's profiler for one step goes in; what was allocated and freed, and where, comes out."""
+"""What the event tree of torch's profiler tells: what was allocated and freed, and on which lines."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch._C._profiler import RecordScope, _EventType
 
+from tbmem.model.trace_additions import NotedLines, TraceAdditions
 from tbmem.sources.generations import Birth, Frame, OperatorCall, Place
 from tbmem.sources.user_lines import UserLines
 
@@ -18,12 +20,21 @@ _NODE = "autograd::engine::evaluate_function: "
 class _Branch:
     """A node of the tree that has children, and its way to the root."""
 
-    __slots__ = ("node", "place", "up")
+    __slots__ = ("children", "line", "node", "place", "up")
 
-    def __init__(self, node: Any, up: _Branch | None) -> None:
+    def __init__(self, node: Any, up: _Branch | None, children: Sequence[Any] = ()) -> None:
         self.node = node
         self.up = up
+        self.children = children
+        """In order of time; torch makes a new list of them each time it is asked."""
         self.place: Place | None = None
+        self.line = -1
+        """Of the operator, where Python calls it without a function; -1 if nobody has asked yet."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether Python calls a function here."""
+        return bool(self.node.tag == _EventType.PyCall or self.node.tag == _EventType.PyCCall)
 
 
 @dataclass(slots=True)
@@ -73,7 +84,7 @@ def _memory_events(roots: Sequence[Any]) -> Iterable[tuple[Any, _Branch | None]]
         node, up = waiting.pop()
         children = node.children
         if children:
-            branch = _Branch(node, up)
+            branch = _Branch(node, up, children)
             waiting.extend([(child, branch) for child in reversed(children)])
         elif node.name == _MEMORY:
             found.append((node.start_time_ns, node, up))
@@ -85,10 +96,16 @@ def _operator_after(memory: Any, branch: _Branch | None) -> _Branch | None:
     """The branch of an allocation; where Python itself made it (the 2 of ``a * 2``), that of the operator it is for."""
     if branch is None or branch.node.tag != _EventType.PyCall:
         return branch
-    later = (node for node in branch.node.children if node.start_time_ns > memory.start_time_ns)
+    children = branch.children
+    later = (children[at] for at in range(_after(children, memory.start_time_ns), len(children)))
     following = next((node for node in later if node.name != _MEMORY), None)
     is_operator = following is not None and following.tag == _EventType.TorchOp
     return _Branch(following, branch) if is_operator else branch
+
+
+def _after(children: Sequence[Any], ns: int) -> int:
+    """Place of the first child that began after a moment."""
+    return bisect_right(children, ns, key=lambda node: node.start_time_ns)
 
 
 class _Places:
@@ -149,23 +166,71 @@ class _Places:
         file = self._code.file(here.file_name)
         if not file:
             return None
-        call = _operator_call(up.node.children, branch.node, operator, here.line_number)
+        call = _operator_call(up.children, branch.node, operator, here.line_number)
         return Frame(file, 0, here.function_name, call)
+
+    def line_of_operator(self, branch: _Branch | None) -> int:
+        """The line of an operator that the user's own Python calls without a function; 0 if it is not known."""
+        while branch is not None and not branch.is_call and branch.up is not None and not branch.up.is_call:
+            branch = branch.up
+        if branch is None or branch.is_call:
+            return 0
+        if branch.line < 0:
+            frame = self._own_frame(branch, branch.node.name)
+            branch.line = self._code.operator_line(frame) if frame is not None else 0
+        return branch.line
 
 
 def _operator_call(siblings: Sequence[Any], node: Any, operator: str, inside: int) -> OperatorCall:
     began = node.start_time_ns
-    before = after = nth = 0
-    for sibling in siblings:
-        if sibling.start_time_ns == began and sibling.name == node.name:
+    after, before, nth = 0, 0, 0
+    at = _after(siblings, began)
+    for place in range(at, len(siblings)):
+        if (line := _line_of_call(siblings[place])) is not None:
+            after = line
+            break
+    for place in range(at - 1, -1, -1):
+        sibling = siblings[place]
+        if sibling.start_time_ns == began:
             continue
-        is_call = sibling.tag == _EventType.PyCall or sibling.tag == _EventType.PyCCall
-        if sibling.start_time_ns > began:
-            if is_call:
-                after = sibling.extra_fields.caller.line_number
-                break
-        elif is_call:
-            before, nth = sibling.extra_fields.caller.line_number, 0
-        elif sibling.name == operator:
-            nth += 1
+        if (line := _line_of_call(sibling)) is not None:
+            before = line
+            break
+        nth += sibling.name == operator
     return OperatorCall(operator, inside, before, after, nth)
+
+
+def _line_of_call(node: Any) -> int | None:
+    """The line on which a function is called; ``None`` for what is no call."""
+    is_call = node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall
+    return node.extra_fields.caller.line_number if is_call else None
+
+
+def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
+    """The lines that a trace does not tell, of all that allocates.
+
+    Args:
+        roots: ``experimental_event_tree()`` of torch's results.
+        code: Tells the user's files.
+    """
+    calls: dict[int, int] = {}
+    operators: dict[int, int] = {}
+    names: set[str] = set()
+    seen: set[int] = set()
+    places = _Places(code)
+    for node, branch in _memory_events(roots):
+        if node.extra_fields.alloc_size <= 0:
+            continue
+        if line := places.line_of_operator(_operator_after(node, branch)):
+            operators[node.start_time_ns] = line
+        while branch is not None and id(branch) not in seen:
+            seen.add(id(branch))
+            if branch.is_call:
+                fields = branch.node.extra_fields
+                names.add(fields.caller.file_name)
+                names.update([fields.callsite.file_name] if branch.node.tag == _EventType.PyCall else [])
+                if branch.up is not None:
+                    calls[branch.node.start_time_ns] = fields.caller.line_number
+            branch = branch.up
+    files = {name: path for name in sorted(names) if (path := code.path_unless_plain(name))}
+    return TraceAdditions(calls=NotedLines.of(calls), operators=NotedLines.of(operators), files=files)

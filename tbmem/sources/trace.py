@@ -1,4 +1,4 @@
-"""A trace of torch.profiler, plain or gzip, goes in as a stream, an AllocationTimeline comes out; without torch."""
+"""Reads traces of torch.profiler, plain or gzip, into an AllocationTimeline, as a stream and without torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tbmem.model.columns import I64
 from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, ReservationRows
+from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.json_events import JsonEvents
 from tbmem.sources.opened import opened
 from tbmem.sources.ranges import steps
@@ -84,11 +85,12 @@ def _why_nothing(events: JsonEvents) -> str:
 
 def _timeline(columns: TraceColumns, about: Mapping[str, Any], file: str) -> AllocationTimeline:
     zero = int(about.get("baseTimeNanoseconds", 0))
-    parts = _devices(columns, zero)
+    additions = TraceAdditions.of(about)
+    parts = _devices(columns, zero, additions)
     rows = AllocationRows.join([part.rows for part in parts])
-    running = Running(columns, np.concatenate([part.entry for part in parts]))
+    running = Running(columns, np.concatenate([part.entry for part in parts]), additions, zero)
     attributes = running.attributes()
-    ranges = running.ranges(zero)
+    ranges = running.ranges()
     step, counted = steps(rows, ranges, running.range_names.table())
     timeline = AllocationTimeline(
         source="trace",
@@ -105,13 +107,14 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], file: str) -> All
     return replace(timeline, notes=notes_on(timeline, steps_are_counted=counted))
 
 
-def _devices(columns: TraceColumns, zero: int) -> list[DeviceRows]:
+def _devices(columns: TraceColumns, zero: int, additions: TraceAdditions) -> list[DeviceRows]:
     """Accelerators first, in order of their numbers, then the CPU."""
     memory = columns.memory
     kinds = np.stack([memory["type"] == CPU_TYPE, memory["type"], memory["index"]], axis=1).astype(np.int64)
     names, which = np.unique(kinds, axis=0, return_inverse=True)
     flat: I64 = which.reshape(-1)
-    return [rows_of_device(memory, np.flatnonzero(flat == number), number, zero) for number in range(len(names))]
+    each = [np.flatnonzero(flat == number) for number in range(len(names))]
+    return [rows_of_device(memory, which, number, zero, additions.older) for number, which in enumerate(each)]
 
 
 def _described(device: DeviceTotals, about: Mapping[str, Any]) -> DeviceTotals:

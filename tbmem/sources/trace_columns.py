@@ -19,11 +19,11 @@ _HEAD = re.compile(
     rb'\s*"ph":\s*"(\w)",\s*(?:"cat":\s*"([^"]*)",\s*)?(?:"s":\s*"\w",\s*)?"name":\s*' + _TEXT + rb","
     rb'\s*"pid":\s*[^,]*,\s*"tid":\s*"?([^,"]*)"?\s*,\s*"ts":\s*"?(-?[0-9.]+(?:[eE][+-]?\d+)?)"?'
     rb'(?:,\s*"dur":\s*"?([0-9.]+(?:[eE][+-]?\d+)?)"?)?'
-    rb'(?:\s*,\s*"args":\s*\{\s*"Python parent id":\s*(null|\d+),\s*(?:"Python module id":\s*\d+,\s*)?'
-    rb'"Python id":\s*(\d+))?'
+    rb'(?:\s*,\s*"args":\s*\{\s*(?:"CallFrom":\s*"[^"]*?(?::(\d+))?",\s*)?(?:"Python parent id":\s*(null|\d+),\s*)?'
+    rb'(?:"Python module id":\s*\d+,\s*)?"Python id":\s*(\d+))?'
 )
 """How torch begins an event; whatever is written otherwise is parsed in full."""
-_CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _PARENT, _ID = range(2, 9)
+_CATEGORY, _NAME, _THREAD, _BEGIN, _DURATION, _CALLED_FROM, _PARENT, _ID = range(2, 10)
 _CALL_STACK = b'"Call stack":'
 _CALL_STACK_TEXT = re.compile(rb"\s*" + _TEXT)
 _NUMBERS = re.compile(rb'"([A-Z][A-Za-z ]*)":\s*"?(-?\d+)\b')
@@ -45,7 +45,8 @@ _ARGUMENTS = {
     b"Total Reserved": NO_TOTAL,
 }
 """Of a memory event, with what stands for one that is missing; in the order of the columns."""
-_FURTHER_ARGUMENTS = ("Python parent id", "Python id", "Call stack")
+_FURTHER_ARGUMENTS = ("CallFrom", "Python parent id", "Python id", "Call stack")
+"""``CallFrom`` is written since torch 2.14: file and line from which a Python function was called."""
 Heads = list[re.Match[bytes]]
 
 
@@ -103,7 +104,7 @@ class TraceColumns:
         self.call_stacks = Words()
         self.threads = Words()
         self.operators = Spans("name", "call_stack")
-        self.functions = Spans("name", "id", "parent")
+        self.functions = Spans("name", "id", "parent", "called_from")
         self.annotations = Spans("name")
         self.memory = Spans("bytes", "address", "type", "index", "allocated", "reserved")
         """``begin`` and ``end`` are the same moment."""
@@ -114,7 +115,7 @@ class TraceColumns:
         by_category: dict[bytes | None, Heads] = defaultdict(list)
         for body in bodies:
             head = _HEAD.match(body)
-            if head is None and any(mark in body for mark in _MAY_MATTER):
+            if _is_unlike_torch(head, body):
                 head = _HEAD.match(_as_torch_writes(parse_body(body)))
             if head is not None:
                 by_category[head[_CATEGORY]].append(head)
@@ -127,7 +128,8 @@ class TraceColumns:
 
     def _add_functions(self, heads: Heads) -> None:
         own, parents = ([_number(head[part]) for head in heads] for part in (_ID, _PARENT))
-        self.functions.add(*self._span(heads), own, parents)
+        lines = [int(head[_CALLED_FROM] or 0) for head in heads]
+        self.functions.add(*self._span(heads), own, parents, lines)
 
     def _add_annotations(self, heads: Heads) -> None:
         self.annotations.add(*self._span(heads))
@@ -155,6 +157,13 @@ class TraceColumns:
             begin + _ns([head[_DURATION] or b"0" for head in heads]),
             self.words.numbers([head[_NAME] for head in heads]),
         )
+
+
+def _is_unlike_torch(head: re.Match[bytes] | None, body: bytes) -> bool:
+    """Whether an event that may matter stands in the file in another order: a newer torch may write more keys."""
+    if head is None:
+        return any(mark in body for mark in _MAY_MATTER)
+    return head[_CATEGORY] == _FUNCTIONS and head[_ID] is None and b'"Python id"' in body
 
 
 def _number(digits: bytes | None) -> int:

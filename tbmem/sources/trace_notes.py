@@ -1,10 +1,16 @@
-"""A timeline that was read from a trace goes in, sentences on what it cannot know come out."""
+"""Sentences on what a timeline that was read from a trace cannot know."""
 
 from __future__ import annotations
 
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import DeviceTotals
+from tbmem.sources.trace_rows import CPU_TYPE
 from tbmem.units import format_bytes
+
+_STALE = (
+    " They may include memory that was freed while no profiler was on: torch counts memory of the CPU only under a"
+    " profiler, so levels of two such traces cannot be compared."
+)
 
 
 def notes_on(timeline: AllocationTimeline, *, steps_are_counted: bool) -> tuple[str, ...]:
@@ -44,7 +50,7 @@ def _notes_on_device(device: DeviceTotals, has_addresses: bool) -> list[str]:
     elif device.unlisted_bytes > 0:
         notes.append(
             f"{device.name}: {format_bytes(device.unlisted_bytes)} had been allocated before the recording and were"
-            " not freed in it: nothing more is known of them."
+            " not freed in it: nothing more is known of them." + (_STALE if device.type == CPU_TYPE else "")
         )
     if device.unmatched_frees and not has_addresses:
         notes.append(

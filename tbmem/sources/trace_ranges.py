@@ -1,4 +1,4 @@
-"""What was running in a trace goes in; operator, stack, module, phase and step of each allocation come out."""
+"""Operator, stack, module, phase and step of each allocation, from what was running in a trace."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
 from tbmem.model.stacks import Names
 from tbmem.model.timeline_tables import RangeKind, RangeRows
+from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.nesting import innermost
 from tbmem.sources.ranges import kind_of_range, step_of_range
 from tbmem.sources.snapshot_stacks import phases_of
@@ -28,9 +29,11 @@ class Running:
     Args:
         columns: The trace.
         entries: Memory events that made the rows; -1 for a row without one.
+        additions: What tbmem noted.
+        clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
     """
 
-    def __init__(self, columns: TraceColumns, entries: I64) -> None:
+    def __init__(self, columns: TraceColumns, entries: I64, additions: TraceAdditions, clock_zero: int) -> None:
         self._columns = columns
         self._made = np.flatnonzero(entries >= 0)
         self._rows = len(entries)
@@ -38,14 +41,19 @@ class Running:
         self._thread = memory["thread"][entries[self._made]]
         self._at = memory["begin"][entries[self._made]]
         self._words = columns.words.table()
-        self.stacks = TraceStacks(columns.functions, self._words)
+        calls = columns.functions
+        noted = additions.calls
+        called_from = calls["called_from"] if noted is None else noted.at(calls["begin"] + clock_zero)
+        self.stacks = TraceStacks(calls, self._words, called_from, additions.files)
+        self._lines = additions.operators.at(self._at + clock_zero)
+        self._clock_zero = clock_zero
         self.operators = Names()
         self.range_names = Names()
 
     def attributes(self) -> dict[str, Any]:
         """Columns ``operator``, ``stack``, ``module`` and ``phase``."""
         every = self._around(self._columns.operators)
-        stack, module = self.stacks.of_calls(self._around(self._columns.functions))
+        stack, module = self.stacks.of_calls(self._around(self._columns.functions), self._lines)
         texts = self.stacks.of_texts(self._columns.call_stacks.table())
         if len(texts):
             text = np.append(self._columns.operators["call_stack"], -1)[every]
@@ -58,20 +66,16 @@ class Running:
         }
         return {name: self._on_rows(values, 0 if name == "phase" else -1) for name, values in found.items()}
 
-    def ranges(self, clock_zero: int) -> RangeRows:
-        """Steps, optimizer and annotations.
-
-        Args:
-            clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
-        """
+    def ranges(self) -> RangeRows:
+        """Steps, optimizer and annotations."""
         spans = self._columns.annotations
         names = [self._words[number] for number in spans["name"].tolist()]
         table = RangeRows.of(
             len(spans),
             name=[self.range_names.number(name) for name in names],
             kind=[kind_of_range(name) for name in names],
-            begin_ns=spans["begin"] + clock_zero,
-            end_ns=spans["end"] + clock_zero,
+            begin_ns=spans["begin"] + self._clock_zero,
+            end_ns=spans["end"] + self._clock_zero,
             step=[step_of_range(name) for name in names],
         )
         return table.take(np.argsort(table.begin_ns, kind="stable"))

@@ -1,4 +1,4 @@
-"""Frames as torch reports them go in; the user's own lines, with their text and qualified names, come out."""
+"""The user's own lines, with their text and qualified names, of frames as torch reports them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.generations import Frame, OperatorCall
 from tbmem.sources.usercode import is_user_file
-
-_COMPILED = "torchinductor"
-"""In the path of every file that the compiler writes."""
 
 _SYNTAX: dict[str, type[ast.AST]] = {
     "add": ast.Add,
@@ -73,6 +71,21 @@ class UserLines:
             path = self._files[name] = whole if _is_users(whole) else ""
         return path
 
+    def path_unless_plain(self, name: str) -> str:
+        """Path by which a file's owner can be told where torch's short name says something else; empty where it does.
+
+        ``transformers/trainer.py`` may be anybody's: the folder that it is installed in has been taken off.
+        """
+        is_users = bool(self.file(name))
+        if not name or is_users == (owner_of(name) is Owner.USER):
+            return ""
+        whole = _whole(name)
+        return whole if is_users == (owner_of(whole) is Owner.USER) else f"<{name}>"
+
+    def operator_line(self, frame: Frame) -> int:
+        """The line of a frame of which only an operator's call is known; 0 where that does not tell it."""
+        return self._source(frame.file).line_of(frame.call) if frame.call is not None else frame.line
+
     def line(self, frame: Frame) -> CodeLine:
         """What stands at a frame's line."""
         found = self._lines.get(frame)
@@ -81,9 +94,7 @@ class UserLines:
         return found
 
     def _read(self, frame: Frame) -> CodeLine:
-        source = self._sources.get(frame.file)
-        if source is None:
-            source = self._sources[frame.file] = _Source(frame.file)
+        source = self._source(frame.file)
         line = frame.line
         if not line and frame.call is not None:
             line = source.line_of(frame.call) or source.first_line(frame.call.inside)
@@ -91,6 +102,12 @@ class UserLines:
         name = around.name if around is not None and around.first else frame.function
         text = linecache.getline(frame.file, line).strip()
         return CodeLine(file=frame.file, line=line, function=name, text=text)
+
+    def _source(self, file: str) -> _Source:
+        source = self._sources.get(file)
+        if source is None:
+            source = self._sources[file] = _Source(file)
+        return source
 
 
 class _Function(NamedTuple):
@@ -168,8 +185,8 @@ def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
 
 
 def _is_users(path: str) -> bool:
-    """Whether a name that torch tells is a user's file: it may be no file at all, or one that the compiler wrote."""
-    if not is_user_file(path) or _COMPILED in path:
+    """Whether a name that torch tells is a user's file: it may be no file at all."""
+    if not is_user_file(path):
         return False
     # a notebook's cells are in no file
     return path.startswith("<") or os.path.isfile(path) or path in linecache.cache

@@ -1,4 +1,4 @@
-"""A file, a frame or a class goes in; whether it is the user's own, a library's or ours comes out."""
+"""Running frames, classes and modules, told apart by whose they are: the user's own, a library's or tbmem's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.sources import plain
-
-_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
-_DEMO = _OURS + "demo" + os.sep
-"""The demonstration's training is a user's like any other."""
-_NOTEBOOK = ("<ipython-input", "<stdin>", "<doctest", "<console>")
 
 
 @functools.lru_cache(maxsize=1)
@@ -27,7 +22,8 @@ def _library_folders() -> tuple[str, ...]:
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
     torch = sys.modules.get("torch")
     found |= {os.path.dirname(torch.__file__)} if torch is not None and torch.__file__ else set()
-    return tuple(os.path.join(folder, "") for one in found for folder in {one, os.path.realpath(one)})
+    folders = {os.path.join(folder, "") for one in found for folder in (one, os.path.realpath(one))}
+    return tuple(folder.replace("\\", "/") for folder in sorted(folders))
 
 
 @functools.lru_cache(maxsize=16384)
@@ -37,19 +33,17 @@ def is_user_file(filename: str) -> bool:
     Args:
         filename: ``co_filename`` of a code object.
     """
-    if filename.startswith("<"):
-        return filename.startswith(_NOTEBOOK)
-    path = os.path.abspath(filename)
-    if path.startswith(_OURS):
-        return path.startswith(_DEMO)
-    parts = path.replace("\\", "/")
-    return not ("/site-packages/" in parts or "/dist-packages/" in parts or path.startswith(_library_folders()))
+    return _owner(filename) is Owner.USER
 
 
 def is_ours(filename: str) -> bool:
     """Whether the monitor itself is at work there."""
-    path = os.path.abspath(filename)
-    return path.startswith(_OURS) and not path.startswith(_DEMO)
+    return _owner(filename) is Owner.OURS
+
+
+def _owner(filename: str) -> Owner:
+    path = filename if filename.startswith("<") else os.path.abspath(filename)
+    return owner_of(path, _library_folders())
 
 
 def is_user_class(kind: type) -> bool:

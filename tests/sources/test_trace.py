@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.category import Phase
 from tbmem.model.stacks import Frame
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import ALIVE, BEFORE, LOST, RangeKind
+from tbmem.model.trace_additions import NotedLines, OlderStorages, TraceAdditions
 from tbmem.sources import json_events
 from tbmem.sources.trace import read_trace
 
@@ -107,9 +109,14 @@ def as_one_line(events: list[Event], about: Event = ABOUT) -> str:
     return json.dumps({**about, "traceEvents": events}, separators=(",", ":"))
 
 
-def read(tmp_path: Path, events: list[Event], write: Any = as_torch_writes) -> AllocationTimeline:
-    (tmp_path / "t.json").write_text(write(events))
-    return read_trace(tmp_path / "t.json")
+def read(
+    tmp_path: Path, events: list[Event], write: Any = as_torch_writes, additions: TraceAdditions | None = None
+) -> AllocationTimeline:
+    path = tmp_path / "t.json"
+    path.write_text(write(events))
+    if additions is not None:
+        additions.append_to(path)
+    return read_trace(path)
 
 
 WRITERS = pytest.mark.parametrize("write", [as_torch_writes, as_viewers_write, as_one_line])
@@ -137,18 +144,72 @@ def test_whoever_wrote_it_and_however_it_is_cut(tmp_path: Path, monkeypatch: Any
     assert timeline.modules[rows.module[0]] == "GPT_0.Linear_0"
 
 
-def test_stacks_are_the_python_calls(tmp_path: Path) -> None:
+def test_stacks_are_the_python_calls_without_a_line_that_nobody_told(tmp_path: Path) -> None:
+    # given a trace of torch 2.13 or earlier: train.py(9) is where the function begins
     timeline = read(tmp_path, TRAINING)
 
     assert timeline.frames(0) == (
         Frame("", 0, "<built-in method linear of type object>"),
         Frame("", 0, "nn.Module: Linear_0"),
-        Frame("torch/nn/modules/module.py", 1, "_call_impl"),
+        Frame("torch/nn/modules/module.py", 0, "_call_impl"),
         Frame("", 0, "nn.Module: GPT_0"),
-        Frame("train.py", 9, "loop"),
+        Frame("train.py", 0, "loop (from line 9)"),
     )
     assert timeline.frames(1) == ()
-    assert timeline.frames(2) == (Frame("train.py", 9, "loop"),)
+    assert timeline.frames(2) == (Frame("train.py", 0, "loop (from line 9)"),)
+
+
+@WRITERS
+def test_a_call_tells_the_line_that_its_caller_had_come_to(tmp_path: Path, write: Any) -> None:
+    # given a trace of torch 2.14, which tells of each call where it comes from, before everything else
+    def called(number: int, parent: int | None, name: str, ts: float, dur: float, called_from: str) -> Event:
+        one = call(number, parent, name, ts, dur)
+        one["args"] = {"CallFrom": called_from, **one["args"]}
+        return one
+
+    events = [
+        called(1, None, "train.py(9): <module>", 0, 100, "train.py:9"),
+        called(2, 1, "model.py(3): forward", 5, 10, "train.py:12"),
+        called(3, 2, "<built-in method relu of type object at 0x1>", 7, 3, "model.py:5"),
+        memory(8, 512, 100, 512),
+        memory(14, 512, 200, 1024),
+        memory(50, 512, 300, 1536),
+    ]
+
+    timeline = read(tmp_path, events, write)
+
+    assert timeline.frames(0) == (
+        Frame("", 0, "<built-in method relu of type object>"),
+        Frame("model.py", 5, "forward"),
+        Frame("train.py", 12, "<module>"),
+    )
+    assert timeline.frames(1) == (Frame("model.py", 0, "forward (from line 3)"), Frame("train.py", 12, "<module>"))
+    assert timeline.frames(2) == (Frame("train.py", 0, "<module>"),)
+
+
+def test_what_tbmem_noted_says_lines_and_whose_a_file_is(tmp_path: Path) -> None:
+    # given that the process noted at 5, 6 and 7 us where calls came from, and at 14 us the line of an operator
+    events = [
+        call(1, None, "train.py(9): <module>", 0, 100),
+        call(2, 1, "hub/trainer.py(3): train", 5, 10),
+        call(3, 2, "train.py(30): loss", 7, 3),
+        memory(8, 512, 100, 512),
+        memory(14, 512, 200, 1024),
+    ]
+    additions = TraceAdditions(
+        calls=NotedLines.of({1_007_000: 5, 1_005_000: 12}),
+        operators=NotedLines.of({1_008_001: 31}),
+        files={"hub/trainer.py": "/venv/lib/python3.11/site-packages/hub/trainer.py"},
+    )
+
+    timeline = read(tmp_path, events, additions=additions)
+
+    assert timeline.frames(0) == (
+        Frame("train.py", 31, "loss"),
+        Frame("/venv/lib/python3.11/site-packages/hub/trainer.py", 5, "train"),
+        Frame("train.py", 12, "<module>"),
+    )
+    assert SourceLines(timeline.stacks).line(int(timeline.rows.stack[1])) == "train.py:12 <module>"
 
 
 def test_ranges_are_kept(tmp_path: Path) -> None:
@@ -168,6 +229,42 @@ def test_what_was_there_before_is_known_by_the_totals(tmp_path: Path) -> None:
 
     assert (device.base_bytes, device.unlisted_bytes, device.allocated_bytes) == (1000, 936, 1320)
     assert (device.reported_peak_bytes, device.reserved_bytes) == (1896, 4096)
+
+
+def host(ts: float, size: int, addr: int, total: int) -> Event:
+    return memory(ts, size, addr, args={"Device Type": 0, "Device Id": -1, "Total Allocated": total})
+
+
+def test_a_total_of_the_cpu_may_have_what_was_freed_unseen(tmp_path: Path) -> None:
+    # given a trace of which nobody knows what was alive when it began
+    timeline = read(tmp_path, [host(1, 100, 1, 1100), host(2, -100, 1, 1000)])
+
+    # then the total is all there is, and that is said
+    assert timeline.peak(0).bytes == 1100
+    assert any("freed while no profiler was on" in note for note in timeline.notes)
+
+
+def test_of_the_cpu_the_level_is_what_was_found_alive(tmp_path: Path) -> None:
+    # given a total of 1000 bytes at the beginning, of which nothing is alive
+    older = OlderStorages(
+        address=np.array([10, 20, 30, 40]),
+        bytes=np.array([64, 32, 16, 8]),
+        freed_ns=np.array([-1, 1_001_500, 1_009_000, -1]),
+    )
+    events = [
+        host(1, 100, 1, 1100),  # 10, 20, 30 and 40 are alive
+        host(2, -500, 40, 600),  # torch tells the size of what once lay there
+        host(3, 50, 30, 650),  # so 30 was freed sooner than was seen
+        host(4, 10, 2, 660),
+        host(5, 10, 2, 670),  # freed in between by a thread without a profiler
+    ]
+
+    timeline = read(tmp_path, events, additions=TraceAdditions(older=older))
+
+    device = timeline.devices[0]
+    assert timeline.curve(0).bytes.tolist() == [120, 220, 180, 214, 224, 224]
+    assert (device.base_bytes, device.unlisted_bytes, device.allocated_bytes) == (120, 0, 224)
+    assert not any("freed while no profiler was on" in note for note in timeline.notes)
 
 
 def test_old_traces_have_no_addresses_and_no_totals(tmp_path: Path) -> None:
@@ -266,7 +363,7 @@ def test_words_with_escapes_and_letters_beyond_ascii(tmp_path: Path) -> None:
     events = [call(1, None, 'größe.py(1): "f" \\ g', 0, 9), memory(1, 8, 1, 8)]
 
     for write in (as_torch_writes, as_one_line, lambda events: json.dumps({"traceEvents": events}, ensure_ascii=False)):
-        assert read(tmp_path, events, write).frames(0) == (Frame("größe.py", 1, '"f" \\ g'),)
+        assert read(tmp_path, events, write).frames(0) == (Frame("größe.py", 0, '"f" \\ g (from line 1)'),)
 
 
 def test_lone_backslashes_of_windows_are_survived(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from typing import Any
 
 from tbmem.sources.fake.pretend import patched
-from tbmem.sources.fake.user_lines import is_users
+from tbmem.sources.usercode import is_user_file
 
 _PREFIX = "tbmem_"
 """No underscores before it: classes would make such names their own."""
@@ -48,7 +48,7 @@ class _Finder:
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or spec.origin is None:
             return spec
-        if is_users(spec.origin) and "-packages" not in spec.origin:
+        if is_user_file(spec.origin):
             spec.loader = _Loader(name, spec.origin, self._names)
         return spec
 

@@ -1,27 +1,22 @@
-"""A running operator goes in; the lines of the user's code that led to it come out, as numbers of a table."""
+"""The lines of the user's code that led to a running operator, as numbers of a table."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from types import FrameType
 
-import torch
-
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.stacks import Frame
 
 DEEPEST = 8
 """Lines that are kept of one stack."""
-_PACKAGE = Path(__file__).parents[2]
-_OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, _PACKAGE)) + ("<frozen ", "<string>")
-_STANDARD = f"{Path(os.__file__).parent}{os.sep}"
 _SHOWN = tuple(str(Path(__file__).with_name(name)) for name in ("decoder.py", "subject.py", "training.py"))
 """The built-in model, its loss and the step are shown like a user's."""
 
 
 class UserLines:
-    """Stacks of lines that are neither torch's, Python's own nor this package's; each different one once."""
+    """Stacks of lines that are neither torch's, Python's own nor tbmem's; each different one once."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Frame, ...], int] = {}
@@ -60,8 +55,5 @@ class UserLines:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is neither torch's, Python's own nor this package's."""
-    if file in _SHOWN:
-        return True
-    standard = file.startswith(_STANDARD) and "-packages" not in file
-    return not standard and not file.startswith(_OTHERS)
+    """Whether a line of a file is shown: of an installed package's too, for a model may be one's."""
+    return file in _SHOWN or owner_of(file) in (Owner.USER, Owner.INSTALLED)

@@ -1,0 +1,141 @@
+"""What tbmem adds to a trace that torch.profiler wrote: facts that only the running process knows.
+
+They stand in the trace file itself, under one key behind the events, where other viewers pass them over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tbmem.model.columns import I64
+
+KEY = "tbmem"
+_TAIL = 4096
+"""Bytes at the end of a trace in which its last brace stands."""
+
+
+def _empty() -> I64:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedLines:
+    """Line numbers by Unix time in nanoseconds, in order of time."""
+
+    ns: I64 = field(default_factory=_empty)
+    line: I64 = field(default_factory=_empty)
+
+    @classmethod
+    def of(cls, lines: Mapping[int, int]) -> NotedLines:
+        """From lines by time, in any order."""
+        ns = np.array(list(lines), np.int64)
+        order = np.argsort(ns)
+        return cls(ns=ns[order], line=np.array(list(lines.values()), np.int64)[order])
+
+    @classmethod
+    def of_differences(cls, ns: I64, line: I64) -> NotedLines:
+        """From columns of which each value is the difference to the one before."""
+        return cls(ns=np.cumsum(ns), line=np.cumsum(line))
+
+    def differences(self) -> tuple[I64, I64]:
+        """The columns as they are written: small numbers."""
+        return np.diff(self.ns, prepend=0), np.diff(self.line, prepend=0)
+
+    def at(self, moments: I64) -> I64:
+        """The line noted at each moment; 0 for none.
+
+        A trace writes microseconds with three digits, which a reader's floating point may round by a nanosecond.
+        """
+        if not len(self.ns):
+            return np.zeros(len(moments), np.int64)
+        place = np.clip(np.searchsorted(self.ns, moments), 1, max(len(self.ns) - 1, 1))
+        before, after = self.ns[place - 1], self.ns[np.minimum(place, len(self.ns) - 1)]
+        nearest = np.where(moments - before <= after - moments, place - 1, np.minimum(place, len(self.ns) - 1))
+        found: I64 = np.where(np.abs(self.ns[nearest] - moments) <= _ROUNDING_NS, self.line[nearest], 0)
+        return found
+
+
+_ROUNDING_NS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderStorages:
+    """Storages that were alive when recording began, of the CPU: torch knows nothing of them."""
+
+    address: I64 = field(default_factory=_empty)
+    bytes: I64 = field(default_factory=_empty)
+    freed_ns: I64 = field(default_factory=_empty)
+    """Unix time in nanoseconds; -1 where it was still alive when recording ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceAdditions:
+    """Everything that tbmem adds to one trace."""
+
+    calls: NotedLines | None = None
+    """By the beginning of each call of a Python function: the line from which it was called."""
+    operators: NotedLines = field(default_factory=NotedLines)
+    """By the moment of an allocation: the line of an operator that Python calls without a function (``a * b``)."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Whole paths of installed packages' and Python's own files, by the short one in the trace."""
+    older: OlderStorages | None = None
+
+    def append_to(self, trace: Path) -> None:
+        """Add to a plain trace that torch.profiler has just written.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with open(trace, "r+b") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            begin, tail = file.tell(), file.read()
+            brace = tail.rfind(b"}")
+            if brace < 0:
+                return
+            file.seek(begin + brace)
+            file.write(f',\n"{KEY}": {json.dumps(self._to_json(), separators=(",", ":"))}}}'.encode())
+            file.truncate()
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> TraceAdditions:
+        """Read from what stands around a trace's events; nothing is taken of what is damaged or missing."""
+        data = about.get(KEY)
+        if not isinstance(data, dict):
+            return cls()
+        calls, operators = (_columns(data.get(key), 2) for key in ("calls", "operators"))
+        older = _columns(data.get("older"), 3)
+        files = data.get("files")
+        return cls(
+            calls=None if calls is None else NotedLines.of_differences(*calls),
+            operators=NotedLines() if operators is None else NotedLines.of_differences(*operators),
+            files={str(key): str(value) for key, value in files.items()} if isinstance(files, dict) else {},
+            older=None if older is None else OlderStorages(address=older[0], bytes=older[1], freed_ns=older[2]),
+        )
+
+    def _to_json(self) -> dict[str, Any]:
+        parts = {
+            "calls": None if self.calls is None else self.calls.differences(),
+            "operators": self.operators.differences(),
+            "older": None if self.older is None else (self.older.address, self.older.bytes, self.older.freed_ns),
+        }
+        told = {key: [column.tolist() for column in columns] for key, columns in parts.items() if columns is not None}
+        return {"files": dict(self.files), **told}
+
+
+def _columns(value: Any, count: int) -> list[I64] | None:
+    """Columns of equal length; ``None`` if the value is none."""
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    try:
+        columns = [np.array(column, np.int64) for column in value]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    alike = all(column.ndim == 1 and len(column) == len(columns[0]) for column in columns)
+    return columns if alike else None
