@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": set(),
     "model": {"errors", "units"},
     "config": {"errors", "units"},
-    "analysis": {"model", "errors", "units"},
+    "analysis": {"model", "config", "errors", "units"},
     "sources": {"model", "errors", "units"},
     "present": {"analysis", "model", "web", "errors", "units"},
     "offline": {"present", "analysis", "sources", "model", "web", "errors", "units", "version"},

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 _KEPT = 12
 _MEMBERS = 3
-"""Happenings that make a beat."""
+"""Happenings that make a beat; the start of the run counts as one of them, where loops that do something at each step
+whose number is a multiple of the period have done it for the first time, and nothing is judged yet."""
+_STARTS = (0, 1)
+"""Numbers of the step at which such a loop began, counted from 1 or from 0."""
+HIGHER = 1.5
+"""Factor by which one of a beat must be higher than the others to be none of it."""
 _MULTIPLES, _MOST = 4, 0.75
 """Or so many, and this share of all, if some of the beat did not happen."""
 _SHORTEST = 8
@@ -21,17 +26,23 @@ class Beat:
 
     def __init__(self) -> None:
         self._steps: deque[int] = deque(maxlen=_KEPT)
+        self._heights: deque[int] = deque(maxlen=_KEPT)
         self.period = 0
         """Steps between two happenings, 0 while there is no beat."""
         self.members: Sequence[int] = ()
         """The happenings from which the beat is known."""
 
-    def add(self, step: int) -> bool:
+    def add(self, step: int, height: int) -> bool:
         """Take in that something happened.
+
+        Args:
+            step: When.
+            height: How far it stood out, in bytes.
 
         Returns:
             Whether the beat has become known by it.
         """
+        self._heights.append(height)
         if self.expects(step):
             self._steps.append(step)
             self.members = (*self.members[-_KEPT:], step)
@@ -67,7 +78,25 @@ class Beat:
                     members.append(step)
             if len(chain) >= _MEMBERS or len(members) >= max(_MULTIPLES, _MOST * len(steps)):
                 return period, tuple(reversed(members))
+            if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(*reversed(chain)):
+                return period, tuple(reversed(chain))
         return None
+
+    def _are_alike(self, first: int, second: int) -> bool:
+        """Whether the second is not much higher; the first may be, what libraries set up comes with it."""
+        height = dict(zip(self._steps, self._heights, strict=True))
+        return height[second] <= HIGHER * height[first]
+
+
+def belongs(step: int, members: Sequence[int], period: int) -> bool:
+    """Whether a step is one of a beat.
+
+    Args:
+        step: Its number.
+        members: Steps from which the beat is known.
+        period: Steps between two of them.
+    """
+    return step in members or (bool(members) and fits(step, members[-1], period))
 
 
 def fits(step: int, other: int, period: int) -> bool:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tbmem.analysis.floors import BLOCK, Floor
+from tbmem.analysis.rate import Splice
 from tbmem.analysis.variate import ControlVariate
 
 LIFTS = 64
@@ -23,8 +24,8 @@ class Blocks:
         self.steps = steps
         self.ticks = 0
         """Judged steps so far."""
-        self.offset = 0.0
-        """Bytes by which unjudged stretches have moved the level; taken out of the floors."""
+        self.splice = Splice()
+        """What unjudged stretches have added to levels and step numbers; taken out of the floors."""
         self.lifts: deque[float] = deque(maxlen=LIFTS)
         """How far each of the last blocks reached above its floor, in bytes."""
         self._variate = ControlVariate()
@@ -33,8 +34,6 @@ class Blocks:
         self._low: float | None = None
         self._bottom = self._top = 0.0
         self._blocks: int | None = None
-        self._last: float | None = None
-        self._resumed = False
 
     @property
     def room(self) -> int:
@@ -89,18 +88,15 @@ class Blocks:
 
     def interrupt(self) -> None:
         """Steps follow that are not judged: what they leave behind is no growth."""
-        self._resumed = self._last is not None
+        self.splice.interrupt()
         self._clear()
 
     def _close(self) -> Floor:
         low = self._low
         assert low is not None
-        if self._resumed and self._last is not None:
-            self._resumed = False
-            self.offset = low - self._last
-        level = low - self.offset if self.offset else low
-        floor = Floor(level, self._first, self.ticks, self._blocks, round(self._bottom - low))
-        self._last = level
+        level = self.splice.join(self._first, low).level
+        work = round(self._bottom - low)
+        floor = Floor(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         self.lifts.append(self._top - low)
         self._clear()
         return floor

@@ -12,6 +12,7 @@ from tbmem.analysis.blocks import Blocks
 from tbmem.analysis.floors import BLOCK, SCALES, Floor
 from tbmem.analysis.forecast import Forecast, forecast
 from tbmem.analysis.growth import Change, GrowthTest
+from tbmem.analysis.rate import Point, growth_rate
 from tbmem.analysis.rise import Rise
 from tbmem.analysis.staircase import rises_regularly
 from tbmem.model.evidence import Channel, Suspicion
@@ -29,6 +30,8 @@ _LEAST_PART = 0.1
 
 _ENOUGH, _RISES = 28, 5
 """Readings, and regular rises among them, that are suspicious where none ever falls."""
+_ENOUGH_FLOORS = 6
+"""Floors that tell a rate better than finer ones that do not reach back to where the growth began."""
 _RECENT = 48
 """Readings in which the distance of rises is looked for."""
 
@@ -41,6 +44,8 @@ class GrowthEvent(NamedTuple):
     change: Change
     rise: Rise
     """As it was then."""
+    rate: float
+    """Its growth rate then, in bytes per step."""
     gap: int = 1
     """Steps between two rises of what is never given back."""
     forecast: Forecast | None = None
@@ -149,6 +154,7 @@ class GrowthChannel:
                 self.channel,
                 change,
                 replace(rise),
+                self.rate(rise),
                 self._gap() if change is Change.SUSPECTED else 1,
                 self.forecast(rise, step) if certain else None,
             ),
@@ -175,7 +181,9 @@ class GrowthChannel:
         if len(floors) < _STEEP[-1][0] or floor.level - floors[-2].level < _STEEP_PERCENT / 100 * floors[-2].level:
             return False
         left = (
-            self.available if self.total is None else self.total - floor.level - self.blocks.offset - (floor.work or 0)
+            self.available
+            if self.total is None
+            else self.total - floor.level - self.blocks.splice.bytes - (floor.work or 0)
         )
         if left is None:
             return False
@@ -194,9 +202,17 @@ class GrowthChannel:
                 return max(floor for floor in floors if floor.step <= step).level
         return None
 
-    def suspicion(self, rise: Rise, sample: MemorySample, gap: int = 1) -> Suspicion:
-        """The rise as a suspicion of a sample's device."""
-        level = round(rise.level + self.blocks.offset)
+    def suspicion(self, rise: Rise, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
+        """The rise as a suspicion of a sample's device.
+
+        Args:
+            rise: What grows.
+            sample: One of the device.
+            rate: Growth in bytes per step at that moment.
+            gap: Steps between two rises.
+        """
+        level = round(rise.level + self.blocks.splice.bytes)
+        first, last = rise.first.point, rise.last.point
         return Suspicion(
             device=sample.device,
             rank=sample.rank,
@@ -205,8 +221,10 @@ class GrowthChannel:
             last_step=rise.last_step,
             base=level - round(rise.growth),
             level=level,
+            bytes_per_step=rate,
+            judged_steps=last.step - first.step,
             gap=gap,
-            from_the_start=rise.first_tick <= 4 * self.blocks.steps,
+            from_the_start=rise.first.tick <= 4 * self.blocks.steps,
         )
 
     def steps_of(self, rise: Rise) -> int:
@@ -224,28 +242,38 @@ class GrowthChannel:
         return max(round((places[-1] - places[0]) / (len(places) - 1)), 1) if len(places) > 1 else 1
 
     def forecast(self, rise: Rise, step: int) -> Forecast | None:
-        """When the rise will have filled what is left."""
-        points = self._points(rise)
-        if self.total is not None:
-            capacity = self.total - self.blocks.offset
-        elif self.available is not None:
-            capacity = rise.level + self.available
-        else:
-            return None
-        # within a block a rise reaches above its floor by itself
-        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * rise.bytes_per_step, 0.0)
-        return forecast(points, capacity=capacity, lift=lift, step=step)
+        """When the rise will have filled what is left.
 
-    def _points(self, rise: Rise) -> Sequence[tuple[int, float]]:
-        """The floors of the rise at the finest scale that remembers all of it."""
+        Args:
+            rise: The growth that stands.
+            step: The one from which to count.
+        """
+        splice = self.blocks.splice
+        # within a block a rise reaches above its floor by itself
+        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * self.rate(rise), 0.0)
+        now = step - splice.steps
+        if self.total is not None:
+            return forecast(self._points(rise), capacity=self.total - splice.bytes, lift=lift, step=now)
+        if self.available is not None:
+            return forecast(self._points(rise), room=self.available, lift=lift, step=now)
+        return None
+
+    def rate(self, rise: Rise) -> float:
+        """Growth in bytes per judged step."""
+        first, last = rise.first.point, rise.last.point
+        rate = growth_rate(self._points(rise))
+        return rate if rate is not None and rate > 0 else rise.growth / max(last.step - first.step, 1)
+
+    def _points(self, rise: Rise) -> Sequence[Point]:
+        """The floors since the rise began, at the finest scale that remembers all of it."""
         for scale in range(rise.scale, SCALES):
             floors = self.growth.floors.at(scale)
             if floors and (floors[0].step <= rise.first_step or scale == SCALES - 1):
-                points = [(floor.step, floor.level) for floor in floors if floor.step >= rise.first_step]
-                if len(points) >= 6:
+                points = [floor.point for floor in floors if floor.step >= rise.first_step]
+                if len(points) >= _ENOUGH_FLOORS:
                     return points
         floors = self.growth.floors.at(rise.scale)
-        return [(floor.step, floor.level) for floor in floors if floor.step >= rise.first_step] or [
-            (rise.first_step, rise.base),
-            (rise.last_step, rise.level),
+        return [floor.point for floor in floors if floor.step >= rise.first_step] or [
+            rise.first.point,
+            rise.last.point,
         ]

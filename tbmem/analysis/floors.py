@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tbmem.analysis.rate import Point
+
 BLOCK = 4
 """Judged steps of the finest block."""
 KEPT = 24
@@ -27,6 +29,13 @@ class Floor(NamedTuple):
     """Live allocations, where they are counted."""
     work: int | None = None
     """Distance of the peak from the level: what the steps themselves need. Bytes; ``None`` where peaks are unknown."""
+    left_out: int = 0
+    """Steps before it that were not judged."""
+
+    @property
+    def point(self) -> Point:
+        """The floor for a growth rate, in which only judged steps count."""
+        return Point(self.step - self.left_out, self.level)
 
 
 class Floors:
@@ -75,6 +84,7 @@ def _lower(one: Floor, other: Floor) -> Floor:
         other.tick,
         _least(one.blocks, other.blocks),
         _least(one.work, other.work),
+        one.left_out,
     )
 
 

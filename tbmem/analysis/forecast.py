@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MOST_POINTS = 64
-"""Points that are compared with each other; more are thinned out."""
+from tbmem.analysis.rate import Point, quantile, slopes, thinned
+
 _LOW, _HIGH = 0.1, 0.9
 """Quantiles of the slopes that make the band."""
-_FAR = 3
-"""Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +41,19 @@ class Forecast:
 
 
 def forecast(
-    points: Sequence[tuple[int, float]],
+    points: Sequence[Point],
     *,
-    capacity: float,
+    capacity: float | None = None,
+    room: float | None = None,
     lift: float = 0.0,
     step: int | None = None,
 ) -> Forecast | None:
-    """Say when floors that climb will have filled a device.
+    """Say when floors that climb will have filled a device, at the growth rate that is told of them.
 
     Args:
-        points: Steps and floors in bytes, steps ascending.
+        points: The floors.
         capacity: Bytes that there are in all.
+        room: Bytes that are left, where the capacity is not known.
         lift: How far the steps reach above the floors, in bytes.
         step: The step from which to count; by default that of the last point.
 
@@ -61,48 +61,22 @@ def forecast(
         The forecast; ``None`` where the floors do not climb.
     """
     points = thinned(points)
-    slopes = sorted(_slopes(points))
-    if not slopes:
+    found = slopes(points)
+    if not found:
         return None
-    middle, low, high = (_quantile(slopes, share) for share in (0.5, _LOW, _HIGH))
+    middle, low, high = (quantile(found, share) for share in (0.5, _LOW, _HIGH))
     if middle <= 0:
         return None
-    since = points[-1][0] if step is None else step
+    since = points[-1].step if step is None else step
 
     def steps_at(slope: float) -> int:
-        starts = sorted(level - slope * at for at, level in points)
-        full = (capacity - lift - _quantile(starts, 0.5)) / slope
-        return max(round(full - since), 0)
+        left = room
+        if capacity is not None:
+            starts = sorted(level - slope * at for at, level in points)
+            left = capacity - quantile(starts, 0.5) - slope * since
+        assert left is not None
+        return max(round((left - lift) / slope), 0)
 
     steps, soon = steps_at(middle), steps_at(high)
     late = steps_at(low) if low > 0 else None
-
-    late = None if late is None else max(late, steps)
-    return Forecast(steps, min(soon, steps), late)
-
-
-def thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """At most ``MOST_POINTS`` of the points, evenly taken, the last one among them."""
-    if len(points) <= MOST_POINTS:
-        return points
-    last = len(points) - 1
-    return [points[round(index * last / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
-
-
-def _slopes(points: Sequence[tuple[int, float]]) -> list[float]:
-    """Bytes per step between any two points that are far enough apart."""
-    far = (points[-1][0] - points[0][0]) / _FAR if points else 0
-    return [
-        (level - base) / (step - start)
-        for later, (step, level) in enumerate(points)
-        for start, base in points[:later]
-        if step - start >= far and step > start
-    ]
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The value at a share of an ordered series, between its neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return Forecast(steps, min(soon, steps), None if late is None else max(late, steps))

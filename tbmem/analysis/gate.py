@@ -94,7 +94,7 @@ def _check_track(state: RunState, track: Track, limits: Limits) -> Iterator[Resu
     if limits.baseline is not None:
         yield _check_baseline(track, limits.baseline, limits.tolerance)
     if limits.max_growth is not None:
-        yield _check_growth(track, limits.max_growth)
+        yield _check_growth(state, track, limits.max_growth)
     if limits.no_leak:
         yield _check_leak(state, track)
 
@@ -123,8 +123,8 @@ def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float)
     return _at_most(track, "baseline", base * (1 + tolerance), words)
 
 
-def _check_growth(track: Track, limit: float) -> Result:
-    growth = track.growth_per_step()
+def _check_growth(state: RunState, track: Track, limit: float) -> Result:
+    growth = state.growth_per_step(track)
     if growth is None:
         raise UsageError(
             f"{place_of(track)}: too few steps were logged to tell how memory grows;"

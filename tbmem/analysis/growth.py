@@ -161,7 +161,7 @@ class GrowthTest:
 
     def _follow(self, rise: Rise, floor: Floor) -> Change | None:
         if floor.level > rise.level + _GOES_ON * rise.growth:
-            rise.level, rise.last_step, rise.last_tick = floor.level, floor.step, floor.tick
+            rise.last = floor
             if rise.stage is Stage.EXPLAINED:
                 return self._suspect_again(rise) if rise.is_outgrown else None
             if rise.stage is Stage.OPEN and floor.tick >= self._not_before and rise.keeps_its_pace:

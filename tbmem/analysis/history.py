@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tbmem.analysis.beat import fits
+from tbmem.analysis.beat import belongs
 from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -19,7 +19,7 @@ class History:
         self._spikes: list[Finding] = []
         self._latest: dict[FindingKind, Finding] = {}
         self._fullest: Finding | None = None
-        self._beats: dict[Channel, tuple[int, int]] = {}
+        self._beats: dict[Channel, Jump] = {}
 
     def add(self, finding: Finding) -> None:
         """Take in a finding that was told."""
@@ -48,20 +48,14 @@ class History:
         Returns:
             Whether no other channel has shown this beat before.
         """
-        is_news = not any(fits(jump.first_step, member, period) for member, period in self._beats.values())
-        self._beats[channel] = (jump.first_step, jump.period)
-        self._spikes = [
-            spike
-            for spike in self._spikes
-            if spike.first_step not in jump.members and not fits(spike.first_step, jump.first_step, jump.period)
-        ]
+        is_news = not self._is_of_a_beat(jump.first_step)
+        self._beats[channel] = jump
+        self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, jump.members, jump.period)]
         return is_news
 
     def expects(self, channel: Channel, step: int) -> bool:
         """Whether a spike of a channel that has no beat of its own belongs to the beat of another one."""
-        if channel in self._beats:
-            return False
-        return any(fits(step, member, period) for member, period in self._beats.values())
+        return channel not in self._beats and self._is_of_a_beat(step)
 
     def severe(self, *, fragmented: bool) -> Finding | None:
         """The worst of what is worse than growth: nearly full, spike, fragmentation.
@@ -75,9 +69,17 @@ class History:
             return self._spikes[0]
         return self._latest.get(FindingKind.FRAGMENTATION) if fragmented else None
 
-    def calm(self) -> Finding | None:
-        """The worst of what is better than growth: a change of level, a beat."""
-        return self._latest.get(FindingKind.LEVEL_SHIFT) or self._latest.get(FindingKind.PERIODIC)
+    def shift(self) -> Finding | None:
+        """The last change of level, unless it came with one of a beat: what libraries keep of a first one is none."""
+        shift = self._latest.get(FindingKind.LEVEL_SHIFT)
+        return None if shift is None or self._is_of_a_beat(shift.first_step) else shift
+
+    def beat(self) -> Finding | None:
+        """The last beat that was told."""
+        return self._latest.get(FindingKind.PERIODIC)
+
+    def _is_of_a_beat(self, step: int) -> bool:
+        return any(belongs(step, beat.members, beat.period) for beat in self._beats.values())
 
 
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}

@@ -6,25 +6,26 @@ The same object judges live and over a recorded series; its memory does not grow
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tbmem.analysis import sentences
 from tbmem.analysis.channels import GrowthChannel, GrowthEvent
 from tbmem.analysis.forecast import Forecast
 from tbmem.analysis.growth import Change
 from tbmem.analysis.history import History
-from tbmem.analysis.limits import Limits
+from tbmem.analysis.limits import ENOUGH_STEPS
+from tbmem.analysis.rate import StepTime
 from tbmem.analysis.rise import Rise, Stage
 from tbmem.analysis.sentences import Growing
 from tbmem.analysis.spikes import JumpKind
 from tbmem.analysis.watch import CPU, Event, Fragmented, Full, Jumped, Watch
+from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
-__all__ = ["ENOUGH_STEPS", "Detector", "Limits", "judge"]
+__all__ = ["Detector", "judge"]
 
-ENOUGH_STEPS = 8
-"""Judged steps below which there is no verdict."""
 _SHARE_EXPLAINED = 0.5
 """Share of the resident memory's growth that malloc must show for it to be the same growth."""
 
@@ -33,17 +34,17 @@ class Detector:
     """Judges one device of one rank.
 
     Args:
-        limits: When a pattern counts.
+        patterns: When a pattern counts.
         awaits_evidence: Whether somebody answers suspicions through ``conclude``; without, none are told.
     """
 
-    def __init__(self, limits: Limits | None = None, *, awaits_evidence: bool = False) -> None:
+    def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
         self._awaits_evidence = awaits_evidence
-        self._watch = Watch(limits or Limits())
+        self._watch = Watch(patterns or PatternsConfig())
         self._history = History()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
-        self._first: MemorySample | None = None
+        self._step_time = StepTime()
         self._sample: MemorySample | None = None
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
@@ -65,18 +66,25 @@ class Detector:
         """
         if not samples:
             return []
-        if self._first is None:
-            self._first = samples[0]
         self._sample = samples[-1]
         findings: list[Finding] = []
         for columns in self._watch.columns(samples):
             events = self._watch.take(columns)
+            self._note_time(columns, 0)
             if events:
                 by_step = {sample.step: sample for sample in samples}
                 # what was still open when a window began is told with the window's first sample
                 first = by_step[columns.step[0]]
-                findings += [each for event in events for each in self._tell(by_step.get(event.step, first), event)]
+                for event in events:
+                    if event.step in columns.step:
+                        self._note_time(columns, columns.step.index(event.step))
+                    findings += self._tell(by_step.get(event.step, first), event)
+            self._note_time(columns, -1)
         return findings
+
+    def _note_time(self, columns: Any, at: int) -> None:
+        """The step of a row of columns has ended; what was noted before counts no more."""
+        self._step_time.add(columns.step[at], columns.time[at], profiled=columns.profiled[at])
 
     @property
     def suspicions(self) -> Sequence[Suspicion]:
@@ -107,7 +115,7 @@ class Detector:
             return (sentences.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         rise.lasting = conclusion.lasting
         channel.growth.confirm()
-        return (sentences.leak(sample, self._growing(channel, rise, sample, channel.forecast(rise, sample.step))),)
+        return (sentences.leak(sample, self._growing_now(channel, rise, sample)),)
 
     def close(self) -> Sequence[Finding]:
         """The run has ended: report what was still open."""
@@ -124,7 +132,7 @@ class Detector:
         growing = [(channel, channel.growth.rise) for channel in watch.channels.values()]
         for channel, rise in growing:
             if rise is not None and rise.stage is Stage.LEAK:
-                return sentences.leak(sample, self._growing(channel, rise, sample, channel.forecast(rise, sample.step)))
+                return sentences.leak(sample, self._growing_now(channel, rise, sample))
         severe = self._history.severe(fragmented=watch.fragments.stands)
         if severe is not None:
             return severe
@@ -132,8 +140,9 @@ class Detector:
             return sentences.too_early(sample, watch.judged, ENOUGH_STEPS)
         for channel, rise in growing:
             if rise is not None and self._counts(channel, rise):
-                return sentences.growing(sample, self._growing(channel, rise, sample))
-        return self._history.calm() or sentences.stable(sample, *(watch.range or (0, 0)), watch.judged)
+                return sentences.growing(sample, self._growing_now(channel, rise, sample))
+        lowest, highest = watch.range or (0, 0)
+        return self._history.shift() or sentences.stable(sample, lowest, highest, watch.judged, self._history.beat())
 
     def _counts(self, channel: GrowthChannel, rise: Rise) -> bool:
         """Whether growth that is no leak is worth a verdict."""
@@ -169,15 +178,15 @@ class Detector:
     def _tell_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, rise = self._watch.channels[event.channel], event.rise
         if event.change is Change.SUSPECTED:
-            return self._suspect(sample, channel, rise, event.gap)
+            return self._suspect(sample, channel, event)
         if event.change is Change.CERTAIN:
             self._suspicions.pop(event.channel, None)
             if self._is_malloc(channel, rise):
                 return ()
-            return (sentences.leak(sample, self._growing(channel, rise, sample, event.forecast)),)
+            return (sentences.leak(sample, self._growing(channel, rise, sample, event.rate, event.forecast)),)
         fell = event.change is Change.FELL
         standing = self._suspicions.pop(event.channel, None)
-        growing = self._growing(channel, rise, sample)
+        growing = self._growing(channel, rise, sample, event.rate)
         self._conclusions.pop(event.channel, None)
         if rise.stage is Stage.LEAK and not self._is_malloc(channel, rise):
             return (sentences.taken_back(sample, growing, fell=fell),)
@@ -186,13 +195,13 @@ class Detector:
             return (sentences.dismissed(sample, standing, reason, {}),)
         return ()
 
-    def _suspect(self, sample: MemorySample, channel: GrowthChannel, rise: Rise, gap: int) -> Sequence[Finding]:
+    def _suspect(self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent) -> Sequence[Finding]:
         if not self._awaits_evidence:
             return ()
-        if self._is_malloc(channel, rise):
+        if self._is_malloc(channel, event.rise):
             channel.growth.leave_open()
             return ()
-        self._suspicions[channel.channel] = suspicion = channel.suspicion(rise, sample, gap)
+        self._suspicions[channel.channel] = suspicion = channel.suspicion(event.rise, sample, event.rate, event.gap)
         return (sentences.suspect(sample, suspicion),)
 
     def _is_malloc(self, channel: GrowthChannel, rise: Rise) -> bool:
@@ -203,33 +212,33 @@ class Detector:
         before, after = allocated.level_at(rise.first_step), allocated.level_at(rise.last_step)
         return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * rise.growth
 
+    def _growing_now(self, channel: GrowthChannel, rise: Rise, sample: MemorySample) -> Growing:
+        """All that is known about growth that stands now."""
+        return self._growing(channel, rise, sample, channel.rate(rise), channel.forecast(rise, sample.step))
+
     def _growing(
-        self, channel: GrowthChannel, rise: Rise, sample: MemorySample, ahead: Forecast | None = None
+        self, channel: GrowthChannel, rise: Rise, sample: MemorySample, rate: float, ahead: Forecast | None = None
     ) -> Growing:
         """All that is known about growth, for the sentence."""
-        first = self._first
-        assert first is not None
-        taken = sample.step - first.step
-        seconds = (sample.time - first.time) / taken if taken > 0 and sample.time > first.time else None
         return Growing(
-            suspicion=channel.suspicion(rise, sample),
+            suspicion=channel.suspicion(rise, sample, rate),
             block=channel.steps_of(rise),
             blocks=rise.blocks,
             conclusion=self._conclusions.get(channel.channel),
-            forecast=None if ahead is None else ahead.timed(seconds),
+            forecast=None if ahead is None else ahead.timed(self._step_time.seconds),
         )
 
 
-def judge(samples: Iterable[MemorySample], limits: Limits | None = None) -> list[Finding]:
+def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:
     """Judge a recorded series as if it were live.
 
     Args:
         samples: Samples of one device of one rank, steps ascending.
-        limits: When a pattern counts.
+        patterns: When a pattern counts.
 
     Returns:
         All findings in order, the verdict last.
     """
-    detector = Detector(limits)
+    detector = Detector(patterns)
     findings = detector.update_all(list(samples))
     return [*findings, *detector.close(), detector.verdict()]

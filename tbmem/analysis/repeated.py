@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tbmem.analysis.tracks import median_slope
+from tbmem.analysis.limits import ENOUGH_STEPS
+from tbmem.analysis.rate import Point, growth_rate
 
-ENOUGH_STEPS = 8
 _SETTLING = 0.25
 """Share of the repetitions in which caches fill; not judged."""
 _HALF = 0.2
@@ -31,4 +31,4 @@ def kept_per_step(levels: Sequence[int]) -> float | None:
     growth = high - low
     if growth <= 0 or min(middle - low, high - middle) < _HALF * growth:
         return 0.0
-    return max(median_slope(range(len(judged)), judged) or 0.0, 0.0)
+    return max(growth_rate([Point(number, level) for number, level in enumerate(judged)]) or 0.0, 0.0)

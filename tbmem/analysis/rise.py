@@ -34,13 +34,10 @@ class Stage(Enum):
 class Rise:
     """A stretch of steps in which the floor of the memory rose again and again, and may go on rising."""
 
-    first_step: int
-    first_tick: int
-    last_step: int
-    last_tick: int
-    """Judged steps when it last went on."""
-    base: float
-    level: float
+    first: Floor
+    """The last one before it began."""
+    last: Floor
+    """The one at which it last went on."""
     scale: int
     """Scale of the blocks whose floors climbed, and on which it is followed."""
     blocks: int
@@ -64,8 +61,32 @@ class Rise:
             if floor.level - floors[0].level > _FLAT * growth:
                 break
             first = floor
-        last = floors[-1]
-        return cls(first.step, first.tick, last.step, last.tick, first.level, last.level, scale, len(floors))
+        return cls(first, floors[-1], scale, len(floors))
+
+    @property
+    def first_step(self) -> int:
+        """Where it began."""
+        return self.first.step
+
+    @property
+    def last_step(self) -> int:
+        """When it last went on."""
+        return self.last.step
+
+    @property
+    def last_tick(self) -> int:
+        """Judged steps when it last went on."""
+        return self.last.tick
+
+    @property
+    def base(self) -> float:
+        """Level before it began, in bytes."""
+        return self.first.level
+
+    @property
+    def level(self) -> float:
+        """Level when it last went on, in bytes."""
+        return self.last.level
 
     @property
     def growth(self) -> float:
@@ -75,19 +96,14 @@ class Rise:
     @property
     def ticks(self) -> int:
         """Judged steps that it has lasted."""
-        return self.last_tick - self.first_tick
-
-    @property
-    def bytes_per_step(self) -> float:
-        """Mean growth in bytes per step."""
-        return self.growth / max(self.last_step - self.first_step, 1)
+        return self.last_tick - self.first.tick
 
     def join(self, other: Rise) -> None:
         """Take in that the same growth was seen over more steps."""
         if other.base < self.base and other.first_step < self.first_step:
-            self.base, self.first_step, self.first_tick = other.base, other.first_step, other.first_tick
+            self.first = other.first
         if other.level > self.level:
-            self.level, self.last_step, self.last_tick = other.level, other.last_step, other.last_tick
+            self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks
 
     def explain(self, ends_at: int | None) -> None:
@@ -112,7 +128,7 @@ class Rise:
     def keeps_its_pace(self) -> bool:
         """Whether it has gone on since somebody looked as it did before; a ramp that ended wavers on at its height."""
         level, tick = self.left_at
-        before = (level - self.base) / max(tick - self.first_tick, 1)
+        before = (level - self.base) / max(tick - self.first.tick, 1)
         return self.level - level >= _PACE * before * (self.last_tick - tick)
 
     @property

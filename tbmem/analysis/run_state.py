@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tbmem.analysis.beat import belongs
+from tbmem.analysis.limits import ENOUGH_STEPS
 from tbmem.analysis.tracks import Track
+from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog
 
 _KEPT_FINDINGS = 200
-_ENOUGH_STEPS = 8
-"""Steps below which a running run has no verdict."""
-_QUIET = (FindingKind.SUSPECT, FindingKind.DISMISSED)
-"""Kinds that are logged for the record and change no verdict."""
+
+
+def standing(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings that hold: without the spikes that have turned out to belong to a regular beat.
+
+    Args:
+        findings: Of any ranks and devices.
+    """
+    beats = [one for one in findings if one.kind is FindingKind.PERIODIC]
+    return [one for one in findings if not any(_is_taken_back(one, beat) for beat in beats)]
+
+
+def _is_taken_back(one: Finding, beat: Finding) -> bool:
+    if one.kind is not FindingKind.SPIKE or (one.rank, one.device) != (beat.rank, beat.device):
+        return False
+    members, period = beat.evidence.get("member_steps"), beat.evidence.get("period_steps")
+    return isinstance(members, list) and isinstance(period, int) and belongs(one.first_step, members, period)
 
 
 class RunState:
@@ -77,21 +93,43 @@ class RunState:
         return max((track.last.time for track in self.tracks if track.last is not None), default=None)
 
     def steps_per_second(self) -> float | None:
-        """Over the whole run so far."""
-        began, now = self.header.get("started"), self.last_time
-        if not isinstance(began, (int, float)) or now is None or now <= began:
-            return None
-        return self.step / (now - began)
+        """Of steps without a profiler, as in a forecast; ``None`` where no duration is known."""
+        seconds = next((track.step_seconds for track in self.tracks if track.step_seconds is not None), None)
+        return None if seconds is None else 1 / seconds
 
     def verdict(self, device: str) -> FindingKind:
         """The state of a device: what the run's end said, else what its findings come to so far."""
+        said = self._said_at_end(device)
+        return self._verdict_so_far(device) if said is None else said.kind
+
+    def told(self, device: str) -> Finding | None:
+        """The finding behind the verdict of a device: what the run's end said, else the last of its kind."""
+        return self._said_at_end(device) or self._last(device, self._verdict_so_far(device))
+
+    def growth_per_step(self, track: Track) -> float | None:
+        """Growth rate of a device in bytes per step: that of its leak or growth, as told, else that of its floor.
+
+        Args:
+            track: The device's.
+        """
+        telling = [self.told(track.device)]
+        if self.is_leaking(track.device):
+            telling.append(self._last(track.device, FindingKind.LEAK))
+        rates = [finding.evidence.get("bytes_per_step") for finding in telling if finding is not None]
+        return next((float(rate) for rate in rates if isinstance(rate, (int, float))), track.growth_per_step())
+
+    def _last(self, device: str, kind: FindingKind) -> Finding | None:
+        return next((one for one in reversed(self.findings) if one.device == device and one.kind is kind), None)
+
+    def _said_at_end(self, device: str) -> Finding | None:
         for verdict in (self.end or {}).get("verdicts", ()):
-            if verdict.get("device") == device:
-                try:
-                    return FindingKind(verdict["kind"])
-                except (KeyError, ValueError):
-                    break
-        return self._verdict_so_far(device)
+            try:
+                found = Finding.from_dict(verdict)
+            except (KeyError, ValueError, TypeError):
+                continue
+            if found.device == device:
+                return found
+        return None
 
     def is_leaking(self, device: str) -> bool:
         """Whether a leak was found that was not taken back."""
@@ -99,10 +137,17 @@ class RunState:
         kinds = [each.kind for each in self.findings if each.device == device and each.kind in telling]
         return kinds[-1:] == [FindingKind.LEAK]
 
+    def _judged(self, device: str) -> int:
+        """Steps that a verdict on a device counts: neither the first ones nor, on the CPU, those under a profiler."""
+        patterns = (self.header.get("config") or {}).get("patterns") or {}
+        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
+        track = self._tracks.get(device)
+        return 0 if track is None else track.judged - int(warmup)
+
     def _verdict_so_far(self, device: str) -> FindingKind:
-        kinds = [FindingKind.STABLE if self.step >= _ENOUGH_STEPS else FindingKind.WARMUP]
-        for finding in self.findings:
-            if finding.device not in (device, "") or finding.kind in _QUIET:
+        kinds = [FindingKind.STABLE if self._judged(device) >= ENOUGH_STEPS else FindingKind.WARMUP]
+        for finding in standing(self.findings):
+            if finding.device not in (device, "") or finding.kind.is_quiet:
                 continue
             if finding.kind is FindingKind.GROWING and FindingKind.LEAK in kinds:
                 kinds.remove(FindingKind.LEAK)  # it was taken back

@@ -55,7 +55,7 @@ def leak(sample: MemorySample, growing: Growing) -> Finding:
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     parts = [
         f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
-        f" ({format_signed(seen.growth)} by step {seen.last_step}{_share(conclusion)})"
+        f" ({_grown(seen)} by step {seen.last_step}{_share(conclusion)})"
     ]
     if conclusion is None:
         parts.append("no evidence was taken: which line holds it is not known")
@@ -127,7 +127,7 @@ def growing(sample: MemorySample, grows: Growing) -> Finding:
     seen, conclusion = grows.suspicion, grows.conclusion
     message = (
         f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
-        f" {seen.first_step} ({format_signed(seen.growth)} so far)"
+        f" {seen.first_step} ({_grown(seen)} so far)"
     )
     if conclusion is not None and conclusion.outcome is Outcome.DISMISSED:
         message += f" · {conclusion.reason}"
@@ -172,7 +172,8 @@ def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
         f"every {jump.period} steps {format_bytes(jump.peak)} are needed, {format_signed(jump.height)} above the usual"
         f" {format_bytes(jump.usual)}: a regular beat, as of validation or checkpoints"
     )
-    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, period_steps=jump.period)
+    beat = {"period_steps": jump.period, "member_steps": list(jump.members)}
+    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
 
 
 def fragmentation(sample: MemorySample, lost: int, reserved: int) -> Finding:
@@ -196,10 +197,21 @@ def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
     return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, sample.step)
 
 
-def stable(sample: MemorySample, lowest: int, highest: int, judged: int) -> Finding:
-    """Nothing is wrong."""
+def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: Finding | None = None) -> Finding:
+    """Nothing is wrong.
+
+    Args:
+        sample: The latest one.
+        lowest: Lowest level after a judged step, in bytes.
+        highest: The highest.
+        judged: How many there were.
+        beat: What comes again and again, if anything does.
+    """
     message = f"stable between {format_bytes(lowest)} and {format_bytes(highest)} over {judged} judged steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
+    if beat is not None:
+        message += f" · {beat.message}"
+        evidence["period_steps"] = beat.evidence["period_steps"]
     return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, 1)
 
 
@@ -221,6 +233,13 @@ def no_steps() -> Finding:
     )
 
 
+def _grown(seen: Suspicion) -> str:
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 judged steps'`` where others lie between."""
+    growth = format_signed(seen.growth)
+    all_judged = seen.judged_steps == seen.last_step - seen.first_step
+    return growth if all_judged else f"{growth} in {seen.judged_steps} judged steps"
+
+
 def _share(conclusion: Conclusion | None) -> str:
     if conclusion is None or conclusion.share is None:
         return ""
@@ -238,6 +257,7 @@ def _numbers(suspicion: Suspicion) -> dict[str, Any]:
         "channel": suspicion.channel.value,
         "bytes_per_step": round(suspicion.bytes_per_step),
         "growth_bytes": suspicion.growth,
+        "judged_steps": suspicion.judged_steps,
         "floor_first_bytes": suspicion.base,
         "floor_last_bytes": suspicion.level,
     }

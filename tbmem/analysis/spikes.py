@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tbmem.analysis.beat import Beat
+from tbmem.analysis.beat import HIGHER, Beat
 
 WINDOW = 64
 """Steps that define what is usual."""
@@ -27,8 +27,6 @@ _RECORD = 1.03
 """A spike must pass the highest level so far by 3 %: what comes again is reported once."""
 _HIGHER = 1.2
 """And a later spike must be higher above the usual than those before by this factor."""
-_BEYOND = 1.5
-"""Factor by which one of a beat must be higher than the others to be a spike of its own."""
 _AT_ONCE = 0.5
 """Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
 _FEW = 8
@@ -238,9 +236,9 @@ class SpikeTest:
         # high steps with a gap between them are one happening
         apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         on_beat = self.beat.expects(jump.first_step)
-        known = apart and self.beat.add(jump.first_step)
+        known = apart and self.beat.add(jump.first_step, jump.height)
         is_record = jump.peak > self._record * _RECORD
-        if on_beat and jump.height <= _BEYOND * self._beat_height:
+        if on_beat and jump.height <= HIGHER * self._beat_height:
             return ()
         highest = max((other.height for other, _ in self._before), default=0)
         self._before.append((jump, is_record))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from tbmem.analysis.rate import Point, Splice, StepTime, growth_rate
+from tbmem.analysis.watch import CPU
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
 
 _POINTS = 2048
 """Points kept; beyond that two neighbours become one."""
-_PAIRED = 300
-"""Points whose slopes are compared with each other: 45 000 pairs."""
 _SETTLING = 0.2
 """Share of a run that does not count for its growth: allocator, optimizer state and caches are set up there."""
-ENOUGH_POINTS = 4
-"""Points below which nothing is said about growth."""
 
 
 class Track:
@@ -36,8 +32,11 @@ class Track:
         self.peak_reserved: int | None = None
         """Highest ``peak_reserved``, or ``reserved``, in bytes."""
         self.rows = 0
-        self._steps: list[int] = []
-        self._floors: list[int] = []
+        self.judged = 0
+        """Steps that hold the training's memory alone."""
+        self._splice = Splice()
+        self._step_time = StepTime()
+        self._floors: list[Point] = []
         self._levels: list[int] = []
 
     def add(self, row: SampleRow) -> None:
@@ -45,12 +44,17 @@ class Track:
         sample = self.last = row.sample
         self.rows += 1
         self._note_peak(row)
-        if sample.allocated is None or (sample.profiled and sample.device == "cpu"):
-            return  # the profiler's own records lie in the same heap
-        self._steps.append(sample.step)
-        self._floors.append(sample.allocated if row.allocated_min is None else row.allocated_min)
-        self._levels.append(sample.allocated if row.allocated_max is None else row.allocated_max)
-        if len(self._steps) > _POINTS:
+        self._step_time.add(sample.step, sample.time, profiled=sample.profiled)
+        if sample.profiled and sample.device == CPU:
+            self._splice.interrupt()  # the profiler's own records lie in the same heap
+            return
+        self.judged += row.count
+        if row.allocated_min is None or row.allocated_max is None:
+            return  # nobody has read the level in these steps
+        # where memory climbs, the lowest level of a row is that of its first step
+        self._floors.append(self._splice.join(row.first_step, row.allocated_min))
+        self._levels.append(row.allocated_max)
+        if len(self._floors) > _POINTS:
             self._thin()
 
     def levels(self, count: int) -> list[int]:
@@ -61,13 +65,17 @@ class Track:
         return [int(part.max()) for part in parts]
 
     def growth_per_step(self) -> float | None:
-        """How fast the floor rises, in bytes per step: the median slope between any two points after the start.
+        """How fast the floor rises, in bytes per step, once the run has settled.
 
         Returns:
             ``None`` where there are too few points to tell.
         """
-        skipped = int(len(self._steps) * _SETTLING)
-        return median_slope(self._steps[skipped:], self._floors[skipped:])
+        return growth_rate(self._floors[int(len(self._floors) * _SETTLING) :])
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Duration of a step in seconds; ``None`` where none is known."""
+        return self._step_time.seconds
 
     def _note_peak(self, row: SampleRow) -> None:
         sample = row.sample
@@ -88,26 +96,7 @@ class Track:
         )
 
     def _thin(self) -> None:
-        self._steps = self._steps[1::2]
-        even = len(self._steps) * 2
-        self._floors = np.asarray(self._floors[:even]).reshape(-1, 2).min(axis=1).tolist()
+        even = len(self._floors) // 2 * 2
+        pairs = zip(self._floors[:even:2], self._floors[1:even:2], strict=True)
+        self._floors = [Point(one.step, min(one.level, other.level)) for one, other in pairs]
         self._levels = np.asarray(self._levels[:even]).reshape(-1, 2).max(axis=1).tolist()
-
-
-def median_slope(steps: Sequence[int], levels: Sequence[int]) -> float | None:
-    """The median of the slopes between any two points (Theil and Sen): a few outliers do not move it.
-
-    Args:
-        steps: Ascending.
-        levels: Bytes.
-
-    Returns:
-        Bytes per step, or ``None`` for fewer points than tell anything.
-    """
-    if len(steps) < ENOUGH_POINTS:
-        return None
-    chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _PAIRED)).astype(int))
-    x, y = np.asarray(steps, dtype=float)[chosen], np.asarray(levels, dtype=float)[chosen]
-    first, second = np.triu_indices(len(x), k=1)
-    apart = x[second] - x[first]
-    return float(np.median((y[second] - y[first])[apart > 0] / apart[apart > 0])) if (apart > 0).any() else None

@@ -14,8 +14,8 @@ from tbmem.analysis.channels import GrowthChannel, GrowthEvent
 from tbmem.analysis.floors import BLOCK
 from tbmem.analysis.fragmentation import EVERY, FragmentationTest
 from tbmem.analysis.growth import GrowthTest
-from tbmem.analysis.limits import Limits
 from tbmem.analysis.spikes import Jump, SpikeTest
+from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB
@@ -66,23 +66,23 @@ class Watch:
     """Hands the samples of one device to its tests.
 
     Args:
-        limits: When a pattern counts.
+        patterns: When a pattern counts.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._warmup = limits.warmup_steps
-        self.channels = _channels(limits)
+    def __init__(self, patterns: PatternsConfig) -> None:
+        self._warmup = patterns.warmup_steps
+        self.channels = _channels(patterns)
         self.fragments = FragmentationTest()
         self.judged = 0
         """Steps that were judged."""
         self.range: tuple[int, int] | None = None
         """Lowest and highest level after a judged step, in bytes."""
         self._spikes = {
-            Channel.ALLOCATED: SpikeTest(limits.held_spike_percent, limits.min_spike_bytes),
-            Channel.PEAK: SpikeTest(limits.spike_percent, limits.min_spike_bytes),
-            Channel.HOST: SpikeTest(limits.spike_percent, limits.min_resident_spike_bytes),
+            Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, patterns.min_spike_bytes),
+            Channel.PEAK: SpikeTest(patterns.spike_percent, patterns.min_spike_bytes),
+            Channel.HOST: SpikeTest(patterns.spike_percent, patterns.min_resident_spike_bytes),
         }
-        self._capacity = CapacityTest(limits.capacity_percent)
+        self._capacity = CapacityTest(patterns.capacity_percent)
         self._interrupted = False
         self._free_heap: int | None = None
         self._has_private = False
@@ -275,25 +275,25 @@ def _free(columns: Any, at: int) -> int | None:
     return None if level is None or reserved is None else reserved - level
 
 
-def _channels(limits: Limits) -> dict[Channel, GrowthChannel]:
-    resident = max(limits.min_growth_bytes, _RESIDENT_GROWTH)
+def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
+    resident = max(patterns.min_growth_bytes, _RESIDENT_GROWTH)
     tests = {
         Channel.ALLOCATED: GrowthTest(
-            patience=limits.patience,
-            min_growth=limits.min_growth_bytes,
-            min_growth_percent=limits.min_growth_percent,
+            patience=patterns.patience,
+            min_growth=patterns.min_growth_bytes,
+            min_growth_percent=patterns.min_growth_percent,
         ),
         Channel.HOST: GrowthTest(
-            patience=limits.patience,
+            patience=patterns.patience,
             min_growth=resident,
-            min_growth_percent=limits.min_growth_percent,
+            min_growth_percent=patterns.min_growth_percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,
         ),
         Channel.WORKERS: GrowthTest(
-            patience=min(limits.patience, _WORKERS_PATIENCE),
+            patience=min(patterns.patience, _WORKERS_PATIENCE),
             min_growth=resident,
-            min_growth_percent=limits.min_growth_percent,
+            min_growth_percent=patterns.min_growth_percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,
         ),

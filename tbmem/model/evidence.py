@@ -40,6 +40,10 @@ class Suspicion:
     """Floor before it began, in bytes."""
     level: int
     """Floor now, in bytes."""
+    bytes_per_step: float
+    """Growth rate over the judged steps."""
+    judged_steps: int
+    """Steps over which it has grown: those between ``first_step`` and ``last_step`` that were judged."""
     gap: int = 1
     """Steps between two rises: 1 where every step adds something."""
     from_the_start: bool = False
@@ -49,11 +53,6 @@ class Suspicion:
     def growth(self) -> int:
         """Growth in bytes."""
         return self.level - self.base
-
-    @property
-    def bytes_per_step(self) -> float:
-        """Mean growth in bytes per step."""
-        return self.growth / max(self.last_step - self.first_step, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ _SAMPLE_FIELDS = MemorySample._fields
 _ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
 _PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
 _ROW_FIELDS = ("first_step", "count", "allocated_min", "allocated_max")
-_FLAGS = tuple(map(_SAMPLE_FIELDS.index, ("profiled", "updated")))
+_UPDATED = _SAMPLE_FIELDS.index("updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,16 @@ class RowBuilder:
     def add(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
         """The rows that are complete with these samples.
 
-        A row also ends a second after the one before, so that slow steps are seen at once.
+        A row also ends a second after the one before, so that slow steps are seen at once, and where a profiler is
+        switched on or off: its memory is in the figures of its own steps only.
 
         Args:
             samples: The next ones, steps ascending.
         """
         rows = []
         for sample in samples:
+            if self._open and self._open[-1].profiled != sample.profiled:
+                rows += self.close()
             self._open.append(sample)
             if sample.step % self._every == 0 or sample.time - self._last_end >= _ROW_SECONDS:
                 rows += self.close()
@@ -127,9 +130,8 @@ def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySamp
     values[_ALLOCATED], values[_RESERVED] = counted.allocated, counted.reserved
     for place in _PEAKS:
         values[place] = max([peak for peak in columns[place] if peak is not None], default=None)
-    for place in _FLAGS:
-        # one step under the profiler, or with an update, is enough
-        values[place] = True if True in columns[place] else values[place]
+    # one step with an update is enough
+    values[_UPDATED] = True if True in columns[_UPDATED] else values[_UPDATED]
     return MemorySample._make(values)
 
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_state import standing
 from tbmem.analysis.run_story import RunStory
 from tbmem.analysis.series import Series
-from tbmem.model.finding import FindingKind
 from tbmem.present.console import SEPARATOR, finding_line
 from tbmem.present.series_lines import highest_of, series_name
 from tbmem.units import format_bytes, format_duration, format_moment
-
-_QUIET = (FindingKind.SUSPECT, FindingKind.DISMISSED)
 
 
 class Recorded(NamedTuple):
@@ -48,7 +46,7 @@ def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
         )
         for one in story.series
     ]
-    loud = [one for one in story.findings if one.kind not in _QUIET]
+    loud = [one for one in standing(story.findings) if not one.kind.is_quiet]
     lines += [f"step {one.last_step}: {finding_line(one)}" for one in loud] or ["no findings"]
     for one in recorded:
         peak = one.analysis.main.peak
@@ -61,7 +59,7 @@ def run_text(story: RunStory, recorded: Sequence[Recorded], written: str = "") -
     lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
     lines += [f"- Written: {written}"] if written else []
     lines += ["", "## What was seen", "", *(f"- {_plain(line)}" for line in run_lines(story, ())[1:])]
-    advice = dict.fromkeys(one.advice for one in story.findings if one.advice and one.kind not in _QUIET)
+    advice = dict.fromkeys(one.advice for one in standing(story.findings) if one.advice and not one.kind.is_quiet)
     lines += ["", "## What to do", "", *(f"- {_plain(text)}" for text in advice)] if advice else []
     if recorded:
         lines += ["", "## Recordings", "", "| recording | peak |", "|---|---:|"]

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_state import RunState, standing
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.console import SEPARATOR, device_label, finding_line
@@ -21,8 +21,6 @@ _SILENT_SECONDS = 60.0
 _NAMED = 8
 """Ranks that are named one by one."""
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
-_HIDDEN = (FindingKind.SUSPECT, FindingKind.DISMISSED)
-"""Kinds of findings that are for the record only."""
 
 
 def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
     """
     last = max((state.last_time for state in states if state.last_time is not None), default=None)
     age = None if last is None else max(now - last, 0.0)
-    findings = [finding for state in states for finding in state.findings if finding.kind not in _HIDDEN]
+    findings = [finding for state in states for finding in standing(state.findings) if not finding.kind.is_quiet]
     findings.sort(key=lambda finding: finding.last_step)
     return {
         "run": name,
@@ -63,16 +61,16 @@ def _rank_view(state: RunState) -> dict[str, Any]:
         "rank": state.rank,
         "host": state.header.get("host"),
         "died": state.has_died,
-        "devices": [_device_view(track, state.verdict(track.device)) for track in state.tracks],
+        "devices": [_device_view(state, track) for track in state.tracks],
     }
 
 
-def _device_view(track: Track, verdict: FindingKind) -> dict[str, Any]:
+def _device_view(state: RunState, track: Track) -> dict[str, Any]:
     last, peak = track.last, track.peak
     total = last.device_total if last is not None else None
     return {
         "device": track.device,
-        "verdict": verdict.value,
+        "verdict": state.verdict(track.device).value,
         "allocated": last.allocated if last is not None else None,
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
@@ -81,7 +79,7 @@ def _device_view(track: Track, verdict: FindingKind) -> dict[str, Any]:
         "peak_counter": peak.counter if peak is not None else None,
         "total": total,
         "headroom": total - peak.bytes if total is not None and peak is not None else None,
-        "growth_per_step": track.growth_per_step(),
+        "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
     }
 

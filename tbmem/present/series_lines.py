@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbmem.analysis.series import Series
-from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.finding import Finding
 from tbmem.present.colours import BLUE, GREEN, MUTED, PINK, RED
 from tbmem.present.console import device_label
 
@@ -46,12 +46,8 @@ def capacity_of(series: Series) -> float | None:
 
 
 def marks_of(series: Series, findings: Sequence[Finding]) -> list[Finding]:
-    """Findings about this series; dismissed suspicions are none."""
-    return [
-        one
-        for one in findings
-        if (one.rank, one.device) == (series.rank, series.device) and one.kind is not FindingKind.DISMISSED
-    ]
+    """Findings about this series that are told; a suspicion is not."""
+    return [one for one in findings if (one.rank, one.device) == (series.rank, series.device) and not one.kind.is_quiet]
 
 
 def level_at(series: Series, step: int) -> float:

@@ -32,7 +32,7 @@ from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
 from tbmem.runtime.situation import Situation
 from tbmem.runtime.updates import UpdateWatch
-from tbmem.runtime.watched import WatchedDevice, limits_of
+from tbmem.runtime.watched import WatchedDevice
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
@@ -96,7 +96,7 @@ class MemoryMonitor:
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
         self.findings: list[Finding] = []
         patterns = patterns or PatternsConfig()
-        self._limits = limits_of(patterns) if patterns.enabled else None
+        self._patterns = patterns if patterns.enabled else None
         self._folder = folder
         self._rank = rank
         self._console = console
@@ -174,7 +174,7 @@ class MemoryMonitor:
         if self._folder is not None and not isinstance(self._folder, RunFolder):
             # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
             self._folder = RunFolder(self._folder) if rank.rank == 0 else None
-        if self._evidence is not None and self._limits is not None:
+        if self._evidence is not None and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
         if self._owns_flight:
             self._flight = self._own_flight()
@@ -199,8 +199,8 @@ class MemoryMonitor:
         if self._step or self._ended or after_step <= 0:
             return
         self._step = self._thorough_step = after_step
-        if self._limits is not None:
-            self._limits = replace(self._limits, warmup_steps=self._limits.warmup_steps + after_step)
+        if self._patterns is not None:
+            self._patterns = replace(self._patterns, warmup_steps=self._patterns.warmup_steps + after_step)
         for part in (self._counters, self._investigator):
             if part is not None:
                 part.resumed_after = after_step
@@ -385,7 +385,7 @@ class MemoryMonitor:
             # the CPU stood in until the accelerator was found
             self._devices.pop(CPU, None)
             watched = self._devices[device] = WatchedDevice(
-                self._limits, awaits_evidence=self._investigator is not None
+                self._patterns, awaits_evidence=self._investigator is not None
             )
         return watched
 

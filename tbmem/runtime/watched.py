@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbmem.analysis.limits import Limits
 from tbmem.analysis.patterns import Detector
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding
@@ -17,12 +16,12 @@ class WatchedDevice:
     """What the monitor keeps for one device.
 
     Args:
-        limits: When a pattern counts; ``None`` judges nothing.
+        patterns: When a pattern counts; ``None`` judges nothing.
         awaits_evidence: Whether somebody looks into suspicions.
     """
 
-    def __init__(self, limits: Limits | None, *, awaits_evidence: bool) -> None:
-        self.detector = Detector(limits, awaits_evidence=awaits_evidence) if limits is not None else None
+    def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
+        self.detector = Detector(patterns, awaits_evidence=awaits_evidence) if patterns is not None else None
         self.last: MemorySample | None = None
         self.peak: Peak | None = None
         self._highest = -1
@@ -57,18 +56,3 @@ def _peak_counter(sample: MemorySample) -> str:
     if sample.peak_allocated is not None:
         return "peak_allocated"
     return "allocated" if sample.peak is None else "host_peak_rss"
-
-
-def limits_of(patterns: PatternsConfig) -> Limits:
-    """The detector's limits as the configuration gives them."""
-    return Limits(
-        warmup_steps=patterns.warmup_steps,
-        patience=patterns.patience,
-        min_growth_bytes=patterns.min_growth_bytes,
-        min_growth_percent=patterns.min_growth_percent,
-        spike_percent=patterns.spike_percent,
-        held_spike_percent=patterns.held_spike_percent,
-        min_spike_bytes=patterns.min_spike_bytes,
-        min_resident_spike_bytes=patterns.min_resident_spike_bytes,
-        capacity_percent=tuple(patterns.capacity_percent),
-    )

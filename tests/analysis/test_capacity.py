@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.capacity import CapacityTest
-from tbmem.analysis.limits import Limits
 from tbmem.analysis.watch import Full, Watch
+from tbmem.config.schema import PatternsConfig
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MakeSample
 
@@ -61,7 +61,7 @@ def test_the_highest_threshold_ever_is_kept() -> None:
 
 def used_percent(sample: MemorySample) -> float | None:
     """How full the watch finds the device."""
-    watch = Watch(Limits(capacity_percent=(1e-9, 1e-8, 1e-7)))
+    watch = Watch(PatternsConfig(capacity_percent=(1e-9, 1e-8, 1e-7)))
     full = [event for columns in watch.columns([sample]) for event in watch.take(columns)]
     return full[0].percent if full and isinstance(full[0], Full) else None
 

@@ -25,7 +25,16 @@ from tbmem.units import KIB, MIB
 
 APPEND = CodeLine(file="src/train.py", line=57, function="train", text="history.append(loss)")
 FORWARD = CodeLine(file="src/model.py", line=12, function="Net.forward", text="y = x.tanh()")
-GROWTH = Suspicion(device="cpu", channel=Channel.ALLOCATED, first_step=10, last_step=42, base=0, level=32 * 64 * KIB)
+GROWTH = Suspicion(
+    device="cpu",
+    channel=Channel.ALLOCATED,
+    first_step=10,
+    last_step=42,
+    base=0,
+    level=32 * 64 * KIB,
+    bytes_per_step=64.0 * KIB,
+    judged_steps=32,
+)
 
 LIST = Holder(
     kind=HolderKind.LIST,
@@ -165,7 +174,7 @@ def test_what_names_no_cause_leaves_it_open(holders: tuple[Holder, ...], sites: 
 def test_a_list_of_numbers_is_too_little_to_matter() -> None:
     # given: a list of floats, and growth of as little
     floats = replace(LIST, contents=Contents.OBJECTS, bytes_per_element=32)
-    slow = replace(GROWTH, level=32 * 40)
+    slow = replace(GROWTH, level=32 * 40, bytes_per_step=40.0)
     # then
     assert concluded(floats, suspicion=slow).outcome is Outcome.OPEN
 
@@ -184,7 +193,7 @@ def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() ->
 
 def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:
     # given: what torch keeps of collectives, 1 KiB in each step of DDP until there are 2,000 of them
-    records = replace(GROWTH, first_step=1, last_step=1201, level=1200 * KIB)
+    records = replace(GROWTH, first_step=1, last_step=1201, level=1200 * KIB, bytes_per_step=1.0 * KIB)
     # then
     assert concluded(suspicion=records, looked_before=3).outcome is Outcome.OPEN
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tbmem.analysis.patterns import Detector, Limits, judge
+from tbmem.analysis.patterns import Detector, judge
 from tbmem.model.evidence import Channel, Conclusion, Outcome
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -332,7 +332,7 @@ def test_a_first_checkpoint_makes_no_verdict_once_the_beat_is_known() -> None:
     # when
     findings = judge(heap(levels))
     # then
-    assert findings[-1].kind is FindingKind.PERIODIC
+    assert findings[-1].kind is FindingKind.STABLE
     assert findings[-1].evidence["period_steps"] == 15
     assert kinds(findings).count("spike") <= 1
 
@@ -429,7 +429,7 @@ def test_together_the_same_is_found_as_one_by_one(seed: int, size: int) -> None:
 
 def test_a_channel_takes_less_than_64_kib_after_a_million_steps() -> None:
     # given: four series are judged, and noisy, so that every part has something to remember
-    detector = Detector(Limits(), awaits_evidence=True)
+    detector = Detector(awaits_evidence=True)
     dice = random.Random(0)
     base = MemorySample(
         step=0, time=0.0, device="cuda:0", host_rss=GIB, workers_rss=GIB, device_total=80 * GIB, reserved=60 * GIB

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from scipy.stats import theilslopes
 
-from tbmem.analysis.forecast import MOST_POINTS, Forecast, forecast, thinned
+from tbmem.analysis.forecast import Forecast, forecast
+from tbmem.analysis.rate import Point
 from tbmem.units import GIB, MIB
 
 
-def climb(count: int, per_step: float, every: int = 16, noise: float = 0, seed: int = 0) -> list[tuple[int, float]]:
+def climb(count: int, per_step: float, every: int = 16, noise: float = 0, seed: int = 0) -> list[Point]:
     dice = random.Random(seed)
-    return [(every * at, 40 * GIB + per_step * every * at + noise * dice.random()) for at in range(1, count + 1)]
+    return [Point(every * at, 40 * GIB + per_step * every * at + noise * dice.random()) for at in range(1, count + 1)]
 
 
 def test_a_straight_climb_has_one_answer() -> None:
@@ -59,7 +59,7 @@ def test_noise_is_met_as_theil_and_sen_do_and_the_truth_lies_in_the_band(seed: i
 
 def test_one_wild_point_changes_little() -> None:
     points = climb(20, 10 * MIB)
-    points[10] = (points[10][0], 70 * GIB)
+    points[10] = Point(points[10].step, 70 * GIB)
     ahead = forecast(points, capacity=80 * GIB)
     assert ahead is not None
     assert ahead.steps == pytest.approx(3776, rel=0.01)
@@ -82,15 +82,13 @@ def test_a_device_that_is_full_has_no_step_left() -> None:
 
 def test_the_slow_end_of_the_band_may_be_open() -> None:
     # given: half of the comparisons fall
-    points = [(at, float(level)) for at, level in enumerate([5, 1, 6, 2, 7, 3, 9, 8, 12, 6])]
+    points = [Point(at, float(level)) for at, level in enumerate([5, 1, 6, 2, 7, 3, 9, 8, 12, 6])]
     ahead = forecast(points, capacity=100)
     assert ahead is not None
     assert ahead.steps_high is None
 
 
-def test_many_points_are_thinned_out_evenly() -> None:
-    points = thinned(climb(1000, MIB))
-    steps = [step for step, _ in points]
-    assert len(points) == MOST_POINTS
-    assert (steps[0], steps[-1]) == (16, 16_000)
-    assert np.ptp(np.diff(steps)) <= 16
+def test_where_only_what_is_left_is_known_it_is_left_now() -> None:
+    # given: 10 GiB that the host can still give
+    ahead = forecast(climb(20, 10 * MIB), room=10 * GIB)
+    assert ahead == Forecast(1024, 1024, 1024)

@@ -6,12 +6,12 @@ import csv
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from tbmem.analysis.patterns import ENOUGH_STEPS, Detector, Limits, judge
+from tbmem.analysis.limits import ENOUGH_STEPS
+from tbmem.analysis.patterns import Detector, judge
 from tbmem.config import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -206,9 +206,10 @@ def test_validation_is_told_once() -> None:
     # when
     findings = judge(series([45.0] * 500, peaks))
     # then: first taken for a spike, then known as a beat
-    assert kinds(findings) == [SPIKE, PERIODIC, PERIODIC]
+    assert kinds(findings) == [SPIKE, PERIODIC, STABLE]
     assert findings[0].first_step == 50
-    assert findings[1].evidence["period_steps"] == 50
+    assert findings[1].evidence["period_steps"] == findings[2].evidence["period_steps"] == 50
+    assert "a regular beat" in findings[2].message
 
 
 def test_the_worst_spike_is_the_verdict() -> None:
@@ -265,7 +266,7 @@ def test_steps_of_the_warm_up_are_not_judged(warmup: int) -> None:
     # given: wild at first, then flat
     levels = [20 + 30 * (step % 2) for step in range(warmup)] + [45.0] * 60
     # when
-    findings = judge(series(levels), Limits(warmup_steps=warmup))
+    findings = judge(series(levels), PatternsConfig(warmup_steps=warmup))
     # then
     assert kinds(findings) == [STABLE]
     assert findings[0].message == "stable between 45.00 GiB and 45.00 GiB over 60 judged steps"
@@ -373,12 +374,6 @@ def test_a_verdict_can_be_asked_for_at_any_time_and_changes_nothing() -> None:
         plain.update(sample)
     # then
     assert asked.verdict() == plain.verdict()
-
-
-def test_the_limits_are_those_of_the_configuration() -> None:
-    config = PatternsConfig()
-    assert Limits() == Limits(**{each.name: getattr(config, each.name) for each in fields(Limits)})
-    assert Limits().min_growth_bytes == 2 * MIB
 
 
 # published series

@@ -19,7 +19,10 @@ def _finding(kind: FindingKind) -> Finding:
 
 def _rows(make_sample: MakeSample, *steps: int, device: str = "cuda:0") -> list[SampleRow]:
     samples = [make_sample(step, 1.0, device=device) for step in steps]
-    return [SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=each) for each in samples]
+    return [
+        SampleRow(first_step=1, count=each.step, allocated_min=None, allocated_max=None, sample=each)
+        for each in samples
+    ]
 
 
 @pytest.mark.parametrize(

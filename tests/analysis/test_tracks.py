@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-from scipy.stats import theilslopes
+from dataclasses import replace
 
-from tbmem.analysis.tracks import Track, median_slope
+import pytest
+
+from tbmem.analysis.tracks import Track
 from tbmem.model.monitor_log import SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 
@@ -70,7 +70,7 @@ def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> N
         track.add(_row(make_sample, step, 1.0 + step / 1024))
 
     levels = track.levels(10)
-    assert len(track._steps) <= 2049
+    assert len(track._floors) <= 2049
     assert levels == sorted(levels)
     assert levels[-1] == track._levels[-1] == round((1.0 + 10_000 / 1024) * GIB)
     assert track.growth_per_step() == pytest.approx(MIB, rel=0.01)
@@ -84,8 +84,36 @@ def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -
     assert track.levels(5) == [2 * GIB]
 
 
-def test_the_slope_is_the_one_of_theil_and_sen() -> None:
-    generator = np.random.default_rng(0)
-    levels = [int(level) for level in 1000 * np.arange(50) + generator.normal(0, 5000, 50)]
+def test_what_a_profiler_leaves_behind_is_no_growth(make_sample: MakeSample) -> None:
+    # given: a MiB a step on the CPU; a window in steps 11 to 20 leaves a GiB behind
+    track = Track("cpu", 0)
+    for step in range(1, 61):
+        level = 1.0 + step / 1024 + (1.0 if step > 10 else 0.0)
+        track.add(_row(make_sample, step, level, device="cpu", profiled=10 < step <= 20))
 
-    assert median_slope(range(50), levels) == pytest.approx(theilslopes(levels, range(50)).slope)
+    assert track.growth_per_step() == pytest.approx(MIB, rel=1e-6)
+    assert track.judged == 50
+
+
+def test_a_level_that_nobody_read_is_no_point(make_sample: MakeSample) -> None:
+    # given: a MiB a step; of every second row the level of the one before stands in
+    track = Track("cpu", 0)
+    for step in range(1, 61):
+        row = _row(make_sample, step, 1.0 + step / 1024, device="cpu")
+        track.add(row if step % 2 else replace(row, allocated_min=None, allocated_max=None))
+
+    assert len(track.levels(100)) == 30
+    assert track.growth_per_step() == pytest.approx(MIB, rel=1e-6)
+
+
+def test_the_floor_of_a_row_is_that_of_its_first_step(make_sample: MakeSample) -> None:
+    # given: rows of one to ten steps, and a MiB a step
+    track, first = Track("cpu", 0), 1
+    for count in (10, 1, 9, 3, 7, 10, 10, 2, 8, 10):
+        last = first + count - 1
+        low, high = (GIB + step * MIB for step in (first, last))
+        sample = make_sample(last, high / GIB, device="cpu")
+        track.add(SampleRow(first_step=first, count=count, allocated_min=low, allocated_max=high, sample=sample))
+        first = last + 1
+
+    assert track.growth_per_step() == pytest.approx(MIB, rel=1e-6)

@@ -296,7 +296,7 @@ def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(m
 def test_a_row_leaves_nothing_to_the_next(make_sample: MakeSample) -> None:
     # given
     builder = RowBuilder(10)
-    build([make_sample(1, 90.0), make_sample(1, 78.0, 79.0, profiled=True)], builder)
+    build([make_sample(1, 90.0), make_sample(1, 78.0, 79.0, updated=True)], builder)
     # when
     row = build([make_sample(2, 45.0)], builder)
     # then
@@ -332,14 +332,14 @@ def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
     assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("which", [1, 2, 3])
-def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeSample) -> None:
+def test_a_row_ends_where_a_profiler_is_switched_on_or_off(make_sample: MakeSample) -> None:
     # given
-    samples = [make_sample(step, 45.0, profiled=step == which) for step in (1, 2, 3)]
+    samples = [make_sample(step, 45.0, profiled=4 <= step <= 6) for step in range(1, 11)]
     # when
-    row = build(samples)
+    rows = RowBuilder(10).add(samples)
     # then
-    assert row.sample.profiled
+    told = [(row.first_step, row.sample.step, row.count, row.sample.profiled) for row in rows]
+    assert told == [(1, 3, 3, False), (4, 6, 3, True), (7, 10, 4, False)]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ from tests.conftest import GIB, MakeSample
 def state(make_sample: MakeSample) -> RunState:
     """A hundred steps on an 80 GiB device, with a leak that was told twice."""
     samples = [make_sample(step, 40 + step / 10, 60.0) for step in range(1, 101)]
-    rows = [SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=each) for each in samples]
+    rows = [
+        SampleRow(
+            first_step=each.step, count=1, allocated_min=each.allocated, allocated_max=each.allocated, sample=each
+        )
+        for each in samples
+    ]
     leaks = [
         Finding(
             kind=FindingKind.LEAK,

@@ -107,6 +107,8 @@ def suspicion(
         last_step=48,
         base=0,
         level=28 * per_step,
+        bytes_per_step=per_step,
+        judged_steps=28,
         gap=gap,
         from_the_start=from_the_start,
     )

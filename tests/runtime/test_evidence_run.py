@@ -33,6 +33,8 @@ def suspicious_detector() -> FakeDetector:
             last_step=_SUSPECTED,
             base=0,
             level=3 * 40 * KIB,
+            bytes_per_step=40 * KIB,
+            judged_steps=3,
             from_the_start=True,
         )
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import pytest
 import torch
 
 from tbmem import ConfigError, MemoryCallback, MemoryMonitor, MemorySample, UsageError
-from tbmem.analysis.patterns import Limits
 from tbmem.config.schema import MonitorConfig, PatternsConfig
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
-from tbmem.runtime.watched import limits_of
 from tbmem.sources.counters import Counters
 from tests.conftest import GIB, MakeSample
 
@@ -241,28 +238,6 @@ def test_it_serves_one_run(make_sample: MakeSample) -> None:
     assert monitor.step() == ()
     with pytest.raises(UsageError, match="make a new one"):
         monitor.start()
-
-
-def test_the_detectors_limits_are_those_of_the_configuration() -> None:
-    # given a section in which every value differs from the default
-    section = PatternsConfig(
-        warmup_steps=7,
-        patience=99,
-        min_growth="3 MiB",
-        min_growth_percent=0.5,
-        spike_percent=6.0,
-        held_spike_percent=3.0,
-        min_spike="5 MiB",
-        min_resident_spike="7 MiB",
-        capacity_percent=(10.0, 20.0, 30.0),
-    )
-
-    # when it is translated
-    limits = limits_of(section)
-
-    # then no field kept its default, and the defaults of both agree
-    assert all(getattr(limits, each.name) != getattr(Limits(), each.name) for each in fields(Limits))
-    assert limits_of(PatternsConfig()) == Limits()
 
 
 def test_defaults_are_those_of_the_configuration() -> None:

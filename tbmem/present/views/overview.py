@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.outlier import outlier
-from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_state import RunState, standing
 from tbmem.analysis.tracks import Track
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Finding, Severity
 from tbmem.present.console import device_label
 from tbmem.present.run_view import run_view
 from tbmem.present.views.logged import LoggedRun
@@ -67,13 +67,13 @@ def _empty(run: LoggedRun) -> Empty | None:
 
 def _loud(findings: Sequence[Finding]) -> list[Finding]:
     """The last of each kind on each device."""
-    found = {(one.rank, one.device, one.kind): one for one in findings if not one.kind.is_quiet}
+    found = {(one.rank, one.device, one.kind): one for one in standing(findings) if not one.kind.is_quiet}
     return list(found.values())
 
 
 def _card(state: RunState, track: Track) -> Card:
     kind = state.verdict(track.device)
-    told = _told(state, track.device, kind)
+    told = state.told(track.device)
     last, peak = track.last, track.peak
     total = last.device_total if last is not None else None
     return {
@@ -93,21 +93,9 @@ def _card(state: RunState, track: Track) -> Card:
         "peak_step": peak.step if peak is not None else None,
         "capacity": total,
         "headroom": total - peak.bytes if total is not None and peak is not None else None,
-        "growth_per_step": track.growth_per_step(),
+        "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
     }
-
-
-def _told(state: RunState, device: str, kind: FindingKind) -> Finding | None:
-    """The finding behind a verdict: what the run's end said, else the last of its kind."""
-    for verdict in (state.end or {}).get("verdicts", ()):
-        try:
-            found = Finding.from_dict(verdict)
-        except (KeyError, ValueError, TypeError):
-            continue
-        if found.device == device and found.kind is kind:
-            return found
-    return next((one for one in reversed(state.findings) if one.device == device and one.kind is kind), None)
 
 
 def _line(evidence: Mapping[str, Any]) -> str:

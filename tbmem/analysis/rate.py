@@ -1,0 +1,132 @@
+"""The growth rate of a level: the one definition behind every figure in bytes per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_MOST_POINTS = 64
+"""Points that are compared with each other; more are thinned out."""
+_FAR = 3
+"""Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
+_ENOUGH_POINTS = 4
+"""Points below which nothing is said."""
+
+
+class Point(NamedTuple):
+    """A level, and the step at which it was read."""
+
+    step: int
+    """Steps that were not judged are not counted (``Splice``)."""
+    level: float
+    """Bytes."""
+
+
+class Splice:
+    """Leaves stretches of steps out of a series: their growth and their number.
+
+    Steps under a profiler hold its records as well as the training's memory. What they left behind is taken out of the
+    levels after them, and the steps out of the step numbers: a rate over both sides is one of judged steps only.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0.0
+        """Bytes by which what was left out has moved the level."""
+        self.steps = 0
+        """Steps that were left out."""
+        self._last: Point | None = None
+        self._is_open = False
+
+    def interrupt(self) -> None:
+        """The steps that follow are left out."""
+        self._is_open = self._last is not None
+
+    def join(self, step: int, level: float) -> Point:
+        """The next point, as far above and after those before as if nothing lay between.
+
+        Args:
+            step: Its number.
+            level: Bytes.
+        """
+        last = self._last
+        if self._is_open and last is not None:
+            self._is_open = False
+            self.bytes, self.steps = level - last.level, step - last.step
+        self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
+        return self._last
+
+
+def growth_rate(points: Sequence[Point]) -> float | None:
+    """How fast a level rises: the median of the slopes between points that are far enough apart (Theil and Sen).
+
+    A few outliers do not move it, and neither does what rises in stairs.
+
+    Args:
+        points: Steps ascending.
+
+    Returns:
+        Bytes per step; ``None`` for too few points to tell.
+    """
+    if len(points) < _ENOUGH_POINTS:
+        return None
+    found = slopes(points)
+    return quantile(found, 0.5) if found else None
+
+
+def slopes(points: Sequence[Point]) -> list[float]:
+    """Bytes per step between any two points that are far enough apart, in ascending order.
+
+    Args:
+        points: Steps ascending; of many, some are taken.
+    """
+    chosen = thinned(points)
+    far = (chosen[-1].step - chosen[0].step) / _FAR if chosen else 0
+    return sorted(
+        (level - base) / (step - start)
+        for later, (step, level) in enumerate(chosen)
+        for start, base in chosen[:later]
+        if step - start >= far and step > start
+    )
+
+
+def thinned(points: Sequence[Point]) -> Sequence[Point]:
+    """At most ``_MOST_POINTS`` of the points, evenly taken, the last one among them."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    last = len(points) - 1
+    return [points[round(index * last / (_MOST_POINTS - 1))] for index in range(_MOST_POINTS)]
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value at a share of an ordered series, between its neighbours."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+class StepTime:
+    """The duration of a step: the mean over those that ran without a profiler and without the writing after one."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._steps = 0
+        self._last: tuple[int, float, bool] | None = None
+
+    def add(self, step: int, time: float, *, profiled: bool) -> None:
+        """A step has ended, or several since the one before.
+
+        Args:
+            step: Its number.
+            time: Unix time in seconds.
+            profiled: A profiler was on in one of them.
+        """
+        last, self._last = self._last, (step, time, profiled)
+        if last is not None and not (profiled or last[2]) and step > last[0]:
+            self._steps += step - last[0]
+            self._seconds += max(time - last[1], 0.0)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of a step; ``None`` where none is known."""
+        return self._seconds / self._steps if self._seconds else None
