@@ -72,12 +72,17 @@ export function moment(seconds) {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+let words = {};
+
+/** Take over the names of categories and phases for people, from the answer `index`. */
+export function setWords(found) {
+  words = found ?? {};
+}
+
 /** `OPTIMIZER_STATE` as `Optimizer state`; words of the user's own rules stay. */
 export function word(name) {
   if (!name) return NONE;
-  if (name.length <= 4 || name !== name.toUpperCase()) return name;
-  const text = name.replaceAll("_", " ").toLowerCase();
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return Object.hasOwn(words, name) ? words[name] : name;
 }
 
 /** `cuda:0` as `GPU 0`. */
