@@ -86,7 +86,9 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     if not most or never is None or cached is None:
         return
     limit = most * _NEVER_USED_PERCENT / 100
-    if min(never, cached) > limit and not _collects(figures):
+    # the rest is what fragmentation explains
+    spare = never - (figures.fragmentation.fragmented_bytes or 0)
+    if min(spare, cached) > limit and not _collects(figures):
         yield Recommendation(
             message=(
                 f"{format_bytes(never)} ({100 * never / most:.1f} %) of the {format_bytes(most)} that were reserved"
@@ -99,7 +101,7 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
             limit=limit,
         )
     largest = figures.fragmentation.largest_free_block_bytes
-    if largest is not None and min(never, cached, largest) > _LARGE_BLOCK:
+    if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
         yield Recommendation(
             message=f"One free block has {format_bytes(largest)}, and {format_bytes(never)} of what is reserved were"
             " not in use even at the peak: what the block held may have gone for good.",

@@ -39,6 +39,7 @@ class Track:
         self._steps: list[int] = []
         self._floors: list[int] = []
         self._levels: list[int] = []
+        self._peaks: list[int | None] = []
 
     def add(self, row: SampleRow) -> None:
         """Take one more row in."""
@@ -50,14 +51,19 @@ class Track:
         self._steps.append(sample.step)
         self._floors.append(sample.allocated if row.allocated_min is None else row.allocated_min)
         self._levels.append(sample.allocated if row.allocated_max is None else row.allocated_max)
+        self._peaks.append(sample.peak)
         if len(self._steps) > _POINTS:
             self._thin()
 
     def levels(self, count: int) -> list[int]:
-        """The level over the run in at most ``count`` parts, the highest of each, in bytes."""
-        if not self._levels:
+        """The highest within the steps over the run, in at most ``count`` parts, the highest of each, in bytes.
+
+        These are the steps' peaks, where any are known: a spike is over when its step ends.
+        """
+        peaks = [peak for peak in self._peaks if peak is not None] or self._levels
+        if not peaks:
             return []
-        parts = np.array_split(np.asarray(self._levels), min(count, len(self._levels)))
+        parts = np.array_split(np.asarray(peaks), min(count, len(peaks)))
         return [int(part.max()) for part in parts]
 
     def growth_per_step(self) -> float | None:
@@ -92,6 +98,8 @@ class Track:
         even = len(self._steps) * 2
         self._floors = np.asarray(self._floors[:even]).reshape(-1, 2).min(axis=1).tolist()
         self._levels = np.asarray(self._levels[:even]).reshape(-1, 2).max(axis=1).tolist()
+        pairs = zip(self._peaks[:even:2], self._peaks[1:even:2], strict=True)
+        self._peaks = [max((peak for peak in pair if peak is not None), default=None) for pair in pairs]
 
 
 def median_slope(steps: Sequence[int], levels: Sequence[int]) -> float | None:

@@ -148,7 +148,7 @@ def _fragmentation(device: DeviceAnalysis) -> list[str]:
     figures = [
         ("free at the end", free.free_bytes),
         ("  cached: in whole segments and pages", free.cached_bytes),
-        ("  fragmented: in gaps between used blocks", free.fragmented_bytes),
+        ("  fragmented: between used blocks", free.fragmented_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
         ("waiting for another stream", free.pending_free_bytes),
         ("largest free block", free.largest_free_block_bytes),

@@ -44,7 +44,7 @@ def test_figures_equal_those_of_the_json(snapshot_path: Path) -> None:
     assert _figure(text, "reserved at the end") == data["reserved_bytes"]
     assert _figure(text, "allocated at the end") == data["allocated_bytes"]
     assert _figure(text, "requested at the end") == data["requested_bytes"]
-    assert _figure(text, "  fragmented: in gaps between used blocks") == data["fragmentation"]["fragmented_bytes"]
+    assert _figure(text, "  fragmented: between used blocks") == data["fragmentation"]["fragmented_bytes"]
     for name, size in data["by_category"].items():
         assert _figure(text, word_of(name)) == size
     assert f"efficiency at the peak: {data['efficiency_percent']:.3f} %   {data['grade']}" in text
@@ -124,7 +124,7 @@ def test_cached_and_fragmented_bytes_are_the_same_on_every_screen(corpus: Path) 
     text = report_text(analysis)
     assert _figure(text, "free at the end") == free.free_bytes
     assert _figure(text, "  cached: in whole segments and pages") == free.cached_bytes
-    assert _figure(text, "  fragmented: in gaps between used blocks") == free.fragmented_bytes
+    assert _figure(text, "  fragmented: between used blocks") == free.fragmented_bytes
     assert parts["cached: free in whole segments"] == sum(answer["segments"]["cached"]) == free.cached_bytes
     assert parts["fragmented: free in gaps"] == sum(answer["segments"]["fragmented"]) == free.fragmented_bytes
     assert answer["fragmentation"] == analysis.to_dict()["devices"]["0"]["fragmentation"]
