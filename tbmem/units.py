@@ -1,4 +1,4 @@
-"""Bytes, seconds and counts go in, text such as '1.50 GiB' or whole pages come out, and back; binary units only."""
+"""Quantities as text and back: bytes (in binary units), their changes and ranges, seconds, counts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ GIB = 1024 * MIB
 TIB = 1024 * GIB
 
 _UNITS = tuple(
-    # what would be written as 1024.00 of the next smaller unit is written as 1.00 of this one
-    (unit, size, 1023.995 / 1024 * size)
+    # what would be written as 1024 of the next smaller unit is written as 1.00 of this one
+    (unit, size, 1023.5 / 1024 * size)
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
 )
 """Name, bytes, and from how many bytes on it is used."""
-_FACTORS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
-_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
+_FACTORS: dict[str, int] = {
+    "b": 1,
+    "bytes": 1,
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+}
+_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
+_MANY_TIMES = 10
+"""From this factor on a growth is told as a factor: a percentage of a tiny base says nothing."""
 
 
 def format_bytes(count: int | float) -> str:
@@ -27,12 +34,19 @@ def format_bytes(count: int | float) -> str:
         count: Number of bytes; may be negative (a shrinkage).
 
     Returns:
-        Two decimals and a binary unit, ``'45.12 GiB'``; whole bytes below 1 KiB, ``'512 B'``.
+        Two decimals and a binary unit, ``'45.12 GiB'``, none from 1000 on, ``'1017 MiB'``; whole bytes below 1 KiB,
+        ``'512 B'``.
     """
     for unit, size, least in _UNITS:
         if count >= least or -count >= least:
-            return f"{count / size:.2f} {unit}"
+            return f"{_digits(count / size)} {unit}"
     return f"{count:.0f} B"
+
+
+def _digits(amount: float) -> str:
+    """Two decimals, none where the whole digits say enough."""
+    text = f"{amount:.2f}"
+    return text if abs(float(text)) < 1000 else f"{amount:.0f}"
 
 
 def format_signed(count: int | float) -> str:
@@ -40,28 +54,56 @@ def format_signed(count: int | float) -> str:
     return f"{'+' if count >= 0 else '-'}{format_bytes(abs(count))}"
 
 
-def parse_bytes(text: int | str) -> int:
-    """The number of bytes that a size in a configuration means.
+def format_range(low: int | float, high: int | float) -> str:
+    """Bytes between two bounds, in one unit where it suits both: ``'0.99 to 1.01 GiB'``, ``'1.01 GiB'``."""
+    one, other = format_bytes(low), format_bytes(high)
+    if one == other:
+        return other
+    size = next((size for _, size, least in _UNITS if high >= least), 1)
+    if low and low < size / 10:
+        # in the higher one's unit it would lose its digits
+        return f"{one} to {other}"
+    return f"{_digits(low / size) if size > 1 else format(low, '.0f')} to {other}"
+
+
+def relative_change(before: int | float, after: int | float) -> str:
+    """A change beside what it is a change of: ``'+4.8 %'``, ``'26 times'``, ``'new'``, ``'gone'``.
 
     Args:
-        text: An integer (bytes) or text such as ``'4 MiB'`` or ``'1.5GiB'``.
+        before: 0 or more.
+        after: In the same unit.
+    """
+    if before == after:
+        return "unchanged"
+    if not before:
+        return "new"
+    if not after:
+        return "gone"
+    if after >= _MANY_TIMES * before:
+        return f"{format_count(after / before)} times"
+    return f"{100 * (after - before) / before:+.1f} %"
+
+
+def parse_bytes(text: int | str) -> int:
+    """The number of bytes that a size with its unit means.
+
+    Args:
+        text: ``'4 MiB'``, ``'1.5GiB'``, ``'10 GB'`` (1000³ bytes each), ``'4096 B'``; a bare number only where it is 0.
 
     Returns:
         The size in bytes.
 
     Raises:
-        ValueError: The text is no size, or its unit is not a binary one.
+        ValueError: The text is no size, or lacks its unit.
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        amount, factor = float(text), 1
-    else:
-        match = _AMOUNT.fullmatch(str(text))
-        if match is None or match[2].lower() not in _FACTORS:
-            raise ValueError(f"{text!r} is not a size; write bytes or a binary unit such as '4 MiB'")
-        amount, factor = float(match[1]), _FACTORS[match[2].lower()]
-    if amount < 0:
-        raise ValueError(f"{text!r} is negative; a size is 0 or more")
-    return int(amount * factor)
+    match = None if isinstance(text, bool) else _AMOUNT.fullmatch(str(text))
+    unit = "" if match is None else match[2].lower()
+    if match is None or (unit and unit not in _FACTORS):
+        raise ValueError(f"{text!r} is not a size; write a number and its unit, such as '4 MiB' or '10 GB'")
+    amount = float(match[1])
+    if not unit and amount:
+        raise ValueError(f"{text!r} lacks its unit; write '{text} MiB', or '{text} B' for bytes")
+    return int(amount * _FACTORS[unit or "b"])
 
 
 def format_duration(seconds: float) -> str:

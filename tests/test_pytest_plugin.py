@@ -78,7 +78,9 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ('limit_memory("200 MB")', "'200 MB' is not a size"),
+        ('limit_memory("200 M")', "'200 M' is not a size"),
+        ("limit_memory(100)", "100 lacks its unit; write '100 MiB', or '100 B' for bytes"),
+        ("no_leak(max_growth=100)", "100 lacks its unit"),
         ("limit_memory()", "size"),
         ("no_leak(steps=3)", "eight steps"),
         ("no_leak(speed=3)", "speed"),

@@ -12,8 +12,10 @@ from tbmem.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_range,
     format_signed,
     parse_bytes,
+    relative_change,
     round_up,
 )
 
@@ -29,7 +31,13 @@ from tbmem.units import (
         (MIB, "1.00 MiB"),
         (45.12 * GIB, "45.12 GiB"),
         (2 * TIB, "2.00 TiB"),
-        (5000 * TIB, "5000.00 TiB"),
+        (345.87 * MIB, "345.87 MiB"),
+        (999.99 * MIB, "999.99 MiB"),
+        (999.996 * MIB, "1000 MiB"),
+        (1016.52 * MIB, "1017 MiB"),
+        (-1016.52 * MIB, "-1017 MiB"),
+        (1023.4 * MIB, "1023 MiB"),
+        (5000 * TIB, "5000 TiB"),
         (-3 * MIB, "-3.00 MiB"),
         (-1, "-1 B"),
     ],
@@ -54,14 +62,19 @@ def test_a_change_always_has_its_sign(count: float, text: str) -> None:
     ("text", "count"),
     [
         (0, 0),
-        (4096, 4096),
-        ("4096", 4096),
+        ("0", 0),
         ("4096 B", 4096),
         ("4 MiB", 4 * MIB),
         ("4mib", 4 * MIB),
         ("  1.5GiB ", 3 * GIB // 2),
         ("0.5 KiB", 512),
         ("2 TiB", 2 * TIB),
+        ("10GB", 10_000_000_000),
+        ("10 GB", 10_000_000_000),
+        ("512MiB", 512 * MIB),
+        ("1.5e3 MB", 1_500_000_000),
+        ("1E-1 kB", 100),
+        ("2 TB", 2_000_000_000_000),
     ],
 )
 def test_a_size_is_read(text: int | str, count: int) -> None:
@@ -69,18 +82,70 @@ def test_a_size_is_read(text: int | str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MiB", "4 MB", "4 GB", "4 k", "four", "1e9", "-4 MiB", "4 MiB 2", "4,5 MiB", "nan", "0x10", "4 Mi B"]
+    "text",
+    [
+        "",
+        "MiB",
+        "4 Mb/s",
+        "4 GBit",
+        "4 k",
+        "4 G",
+        "four",
+        "-4 MiB",
+        "-1",
+        -1,
+        "4 MiB 2",
+        "4,5 MiB",
+        "nan",
+        "0x10",
+        "4 Mi B",
+    ],
 )
-def test_what_is_no_binary_size_is_refused_with_the_text(text: str) -> None:
+def test_what_is_no_size_is_refused_with_the_text(text: int | str) -> None:
     # when / then
     with pytest.raises(ValueError, match="not a size") as caught:
         parse_bytes(text)
     assert repr(text) in str(caught.value)
 
 
-def test_a_negative_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
-        parse_bytes(-1)
+@pytest.mark.parametrize("bare", [100, "100", "1e9", 4096])
+def test_a_bare_number_is_refused_and_the_units_are_named(bare: int | str) -> None:
+    with pytest.raises(ValueError, match="lacks its unit") as caught:
+        parse_bytes(bare)
+    assert f"'{bare} MiB'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1016.52 * MIB, 1.01 * GIB, "0.99 to 1.01 GiB"),
+        (1.006 * GIB, 1.008 * GIB, "1.01 GiB"),
+        (0, 2 * MIB, "0.00 to 2.00 MiB"),
+        (100, 900, "100 to 900 B"),
+        (512, 3 * GIB, "512 B to 3.00 GiB"),
+        (5, 5, "5 B"),
+    ],
+)
+def test_a_range_has_one_unit_where_it_can(low: float, high: float, text: str) -> None:
+    assert format_range(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (100, 104.8, "+4.8 %"),
+        (100, 95.5, "-4.5 %"),
+        (100, 100, "unchanged"),
+        (0, 0, "unchanged"),
+        (0, 4 * MIB, "new"),
+        (4 * MIB, 0, "gone"),
+        (1, 262145, "262 145 times"),
+        (MIB, 25 * MIB, "25 times"),
+        (100, 999, "+899.0 %"),
+    ],
+)
+def test_a_change_is_told_beside_what_it_is_a_change_of(before: float, after: float, text: str) -> None:
+    assert relative_change(before, after) == text
 
 
 @pytest.mark.parametrize("truth", [True, False])

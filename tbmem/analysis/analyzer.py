@@ -115,7 +115,7 @@ class _Device:
     def analysis(self) -> DeviceAnalysis:
         totals = self._totals
         reserved_peak = self._timeline.peak_reserved(self._number)
-        percent, grade = efficiency(totals.allocated_bytes, totals.reserved_bytes)
+        never_used, percent, grade = efficiency(self._moment.peak, reserved_peak)
         taken_over = ("name", "type", "index", "model", "measure", "events", "base_bytes", "total_bytes")
         counts = ("unmatched_frees", "ooms")
         sizes = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
@@ -127,6 +127,7 @@ class _Device:
             peak=self._peak(),
             peak_reserved_bytes=None if reserved_peak is None else reserved_peak.bytes,
             fragmentation=fragmentation_of(self._timeline, self._number),
+            never_used_bytes=never_used,
             efficiency_percent=percent,
             grade=grade,
             top=self._top(),
@@ -162,6 +163,7 @@ class _Device:
             reserved=result.reserved_bytes,
             peak=result.peak,
             peak_reserved=result.peak_reserved_bytes,
+            never_used=result.never_used_bytes,
             total=result.total_bytes,
             fragmentation=result.fragmentation,
             by_kind={category: int(by_kind[category]) for category in Category},

@@ -27,7 +27,7 @@ class CategoryRule:
     """Any of these words means this label."""
 
     label: str
-    """``'Attention'``."""
+    """``'Attention'``, or the name of torch's own category where it means just that: ``'OPTIMIZER_STATE'``."""
     words: tuple[str, ...]
     """Searched for, in small letters, in the last two parts of a file's path, in functions, operators, modules.
     A word that begins or ends at the edge of a word is written with ``\\b``: they are regular expressions."""
@@ -61,7 +61,7 @@ class CategoryTable:
 DEFAULT_TABLE = CategoryTable(
     rules=(
         CategoryRule(
-            label="Communication",
+            label=Category.COMMUNICATION.name,
             category=Category.COMMUNICATION,
             words=("nccl", "all_to_all", "alltoall", "all_reduce", "allreduce", "deep_?ep", "c10d", "functional_coll"),
         ),
@@ -71,17 +71,17 @@ DEFAULT_TABLE = CategoryTable(
             words=("fsdp", "fully_shard", "flat_param", "all_gather", "allgather", "reduce_scatter"),
         ),
         CategoryRule(
-            label="Optimizer State",
+            label=Category.OPTIMIZER_STATE.name,
             category=Category.OPTIMIZER_STATE,
             words=(r"\boptim/", r"\boptimizers?\b", r"\badamw?\b", r"_init_group", r"\bmuon\b", "adafactor"),
         ),
         CategoryRule(
-            label="Gradient",
+            label=Category.GRADIENT.name,
             category=Category.GRADIENT,
             words=("autograd::engine", "run_backward", "accumulategrad", r"backward0\b"),
         ),
         CategoryRule(
-            label="Parameter",
+            label=Category.PARAMETER.name,
             category=Category.PARAMETER,
             words=(
                 "from_pretrained",
@@ -103,7 +103,9 @@ DEFAULT_TABLE = CategoryTable(
         CategoryRule(
             label="Linear/MatMul", words=("linear", "matmul", r"mm\b", "gemm", r"\bmlp", "feed_?forward", r"\bffn")
         ),
-        CategoryRule(label="Input", category=Category.INPUT, words=("dataload", "collate", "get_batch", "pin_memory")),
+        CategoryRule(
+            label=Category.INPUT.name, category=Category.INPUT, words=("dataload", "collate", "get_batch", "pin_memory")
+        ),
     )
 )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.source_lines import SourceLines
-from tbmem.model.shortage import Holding, LiveMemory, Pieces
+from tbmem.model.shortage import Holding, LiveMemory
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState
 
@@ -64,22 +64,6 @@ def holdings_of_blocks(
         holder = one.holder if one is not None else line or NAMELESS
         parts.append(_Part(holder, int(blocks.bytes[number]), one.part if one is not None else "", line))
     return _gathered(parts, lines)
-
-
-def pieces_of(timeline: AllocationTimeline, device: int) -> Pieces:
-    """What the allocator holds of a device, block by block."""
-    segments, blocks = timeline.segments, timeline.blocks
-    own = segments.device == device
-    free = (blocks.state == BlockState.INACTIVE) & own[blocks.segment]
-    reserved, active = int(segments.bytes[own].sum()), int(segments.active_bytes[own].sum())
-    cached = int(segments.bytes[own & (segments.active_bytes == 0)].sum())
-    return Pieces(
-        reserved=reserved,
-        active=active,
-        cached=cached,
-        gaps=reserved - active - cached,
-        largest_free=int(blocks.bytes[free].max(initial=0)),
-    )
 
 
 def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:

@@ -17,8 +17,6 @@ _OF_PHASE = {
     Phase.BACKWARD: Category.GRADIENT,
     Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
 }
-_WORD_OF_PHASE = {Phase.FORWARD: "Activation", Phase.BACKWARD: "Gradient", Phase.OPTIMIZER: "Optimizer State"}
-TEMPORARY_WORD = "Temporary"
 
 
 def label(
@@ -102,19 +100,21 @@ def _by_rules(
     rows = timeline.rows
     rule = rule_of_rows(timeline, table)
     words = [*(one.label for one in table.rules), UNKNOWN]
-    phase_word = np.array([_WORD_OF_PHASE.get(Phase(number), UNKNOWN) for number in range(len(Phase))], object)
     phase_category = np.array([_OF_PHASE.get(Phase(number), Category.UNKNOWN) for number in range(len(Phase))])
     of_rule = np.array([-1 if one.category is None else int(one.category) for one in table.rules] + [-1])
-    names = tuple(dict.fromkeys((*names, *words, *_WORD_OF_PHASE.values(), TEMPORARY_WORD)))
+    names = tuple(dict.fromkeys((*names, *words)))
     number = {name: place for place, name in enumerate(names)}
     code_of_rule = np.array([number[word] for word in words])
-    code_of_phase = np.array([number[word] for word in phase_word])
+    code_of_phase = np.array([number[Category(category).name] for category in phase_category.tolist()])
     phase = rows.phase.astype(np.int64)
     without = rule == len(table.rules)
     guess = np.where(without, code_of_phase[phase], code_of_rule[rule])
     category = np.where(of_rule[rule] < 0, phase_category[phase], of_rule[rule])
     brief = (category == Category.OPTIMIZER_STATE) & _gone_before_the_next_pass(timeline)
-    guess, category = np.where(brief, number[TEMPORARY_WORD], guess), np.where(brief, Category.TEMPORARY, category)
+    guess, category = (
+        np.where(brief, number[Category.TEMPORARY.name], guess),
+        np.where(brief, Category.TEMPORARY, category),
+    )
     told = which & (guess != number[UNKNOWN])
     code = np.where(told, guess, code)
     timeline = timeline.with_columns(

@@ -19,13 +19,10 @@ from tbmem.model.category import Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Curve
 
-_FROM_BELOW = (
-    *("PARAMETER", "Parameter", "BUFFER", "OPTIMIZER_STATE", "Optimizer State", "GRADIENT", "Gradient"),
-    *("INPUT", "Input", "FSDP", "Communication", "COMMUNICATION", "ACTIVATION", "Activation"),
-)
+_FROM_BELOW = (*("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION"),)
 """What stays lies below what comes and goes; others follow, temporaries and the unknown lie on top. The unknown lies
 below all if most of it was there before the recording."""
-_ON_TOP = ("AUTOGRAD_DETAIL", "TEMPORARY", "Temporary", OTHER, UNKNOWN)
+_ON_TOP = ("AUTOGRAD_DETAIL", "TEMPORARY", OTHER, UNKNOWN)
 
 
 class Layers(NamedTuple):

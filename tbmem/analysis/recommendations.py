@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tbmem.analysis.report import Fragmentation, PeakMoment, Recommendation, Suspect
-from tbmem.model.category import Category
+from tbmem.model.category import Category, word_of
 from tbmem.units import MIB, format_bytes
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
-_CACHED_PERCENT = 10
-_GAP_PERCENT = 5
+_NEVER_USED_PERCENT = 10
+_FRAGMENTED_PERCENT = 5
 _LARGE_BLOCK = 100 * MIB
 _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
@@ -26,6 +26,8 @@ class Figures(NamedTuple):
     reserved: int | None
     peak: PeakMoment
     peak_reserved: int | None
+    never_used: int | None
+    """Of these, what was not in use at the peak."""
     total: int | None
     """Memory of the device."""
     fragmentation: Fragmentation
@@ -43,7 +45,7 @@ def recommendations_for(figures: Figures) -> tuple[Recommendation, ...]:
         *_on_leaks(figures),
         *_on_out_of_memory(figures),
         *_on_cache(figures),
-        *_on_gaps(figures),
+        *_on_fragments(figures),
         *_on_rounding(figures),
         *_on_capacity(figures),
         *_on_categories(figures),
@@ -63,12 +65,12 @@ def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
 
 def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
     parts = figures.fragmentation
-    failed, cached = parts.failing_request_bytes, parts.cached_bytes
-    if failed is None or not parts.failing_request_fits_free_sum or cached is None or not _can_expand(figures):
+    failed, free = parts.failing_request_bytes, parts.free_bytes
+    if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(figures):
         return
     yield Recommendation(
         message=(
-            f"Out of memory for {format_bytes(failed)} while {format_bytes(cached)} lay free in pieces, the largest"
+            f"Out of memory for {format_bytes(failed)} while {format_bytes(free)} lay free in pieces, the largest"
             f" {format_bytes(parts.largest_free_block_bytes or 0)}: fragmentation was in the way."
         ),
         setting=f"{CONF}=expandable_segments:True",
@@ -79,51 +81,58 @@ def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
 
 
 def _on_cache(figures: Figures) -> Iterator[Recommendation]:
-    parts, reserved = figures.fragmentation, figures.reserved
-    cached = parts.cached_bytes
-    if not reserved or cached is None:
+    """What is free at the end of a step serves the next peak: only what no peak has needed is worth a word."""
+    most, never, cached = figures.peak_reserved, figures.never_used, figures.fragmentation.cached_bytes
+    if not most or never is None or cached is None:
         return
-    if 100 * cached > _CACHED_PERCENT * reserved and not _collects(figures):
+    limit = most * _NEVER_USED_PERCENT / 100
+    # the rest is what fragmentation explains
+    spare = never - (figures.fragmentation.fragmented_bytes or 0)
+    if min(spare, cached) > limit and not _collects(figures):
         yield Recommendation(
             message=(
-                f"{format_bytes(cached)} ({100 * cached / reserved:.1f} % of reserved) are cached, unused at the end:"
-                " torch can use them again, other processes cannot."
+                f"{format_bytes(never)} ({100 * never / most:.1f} %) of the {format_bytes(most)} that were reserved"
+                f" were not in use even at the peak, and {format_bytes(cached)} are cached at the end: torch can use"
+                " them again, other processes cannot."
             ),
             setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
-            trigger="cached_bytes",
-            value=cached,
-            limit=reserved * _CACHED_PERCENT / 100,
+            trigger="never_used_bytes",
+            value=never,
+            limit=limit,
         )
-    largest = parts.largest_free_block_bytes
-    if largest is not None and largest > _LARGE_BLOCK and largest * 2 > cached:
+    largest = figures.fragmentation.largest_free_block_bytes
+    if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
         yield Recommendation(
-            message=f"One free block has {format_bytes(largest)}, most of what is cached: what it held has gone for"
-            " good, or comes back at the next peak.",
-            setting="torch.cuda.empty_cache() once, if the peak does not come back",
+            message=f"One free block has {format_bytes(largest)}, and {format_bytes(never)} of what is reserved were"
+            " not in use even at the peak: what the block held may have gone for good.",
+            setting="torch.cuda.empty_cache() once, if it does not come back",
             trigger="largest_free_block_bytes",
             value=largest,
             limit=_LARGE_BLOCK,
         )
 
 
-def _on_gaps(figures: Figures) -> Iterator[Recommendation]:
-    parts, reserved = figures.fragmentation, figures.reserved
-    if not reserved or parts.free_in_gaps_bytes is None:
-        return
-    # whole pages of expandable segments are as good as cached
-    gaps = parts.free_in_gaps_bytes - (parts.free_in_pages_bytes or 0)
-    if 100 * gaps <= _GAP_PERCENT * reserved:
+def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
+    """Gaps at the end of a step are filled by the next one: they cost as far as the peak could not use them."""
+    parts, most, never = figures.fragmentation, figures.peak_reserved, figures.never_used
+    fragmented = parts.fragmented_bytes
+    if not most or never is None or fragmented is None or min(fragmented, never) <= _FRAGMENTED_PERCENT * most / 100:
         return
     text = (
-        f"{format_bytes(gaps)} ({100 * gaps / reserved:.1f} % of reserved) lie free in {parts.gaps} gaps between used"
-        f" blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}: this is fragmentation."
+        f"{format_bytes(fragmented)} ({100 * fragmented / most:.1f} % of the most that was reserved) lie free in"
+        f" {parts.gaps} gaps between used blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}, and"
+        f" {format_bytes(never)} were not in use even at the peak: this is fragmentation."
     )
     setting = f"{CONF}=expandable_segments:True"
     if not _can_expand(figures):
         # torch does not look at max_split_size_mb then
         setting = "allocate what lasts before what comes and goes (expandable_segments is on already)"
     yield Recommendation(
-        message=text, setting=setting, trigger="free_in_gaps_bytes", value=gaps, limit=reserved * _GAP_PERCENT / 100
+        message=text,
+        setting=setting,
+        trigger="fragmented_bytes",
+        value=fragmented,
+        limit=most * _FRAGMENTED_PERCENT / 100,
     )
 
 
@@ -174,7 +183,7 @@ def _on_categories(figures: Figures) -> Iterator[Recommendation]:
         if size > limit:
             share = 100 * size / figures.peak.bytes
             yield Recommendation(
-                message=f"{category.name} holds {format_bytes(size)}, {share:.0f} % of the peak.",
+                message=f"{word_of(category.name)} memory is {format_bytes(size)}, {share:.0f} % of the peak.",
                 setting=setting,
                 trigger=f"by_category.{category.name}",
                 value=size,

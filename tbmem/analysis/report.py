@@ -111,18 +111,18 @@ class Allocation:
 class Fragmentation:
     """Where reserved memory that nobody uses lies, at the end of the recording; cached is not fragmented.
 
-    ``reserved = active + free_in_whole_segments + free_in_gaps`` and ``active = requested + rounding_loss``.
-    ``None`` stands for what the file does not say.
+    ``reserved = active + free``, ``free = cached + fragmented`` and ``active = requested + rounding_loss``. ``None``
+    stands for what the file does not say.
     """
 
+    free_bytes: int | None = None
+    """Reserved, less active: what the allocator can hand out again."""
     cached_bytes: int | None = None
-    """Free in the allocator's hands: reserved, less active."""
-    free_in_whole_segments_bytes: int | None = None
-    """In segments without any used block: goes back to the device when it is needed there."""
-    free_in_gaps_bytes: int | None = None
-    """Between used blocks: serves requests that fit. This is fragmentation, less the next figure."""
-    free_in_pages_bytes: int | None = None
-    """Of these, whole pages of expandable segments: torch gives them back when the device runs short."""
+    """Of it in whole segments, or whole pages of expandable ones: goes back to the device when it is needed there."""
+    cached_in_pages_bytes: int | None = None
+    """Of that, whole pages of expandable segments that are partly in use."""
+    fragmented_bytes: int | None = None
+    """The rest of it: between blocks in use, where it serves only requests that fit."""
     rounding_loss_bytes: int | None = None
     """In used blocks, beyond what was asked for."""
     pending_free_bytes: int | None = None
@@ -131,8 +131,8 @@ class Fragmentation:
     largest_gap_bytes: int | None = None
     gaps: int | None = None
     """Free blocks between used ones."""
-    gap_percent: float | None = None
-    """``free_in_gaps`` of reserved."""
+    fragmented_percent: float | None = None
+    """Of reserved."""
     failing_request_bytes: int | None = None
     """What the last out-of-memory asked for; ``None`` without one."""
     failing_request_fits_free_sum: bool | None = None
@@ -220,8 +220,10 @@ class DeviceAnalysis:
     unmatched_frees: int
     ooms: int
     fragmentation: Fragmentation
+    never_used_bytes: int | None
+    """Of the most that was reserved, what was not in use at the peak; ``None`` if no peak was recorded."""
     efficiency_percent: float | None
-    """Allocated of reserved, at the end; ``None`` if not known."""
+    """The peak, of the most that was reserved; ``None`` like that."""
     grade: str
     """``'excellent'`` (above 98 %), ``'good'`` (from 95 %), ``'poor'``, or ``'unknown'``."""
     by_category: tuple[Share, ...]
@@ -263,6 +265,7 @@ class DeviceAnalysis:
             "unmatched_frees": self.unmatched_frees,
             "ooms": self.ooms,
             "fragmentation": _plain(self.fragmentation),
+            "never_used_bytes": self.never_used_bytes,
             "efficiency_percent": self.efficiency_percent,
             "grade": self.grade,
             "by_category": {share.name: share.bytes for share in self.by_category},

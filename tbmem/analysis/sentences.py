@@ -12,7 +12,7 @@ from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_count, format_duration, format_signed
+from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
 
 _CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
@@ -146,14 +146,35 @@ def spike(sample: MemorySample, channel: Channel, jump: Jump, updated: bool | No
         jump: What was seen.
         updated: Whether an optimizer stepped in that step: what tells training from validation.
     """
-    word = {Channel.HOST: "needed", Channel.ALLOCATED: "held"}.get(channel, "reached")
-    share = 100 * jump.height / jump.usual if jump.usual else 0.0
-    message = (
-        f"step {jump.first_step}{_PHASES[updated]} {word} {format_bytes(jump.peak)},"
-        f" {format_signed(jump.height)} ({share:.0f} %) above the usual {format_bytes(jump.usual)}"
-    )
+    if jump.kept:
+        message = (
+            f"step {jump.first_step}{_PHASES[updated]} needed {format_signed(jump.height)} more than usual,"
+            f" {format_bytes(jump.kept)} of it in memory that malloc had kept free: it reached {_level(channel, jump)},"
+            f" the usual is {format_bytes(jump.usual)}"
+        )
+    else:
+        word = "held" if channel is Channel.ALLOCATED else "reached"
+        message = f"step {jump.first_step}{_PHASES[updated]} {word} {_level(channel, jump)}, {_above_usual(jump)}"
     phase = {None: None, True: "training", False: "no optimizer step"}[updated]
     return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message, phase=phase)
+
+
+def _level(channel: Channel, jump: Jump) -> str:
+    """The jump's highest level, by the name under which the screens show it."""
+    if channel is Channel.ALLOCATED:
+        return format_bytes(jump.peak)
+    resident = "resident " if jump.kept is not None else ""
+    return f"a {resident}peak of {format_bytes(jump.peak)}"
+
+
+def _above_usual(jump: Jump) -> str:
+    """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
+    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.usual else ""
+    return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
+
+
+def _kept(jump: Jump) -> str:
+    return f", {format_bytes(jump.kept)} of it in memory that malloc had kept free" if jump.kept else ""
 
 
 def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
@@ -161,7 +182,7 @@ def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     verb = "holds" if channel is Channel.ALLOCATED else "needs"
     message = (
         f"since step {jump.first_step} each step {verb} {format_signed(jump.height)} more"
-        f" ({format_bytes(jump.usual)} before, {format_bytes(jump.peak)} now)"
+        f" ({format_bytes(jump.usual)} before, {_level(channel, jump)} now{_kept(jump)})"
     )
     return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, jump, message)
 
@@ -169,8 +190,8 @@ def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
 def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     """What looked like a spike comes in a regular beat."""
     message = (
-        f"every {jump.period} steps {format_bytes(jump.peak)} are needed, {format_signed(jump.height)} above the usual"
-        f" {format_bytes(jump.usual)}: a regular beat, as of validation or checkpoints"
+        f"every {jump.period} steps memory comes to {_level(channel, jump)}, {_above_usual(jump)}{_kept(jump)}:"
+        " a regular beat, as of validation or checkpoints"
     )
     beat = {"period_steps": jump.period, "member_steps": list(jump.members)}
     return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
@@ -207,7 +228,7 @@ def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: F
         judged: How many there were.
         beat: What comes again and again, if anything does.
     """
-    message = f"stable between {format_bytes(lowest)} and {format_bytes(highest)} over {judged} judged steps"
+    message = f"stable at {format_range(lowest, highest)} over {judged} judged steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
     if beat is not None:
         message += f" · {beat.message}"
@@ -297,6 +318,7 @@ def _of_jump(
         "peak_bytes": jump.peak,
         "usual_bytes": jump.usual,
         "height_bytes": jump.height,
+        **({"kept_free_bytes": jump.kept} if jump.kept else {}),
         **others,
     }
     return _finding(kind, severity, sample, message, evidence, jump.first_step, last_step=jump.last_step)

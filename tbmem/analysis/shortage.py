@@ -90,8 +90,8 @@ def _fragmentation(shortage: Shortage) -> list[Reason]:
         return []
     largest, requested = pieces.largest_free, shortage.requested
     text = f"{format_bytes(pieces.free)} were reserved and free"
-    if pieces.gaps:
-        text += f", {format_bytes(pieces.gaps)} of it in gaps between used blocks"
+    if pieces.fragmented:
+        text += f", {format_bytes(pieces.fragmented)} of it fragmented, in gaps between used blocks"
     if largest is not None and requested is not None and largest >= requested:
         text += f"; the largest block ({format_bytes(largest)}) belongs to another stream or pool"
     elif largest is not None:
@@ -165,5 +165,5 @@ def pieces_without_blocks(reserved: int, active: int, split: int) -> Pieces:
         split: Of these, in inactive pieces of segments that are partly in use.
     """
     free = max(reserved - active, 0)
-    gaps = min(split, free)
-    return Pieces(reserved=reserved, active=active, cached=free - gaps, gaps=gaps)
+    fragmented = min(split, free)
+    return Pieces(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)

@@ -69,11 +69,14 @@ class Jump:
     """Steps between two of a beat."""
     members: Sequence[int] = ()
     """First steps of those of the beat that are known."""
+    kept: int | None = None
+    """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
+    peak does not show them."""
 
     @property
     def height(self) -> int:
         """Bytes above the usual."""
-        return self.peak - self.usual
+        return self.peak - self.usual + (self.kept or 0)
 
 
 class SpikeTest:

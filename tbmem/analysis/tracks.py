@@ -38,6 +38,7 @@ class Track:
         self._step_time = StepTime()
         self._floors: list[Point] = []
         self._levels: list[int] = []
+        self._peaks: list[int | None] = []
 
     def add(self, row: SampleRow) -> None:
         """Take one more row in."""
@@ -54,14 +55,19 @@ class Track:
         # where memory climbs, the lowest level of a row is that of its first step
         self._floors.append(self._splice.join(row.first_step, row.allocated_min))
         self._levels.append(row.allocated_max)
+        self._peaks.append(sample.peak)
         if len(self._floors) > _POINTS:
             self._thin()
 
     def levels(self, count: int) -> list[int]:
-        """The level over the run in at most ``count`` parts, the highest of each, in bytes."""
-        if not self._levels:
+        """The highest within the steps over the run, in at most ``count`` parts, the highest of each, in bytes.
+
+        These are the steps' peaks, where any are known: a spike is over when its step ends.
+        """
+        peaks = [peak for peak in self._peaks if peak is not None] or self._levels
+        if not peaks:
             return []
-        parts = np.array_split(np.asarray(self._levels), min(count, len(self._levels)))
+        parts = np.array_split(np.asarray(peaks), min(count, len(peaks)))
         return [int(part.max()) for part in parts]
 
     def growth_per_step(self) -> float | None:
@@ -100,3 +106,5 @@ class Track:
         pairs = zip(self._floors[:even:2], self._floors[1:even:2], strict=True)
         self._floors = [Point(one.step, min(one.level, other.level)) for one, other in pairs]
         self._levels = np.asarray(self._levels[:even]).reshape(-1, 2).max(axis=1).tolist()
+        peaks = zip(self._peaks[:even:2], self._peaks[1:even:2], strict=True)
+        self._peaks = [max((peak for peak in pair if peak is not None), default=None) for pair in peaks]

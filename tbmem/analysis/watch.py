@@ -14,6 +14,7 @@ from tbmem.analysis.channels import GrowthChannel, GrowthEvent
 from tbmem.analysis.floors import BLOCK
 from tbmem.analysis.fragmentation import EVERY, FragmentationTest
 from tbmem.analysis.growth import GrowthTest
+from tbmem.analysis.resident_peaks import ResidentPeaks
 from tbmem.analysis.spikes import Jump, SpikeTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -85,6 +86,7 @@ class Watch:
         self._capacity = CapacityTest(patterns.capacity_percent)
         self._interrupted = False
         self._free_heap: int | None = None
+        self._resident_peaks = ResidentPeaks()
         self._has_private = False
         self._workers = (-1, 0.0)
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
@@ -141,7 +143,8 @@ class Watch:
 
     def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
         known = dict(self._updated) if self._updated else {}
-        return Jumped(step, channel, jump, known.get(jump.first_step))
+        shown = self._resident_peaks.shown(jump) if channel is Channel.HOST else jump
+        return Jumped(step, channel, shown, known.get(jump.first_step))
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
@@ -164,6 +167,7 @@ class Watch:
             channel.interrupt()
         for test in self._spikes.values():
             test.rebase()
+        self._resident_peaks.clear()
 
     def _judge(self, columns: Any, events: list[Event]) -> None:
         if columns.updated[-1] is not None:
@@ -200,7 +204,7 @@ class Watch:
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
         call the first a change of level. Steps shorter than the peak's readings have none of their own.
         """
-        steps, values = [], []
+        steps, values, peaks = [], [], []
         for at, peak in enumerate(columns.host_peak_rss):
             if peak is None:
                 continue
@@ -208,7 +212,9 @@ class Watch:
             if free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))
+                peaks.append(peak)
         if steps:
+            self._resident_peaks.note(zip(steps, peaks, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
 
     def _judge_fragments(self, columns: Any, peak: int, events: list[Event]) -> None:

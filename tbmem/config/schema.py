@@ -112,7 +112,7 @@ class PatternsConfig:
     """Steps over which the floor of the memory must have risen before it is called a leak without evidence. What
     will have filled the device long before is told at once."""
     min_growth: int | str = "2 MiB"
-    """Smallest growth over those steps that counts, in bytes or as ``"2 MiB"``."""
+    """Smallest growth over those steps that counts, with its unit: ``"2 MiB"``; ``0`` for any."""
     min_growth_percent: float = 0.02
     """The same in per cent of the level; the larger of the two counts."""
     spike_percent: float = 5.0

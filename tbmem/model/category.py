@@ -1,7 +1,8 @@
-"""What a byte is for, and when it was asked for: torch's own words, as enums."""
+"""What a byte is for, and when it was asked for: torch's own words as enums, and their names for people."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -41,3 +42,32 @@ class Phase(IntEnum):
     FORWARD = 2
     BACKWARD = 3
     OPTIMIZER = 4
+
+
+WORDS: Mapping[str, str] = {
+    Category.UNKNOWN.name: "Unknown",
+    Category.PARAMETER.name: "Parameter",
+    Category.GRADIENT.name: "Gradient",
+    Category.OPTIMIZER_STATE.name: "Optimizer state",
+    Category.ACTIVATION.name: "Activation",
+    Category.INPUT.name: "Input",
+    Category.BUFFER.name: "Buffer",
+    Category.TEMPORARY.name: "Temporary",
+    Category.AUTOGRAD_DETAIL.name: "Autograd detail",
+    Category.COMMUNICATION.name: "Communication",
+    Phase.OTHER.name: "other",
+    Phase.SETUP.name: "setup",
+    Phase.FORWARD.name: "forward pass",
+    Phase.BACKWARD.name: "backward pass",
+    Phase.OPTIMIZER.name: "optimizer step",
+}
+"""Names of categories and phases for people: every screen reads them here, files for programs keep the enum's."""
+
+
+def word_of(name: str) -> str:
+    """A category or phase as people read it; labels of rules are words already.
+
+    Args:
+        name: The enum's, ``'OPTIMIZER_STATE'`` or ``'optimizer_state'``, or a label such as ``'Attention'``.
+    """
+    return WORDS.get(name.upper(), name)

@@ -42,8 +42,8 @@ class Pieces:
     active: int
     """In blocks that are in use, or wait for another stream."""
     cached: int = 0
-    """In segments without any used block: the allocator gives them back before it gives up."""
-    gaps: int = 0
+    """In segments without any used block, or whole pages: the allocator gives them back before it gives up."""
+    fragmented: int = 0
     """Inactive blocks between used ones."""
     largest_free: int | None = None
     """The largest free block; ``None`` where the blocks are not known."""
@@ -51,7 +51,7 @@ class Pieces:
     @property
     def free(self) -> int:
         """All that is reserved and not in use."""
-        return self.cached + self.gaps
+        return self.cached + self.fragmented
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, OddOne
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.model.category import Phase, word_of
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.present.labels import shortened
 from tbmem.units import format_bytes, format_signed
@@ -49,14 +50,16 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
 
 
 def peak_line(device: DeviceAnalysis) -> str:
-    """``'GPU 0 peak 11.57 GiB · step 3, BACKWARD · model.py:41 forward'``."""
+    """``'GPU 0 peak 11.57 GiB · step 3, backward pass, event 7 of 900 · model.py:41 forward'``."""
     peak, total = device.peak, device.total_bytes
     share = f" ({100 * peak.bytes / total:.0f} % of {format_bytes(total)})" if total else ""
     if peak.event < 0:
         when = "at the beginning of what was recorded"
     else:
         when = f"event {peak.event} of {device.events}"
-        when = f"step {peak.step}, {peak.phase}, {when}" if peak.step >= 0 else f"{peak.phase}, {when}"
+        step = f"step {peak.step}" if peak.step >= 0 else ""
+        phase = "" if peak.phase == Phase.OTHER.name else word_of(peak.phase)
+        when = ", ".join(filter(None, (step, phase, when)))
     parts = [f"{device_label(device.name)} peak {format_bytes(peak.bytes)}{share}", when, peak.line]
     return SEPARATOR.join(filter(None, parts))
 
@@ -68,21 +71,29 @@ def _state_lines(device: DeviceAnalysis) -> list[str]:
         ("requested", device.requested_bytes),
     )
     state = [f"{word} {format_bytes(value)}" for word, value in sizes if value is not None]
-    if device.efficiency_percent is not None:
-        state.append(f"efficiency {device.efficiency_percent:.1f} % ({device.grade})")
     free = device.fragmentation
     parts = (
+        ("free", free.free_bytes),
         ("cached", free.cached_bytes),
-        ("in whole segments", free.free_in_whole_segments_bytes),
-        ("in gaps (fragmented)", free.free_in_gaps_bytes),
-        ("of it whole pages of expandable segments", free.free_in_pages_bytes or None),
+        ("fragmented", free.fragmented_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
         ("largest free block", free.largest_free_block_bytes),
     )
     unused = [f"{word} {format_bytes(value)}" for word, value in parts if value is not None]
-    lines = [f"at the end: {SEPARATOR.join(state)}"] if state else []
-    lines += [f"unused: {SEPARATOR.join(unused)}"] if unused else []
+    lines = [f"allocator: {used}"] if (used := efficiency_words(device)) else []
+    lines += [f"at the end: {SEPARATOR.join(state)}"] if state else []
+    lines += [f"unused then: {SEPARATOR.join(unused)}"] if unused else []
     return [*lines, failed_sentence(device)] if device.ooms else lines
+
+
+def efficiency_words(device: DeviceAnalysis) -> str:
+    """``'98.2 % of the 11.79 GiB reserved at most were in use at the peak (good)'``; empty if not known."""
+    if device.efficiency_percent is None or device.peak_reserved_bytes is None:
+        return ""
+    reserved = format_bytes(device.peak_reserved_bytes)
+    return (
+        f"{device.efficiency_percent:.1f} % of the {reserved} reserved at most were in use at the peak ({device.grade})"
+    )
 
 
 def failed_sentence(device: DeviceAnalysis) -> str:
@@ -91,11 +102,11 @@ def failed_sentence(device: DeviceAnalysis) -> str:
     text = f"{device.ooms} {word} failed, out of memory"
     if free.failing_request_bytes is not None:
         text += f", the last of {format_bytes(free.failing_request_bytes)}"
-    if free.failing_request_fits_free_sum is None or free.cached_bytes is None:
+    if free.failing_request_fits_free_sum is None or free.free_bytes is None:
         return text
     least = "no more than" if free.failing_request_fits_free_sum else "more than"
     return (
-        f"{text}: {least} the {format_bytes(free.cached_bytes)} that are free in all, where the largest free block has"
+        f"{text}: {least} the {format_bytes(free.free_bytes)} that are free in all, where the largest free block has"
         f" {format_bytes(free.largest_free_block_bytes or 0)}"
     )
 
@@ -107,7 +118,7 @@ def _categories(shares: Sequence[Share]) -> RenderableType:
         most = "" if share.max_bytes is None else format_bytes(share.max_bytes)
         basis = {"known": "its name", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
         cells = (f"{share.percent:.1f}", bar, str(share.count), most, format_bytes(share.end_bytes), basis)
-        _add(table, share.name, format_bytes(share.bytes), *cells)
+        _add(table, word_of(share.name), format_bytes(share.bytes), *cells)
     return _indented(table)
 
 
@@ -115,7 +126,7 @@ def _phases(device: DeviceAnalysis) -> str:
     shares = [share for share in device.by_phase if share.bytes]
     if len(shares) < 2:
         return ""
-    return "asked for in: " + SEPARATOR.join(f"{one.name} {format_bytes(one.bytes)}" for one in shares)
+    return "asked for in: " + SEPARATOR.join(f"{word_of(one.name)} {format_bytes(one.bytes)}" for one in shares)
 
 
 def _largest(top: Sequence[Allocation]) -> RenderableType:
@@ -123,7 +134,7 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
     for one in top[:_TOP]:
         what = one.name or one.module or one.operator
         step = str(one.step) if one.step >= 0 else ""
-        _add(table, format_bytes(one.bytes), one.category, shortened(what), step, shortened(one.line))
+        _add(table, format_bytes(one.bytes), word_of(one.category), shortened(what), step, shortened(one.line))
     return _indented(table)
 
 
@@ -141,7 +152,7 @@ def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> Rendera
             "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes),
             "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %",
             str(device.peak.step) if device.peak.step >= 0 else "",
-            f"{first.name} {format_bytes(first.bytes)}" if first else "",
+            f"{word_of(first.name)} {format_bytes(first.bytes)}" if first else "",
             str(len(device.suspects) or ""),
             style="bold" if odd is not None and odd.name == analysis.name else "",
         )
@@ -178,7 +189,8 @@ def _changes(title: str, found: Iterable[Change]) -> RenderableType:
     for one in found:
         percent = "new" if one.percent is None else f"{one.percent:+.1f}"
         sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
-        _add(table, shortened(one.name, 60), *sizes, percent)
+        name = word_of(one.name) if title == "category" else shortened(one.name, 60)
+        _add(table, name, *sizes, percent)
     return _indented(table)
 
 

@@ -16,21 +16,14 @@ SKY, PINK, GREY, LIGHT, INK, MUTED = "#56B4E9", "#CC79A7", "#A6A9AC", "#D5D8DC",
 
 _CATEGORIES = {
     "PARAMETER": BLUE,
-    "Parameter": BLUE,
     "ACTIVATION": ORANGE,
-    "Activation": ORANGE,
     "GRADIENT": YELLOW,
-    "Gradient": YELLOW,
     "OPTIMIZER_STATE": GREEN,
-    "Optimizer State": GREEN,
     "TEMPORARY": RED,
-    "Temporary": RED,
     "INPUT": "#47B7E8",
-    "Input": "#47B7E8",
     "BUFFER": "#183263",
     "AUTOGRAD_DETAIL": "#7377FF",
     "COMMUNICATION": "#1C0070",
-    "Communication": "#1C0070",
     "FSDP": "#0C15F8",
     "Expert/MoE": "#7D0000",
     "Attention": "#530025",
@@ -63,8 +56,3 @@ def category_colour(name: str) -> str:
 def finding_colour(kind: FindingKind, severity: Severity) -> str:
     """Colour of a finding."""
     return _KINDS.get(kind, _SEVERITIES[severity])
-
-
-def category_word(name: str) -> str:
-    """A category as people write it: ``'OPTIMIZER_STATE'`` is ``'Optimizer state'``."""
-    return name.replace("_", " ").capitalize() if name.isupper() and len(name) > 4 else name

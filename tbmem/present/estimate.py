@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tbmem.model.category import word_of
 from tbmem.model.estimate import Estimate, Fit
-from tbmem.units import format_bytes
+from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
 _WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
@@ -29,7 +30,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         ("reserved", estimate.peak_reserved, estimate.reserved_range),
     )
     for word, size, (low, high) in peaks:
-        band = f"expected between {format_bytes(low)} and {format_bytes(high)}"
+        band = f"expected {format_range(low, high)}"
         yield f"  peak {word:<9}  {format_bytes(size):>12}   {band}"
     for name, size in estimate.outside.items():
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
@@ -53,8 +54,7 @@ def _ranks(estimate: Estimate) -> str:
 
 
 def _moment(estimate: Estimate) -> str:
-    phase = {"optimizer": "optimizer step", "forward": "forward pass", "backward": "backward pass"}
-    return f"in the {phase.get(estimate.peak_phase, estimate.peak_phase)} of step {estimate.peak_step}"
+    return f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
 
 
 def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Ite
     yield f"{title}:"
     names = list(rows)[:limit]
     for name in names:
-        yield f"  {name.replace('_', ' ') if limit is None else name:<40} {format_bytes(rows[name]):>12}"
+        yield f"  {word_of(name) if limit is None else name:<40} {format_bytes(rows[name]):>12}"
     if rest := sum(size for name, size in rows.items() if name not in names):
         yield f"  {f'{len(rows) - len(names)} more':<40} {format_bytes(rest):>12}"
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from tbmem.analysis.comparison import OddOne
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Recommendation
-from tbmem.model.category import Phase
-from tbmem.present.analysis import failed_sentence
-from tbmem.present.colours import category_word
+from tbmem.model.category import Phase, word_of
+from tbmem.present.analysis import efficiency_words, failed_sentence
 from tbmem.present.console import device_label
 from tbmem.present.pictures import picture_folder
 from tbmem.units import format_bytes
@@ -18,11 +17,11 @@ _CATEGORIES = 5
 _LINES = 5
 _PICTURES = (
     ("memory_timeline.png", "active memory over time, by category, with phases and steps"),
-    ("memory_overview.png", "allocated against cached and fragmented memory; categories"),
+    ("memory_overview.png", "reserved memory at the end: allocated, cached, fragmented; categories at the peak"),
     ("top_consumers.png", "the 30 largest allocations at the peak"),
     ("category_breakdown.png", "memory by category: at the peak, at most, at the end"),
     ("size_distribution.png", "sizes of active allocations and of free blocks"),
-    ("memory_efficiency.png", "reserved, allocated, wasted"),
+    ("memory_efficiency.png", "how much of what was reserved the peak used; where the rest lies"),
 )
 _FILES = (
     ("report.html", "everything, to look at and zoom into; needs no network"),
@@ -68,7 +67,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     if filled:
         lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
         for one in filled:
-            cells = (_plain(category_word(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            cells = (_plain(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
             lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
         lines.append("")
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
@@ -86,10 +85,9 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     yield f"- {peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
-        parts = [f"{_plain(category_word(one.name))} {one.percent:.0f} %" for one in filled]
+        parts = [f"{_plain(word_of(one.name))} {one.percent:.0f} %" for one in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
-    if device.efficiency_percent is not None and device.reserved_bytes is not None:
-        yield f"- {efficiency_sentence(device)}"
+    yield from (f"- {sentence}" for sentence in allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
@@ -107,35 +105,28 @@ def peak_sentence(device: DeviceAnalysis) -> str:
         size = f"{format_bytes(peak.bytes)}{share}"
         return f"{device_label(device.name)} needed {size}, all of it before the recording began."
     step = f", in step {peak.step}" if peak.step >= 0 else ""
-    phase = {
-        Phase.FORWARD.name: " during the forward pass",
-        Phase.BACKWARD.name: " during the backward pass",
-        Phase.OPTIMIZER.name: " during the optimizer's step",
-        Phase.SETUP.name: " before the first step",
-    }.get(peak.phase, "")
+    phase = "" if peak.phase == Phase.OTHER.name else f" during the {word_of(peak.phase)}"
     line = f", at {_code(peak.line)}" if peak.line else ""
     return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
 
 
-def efficiency_sentence(device: DeviceAnalysis) -> str:
-    """``'Of 11.79 GiB that were reserved at the end, 54.0 % were allocated (poor): ...'``."""
+def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
+    """How much of what was reserved the peak used, and where the free memory lies at the end."""
+    if words := efficiency_words(device):
+        yield f"Allocator: {words}."
     free = device.fragmentation
-    text = (
-        f"Of {format_bytes(device.reserved_bytes or 0)} that were reserved at the end,"
-        f" {device.efficiency_percent:.1f} % were allocated ({device.grade})"
-    )
-    if free.free_in_gaps_bytes is None or free.free_in_whole_segments_bytes is None:
-        return f"{text}."
-    whole, gaps = format_bytes(free.free_in_whole_segments_bytes), format_bytes(free.free_in_gaps_bytes)
-    text = f"{text}; {whole} were cached in whole segments, {gaps} lay in gaps, which is fragmentation"
-    if free.free_in_pages_bytes:
-        pages = format_bytes(free.free_in_pages_bytes)
-        return f"{text} but for {pages}: whole pages of expandable segments, which go back when they are needed."
-    return f"{text}."
+    if free.free_bytes is None or device.reserved_bytes is None:
+        return
+    reserved, unused = format_bytes(device.reserved_bytes), format_bytes(free.free_bytes)
+    text = f"Of {reserved} that were reserved at the end, {unused} were free"
+    if free.cached_bytes is not None and free.fragmented_bytes is not None:
+        cached, fragmented = format_bytes(free.cached_bytes), format_bytes(free.fragmented_bytes)
+        text += f": {cached} cached in whole segments, {fragmented} fragmented in gaps between used blocks"
+    yield f"{text}. The next peak uses them again."
 
 
 def trigger_text(one: Recommendation) -> str:
-    """``'because free_in_gaps_bytes is 1002.67 MiB; the limit is 603.70 MiB'``."""
+    """``'because fragmented_bytes is 1003 MiB; the limit is 603.70 MiB'``."""
     in_bytes = one.trigger.endswith("bytes") or one.trigger.startswith("by_category")
     value, limit = (format_bytes(size) if in_bytes else f"{size:,.6g}" for size in (one.value, one.limit))
     return f"because {one.trigger} is {value}; the limit is {limit}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, ModuleShare, Share
+from tbmem.model.category import word_of
 from tbmem.present.analysis import peak_line
 from tbmem.present.console import device_label
 from tbmem.units import format_bytes
@@ -15,6 +16,7 @@ _DEPTH = 4
 _LEAST_PERCENT = 0.5
 _FRAMES = 12
 _GRADES = "excellent above 98 %, good from 95 %, poor below"
+_NOT_KNOWN = "not known: no peak was recorded, or not how much was reserved"
 
 
 def report_text(analysis: Analysis, written: str = "") -> str:
@@ -43,7 +45,8 @@ def _device(device: DeviceAnalysis) -> list[str]:
     lines += _section("FRAGMENTATION") + _fragmentation(device)
     for title, shares in (("PHASE", device.by_phase), ("LINE", device.by_line), ("OPERATOR", device.by_operator)):
         if [share for share in shares if share.bytes and not share.name.startswith("(")]:
-            lines += _section(f"BREAKDOWN BY {title}, AT THE PEAK") + _shares(shares)
+            words = word_of if title == "PHASE" else str
+            lines += _section(f"BREAKDOWN BY {title}, AT THE PEAK") + _shares(shares, words)
     if [share for share in device.by_module if share.bytes and not share.name.startswith("(")]:
         lines += _section("MODULES, AT THE PEAK") + list(_modules(device.modules))
         lines += _section("MODULES, REPEATED LAYERS TOGETHER") + _shares(device.by_module)
@@ -72,16 +75,14 @@ def _rows(figures: Iterable[tuple[str, int | None]]) -> list[str]:
 
 def _efficiency(device: DeviceAnalysis) -> list[str]:
     percent = device.efficiency_percent
-    known = "not known: the file does not say how much was reserved" if percent is None else f"{percent:.3f} %"
+    known = _NOT_KNOWN if percent is None else f"{percent:.3f} %"
     grade = "" if percent is None else f"   {device.grade} ({_GRADES})"
-    reserved, allocated = device.reserved_bytes, device.allocated_bytes
-    wasted = None if reserved is None or allocated is None else reserved - allocated
     figures = [
         ("peak", device.peak.bytes),
         ("peak of reserved memory", device.peak_reserved_bytes),
-        ("reserved at the end", reserved),
-        ("allocated at the end", allocated),
-        ("cache and waste: reserved - allocated", wasted),
+        ("of it not in use even at the peak", device.never_used_bytes),
+        ("reserved at the end", device.reserved_bytes),
+        ("allocated at the end", device.allocated_bytes),
         ("active at the end", device.active_bytes),
         ("requested at the end", device.requested_bytes),
         ("there before the recording", device.base_bytes),
@@ -90,7 +91,7 @@ def _efficiency(device: DeviceAnalysis) -> list[str]:
     counts = (
         f"{device.events:,} events, {device.unmatched_frees:,} frees of older blocks, {device.ooms:,} out of memory"
     )
-    return [f"efficiency: {known}{grade}", *_rows(figures), counts, f"sizes count {device.measure} bytes"]
+    return [f"efficiency at the peak: {known}{grade}", *_rows(figures), counts, f"sizes count {device.measure} bytes"]
 
 
 def _categories(shares: Sequence[Share]) -> list[str]:
@@ -99,14 +100,14 @@ def _categories(shares: Sequence[Share]) -> list[str]:
         basis = {"known": "known", "inferred": "inferred", "mixed": "known and inferred"}.get(one.basis, "")
         most = "" if one.max_bytes is None else f"   most {format_bytes(one.max_bytes):>12}"
         lines.append(
-            f"{one.name:<20}{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x{most}   {basis}".rstrip()
+            f"{word_of(one.name):<20}{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x{most}   {basis}".rstrip()
         )
     return lines or ["nothing was alive"]
 
 
-def _shares(shares: Sequence[Share]) -> list[str]:
+def _shares(shares: Sequence[Share], words: Callable[[str], str] = str) -> list[str]:
     return [
-        f"{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x   {one.name or '(none)'}"
+        f"{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x   {words(one.name) or '(none)'}"
         for one in shares[:_SHARES]
         if one.bytes
     ]
@@ -116,7 +117,13 @@ def _top(top: Sequence[Allocation]) -> list[str]:
     lines = []
     for number, one in enumerate(top, 1):
         step = f"step {one.step}" if one.step >= 0 else ""
-        words = (one.category + f" ({one.basis})" * (one.basis == "inferred"), one.name, one.module, one.operator, step)
+        words = (
+            word_of(one.category) + f" ({one.basis})" * (one.basis == "inferred"),
+            one.name,
+            one.module,
+            one.operator,
+            step,
+        )
         lines.append(f"{number:>3}. {_size(one.bytes)}   {' · '.join(dict.fromkeys(filter(None, words)))}")
         if one.line:
             lines.append(f"{'':10}{one.line}")
@@ -139,18 +146,17 @@ def python_frames(stack: Sequence[str]) -> Sequence[str]:
 def _fragmentation(device: DeviceAnalysis) -> list[str]:
     free = device.fragmentation
     figures = [
-        ("cached: free in the allocator's hands", free.cached_bytes),
-        ("  of it in whole segments", free.free_in_whole_segments_bytes),
-        ("  of it in gaps: fragmented", free.free_in_gaps_bytes),
-        ("    of that whole pages that go back", free.free_in_pages_bytes),
+        ("free at the end", free.free_bytes),
+        ("  cached: in whole segments and pages", free.cached_bytes),
+        ("  fragmented: between used blocks", free.fragmented_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
         ("waiting for another stream", free.pending_free_bytes),
         ("largest free block", free.largest_free_block_bytes),
         ("largest gap", free.largest_gap_bytes),
     ]
     lines = _rows(figures)
-    if free.gaps is not None and free.gap_percent is not None:
-        lines.append(f"{free.gaps:,} gaps, {free.gap_percent:.2f} % of reserved memory")
+    if free.gaps is not None and free.fragmented_percent is not None:
+        lines.append(f"{free.gaps:,} gaps, {free.fragmented_percent:.2f} % of reserved memory fragmented")
     if free.failing_request_bytes is not None:
         fits = {True: "all free blocks together would have been enough", False: "more than all free blocks together"}
         word = (

@@ -9,6 +9,7 @@ from tbmem.analysis.report import Analysis
 from tbmem.analysis.run_state import standing
 from tbmem.analysis.run_story import RunStory
 from tbmem.analysis.series import Series
+from tbmem.model.category import word_of
 from tbmem.present.console import SEPARATOR, finding_line
 from tbmem.present.series_lines import highest_of, series_name
 from tbmem.units import format_bytes, format_duration, format_moment
@@ -50,7 +51,7 @@ def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
     lines += [f"step {one.last_step}: {finding_line(one)}" for one in loud] or ["no findings"]
     for one in recorded:
         peak = one.analysis.main.peak
-        lines.append(f"{one.file}: peak {format_bytes(peak.bytes)} in {peak.phase.lower()} {peak.line}".rstrip())
+        lines.append(f"{one.file}: peak {format_bytes(peak.bytes)} in the {word_of(peak.phase)} {peak.line}".rstrip())
     return [*lines, *(f"not known: {note}" for note in story.notes)]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.model.category import word_of
 from tbmem.present.canvas import byte_axis, picture, say
 from tbmem.present.colours import (
     ALLOCATED,
@@ -16,7 +17,6 @@ from tbmem.present.colours import (
     MUTED,
     PENDING,
     category_colour,
-    category_word,
 )
 from tbmem.present.console import device_label
 from tbmem.present.labels import shortened
@@ -48,24 +48,22 @@ def reserved_parts(device: DeviceAnalysis) -> list[Part]:
     if not device.reserved_bytes:
         return []
     free = device.fragmentation
-    used, pages = device.allocated_bytes or 0, free.free_in_pages_bytes or 0
-    cached = "cached: free in whole segments" + " and pages" * bool(pages)
+    cached = "cached: free in whole segments" + " and pages" * bool(free.cached_in_pages_bytes)
     parts = [
-        Part("allocated", used, ALLOCATED),
+        Part("allocated", device.allocated_bytes or 0, ALLOCATED),
         Part("waiting for a stream", free.pending_free_bytes or 0, PENDING),
-        Part("fragmented: free in gaps", (free.free_in_gaps_bytes or 0) - pages, IN_GAPS),
-        Part(cached, (free.free_in_whole_segments_bytes or 0) + pages, IN_SEGMENTS),
+        Part("fragmented: free in gaps", free.fragmented_bytes or 0, IN_GAPS),
+        Part(cached, free.cached_bytes or 0, IN_SEGMENTS),
     ]
-    rest = device.reserved_bytes - sum(part.bytes for part in parts)
-    if rest > 0 and free.free_in_gaps_bytes is None:
-        parts.append(Part("cached", rest, IN_SEGMENTS))
+    if free.fragmented_bytes is None:
+        parts.append(Part("free: cached or fragmented", free.free_bytes or 0, IN_SEGMENTS))
     return [part for part in parts if part.bytes > 0]
 
 
 def category_parts(shares: Sequence[Share], most: int = _SLICES) -> list[Part]:
     """Categories at the peak, the smallest ones put together."""
     filled = [share for share in shares if share.bytes > 0]
-    parts = [Part(category_word(one.name), one.bytes, category_colour(one.name)) for one in filled[:most]]
+    parts = [Part(word_of(one.name), one.bytes, category_colour(one.name)) for one in filled[:most]]
     if rest := sum(one.bytes for one in filled[most:]):
         parts.append(Part("all others", rest, category_colour("(other)")))
     return parts
@@ -133,7 +131,7 @@ def _categories_key(axes: Axes, categories: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     names = list(dict.fromkeys(categories))
-    patches = [Patch(color=category_colour(name), label=category_word(name)) for name in names]
+    patches = [Patch(color=category_colour(name), label=word_of(name)) for name in names]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
 
 
@@ -160,7 +158,7 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
                 # beside a mark that lies far from the bar's end
                 text = f"{text} at the peak, {format_bytes(one.max_bytes or 0)} at most"
             axes.annotate(text, (right, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
-        labels = [category_word(one.name) + (" (inferred)" if one.basis == "inferred" else "") for one in shares]
+        labels = [word_of(one.name) + (" (inferred)" if one.basis == "inferred" else "") for one in shares]
         axes.set_yticks(places, labels)
         axes.set_ylim(len(shares) - 0.4, -0.6)
         axes.set_xlim(0, largest / unit * 1.42 or 1)

@@ -55,8 +55,8 @@ def _request(report: ShortageReport) -> Iterator[str]:
         yield f"free:      {SEPARATOR.join(map(_limit, shortage.limits))}"
     pieces = shortage.pieces
     if pieces is not None:
-        parts = [f"in use {format_bytes(pieces.active)}", f"free in gaps {format_bytes(pieces.gaps)}"]
-        parts.append(f"free in whole segments {format_bytes(pieces.cached)}")
+        parts = [f"in use {format_bytes(pieces.active)}", f"fragmented {format_bytes(pieces.fragmented)}"]
+        parts.append(f"cached {format_bytes(pieces.cached)}")
         if pieces.largest_free is not None:
             parts.append(f"largest free block {format_bytes(pieces.largest_free)}")
         yield f"reserved:  {format_bytes(pieces.reserved)} ({', '.join(parts)})"

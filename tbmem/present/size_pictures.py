@@ -75,21 +75,26 @@ def _classes(axes: Axes, histogram: Histogram) -> None:
 
 
 def draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
-    """Reserved, allocated and wasted memory, and how much of what is reserved is used."""
+    """How much of what was reserved the peak used, and what reserved memory is used for at the end."""
     with picture(path, "Memory efficiency", heading(analysis, device), height=5.6) as figure:
         gauge, bar, text = figure.subplots(3, 1, height_ratios=[1, 1, 1.5])
-        if device.efficiency_percent is None or not device.reserved_bytes:
+        if not device.reserved_bytes:
             say(bar, "The file does not say how much was reserved: efficiency is not known.")
             gauge.set_axis_off()
             text.set_axis_off()
             return
-        _gauge(gauge, device.efficiency_percent, device.grade)
+        if device.efficiency_percent is None:
+            say(gauge, "No peak was recorded: how much of what is reserved it used is not known.")
+        else:
+            _gauge(gauge, device.efficiency_percent, device.grade)
         _parts(bar, device)
         _metrics(text, device)
 
 
 def _gauge(axes: Axes, percent: float, grade: str) -> None:
-    axes.set_title(f"{percent:.1f} % of reserved memory is allocated: {grade}", color=GRADES[grade], fontsize=14)
+    axes.set_title(
+        f"{percent:.1f} % of reserved memory was in use at the peak: {grade}", color=GRADES[grade], fontsize=14
+    )
     axes.barh(0, 100, 0.5, color="#F1F3F5")
     axes.barh(0, percent, 0.5, color=GRADES[grade])
     for limit in (_POOR, _EXCELLENT):
@@ -125,15 +130,13 @@ def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
     """Figures in a row, the word above the number."""
     axes.set_axis_off()
     free = device.fragmentation
-    reserved, allocated = device.reserved_bytes or 0, device.allocated_bytes or 0
-    gaps = None if free.free_in_gaps_bytes is None else free.free_in_gaps_bytes - (free.free_in_pages_bytes or 0)
     figures = (
-        ("total reserved", reserved),
-        ("allocated", allocated),
-        ("wasted: reserved − allocated", reserved - allocated),
-        ("of it fragmented", gaps),
+        ("reserved at most", device.peak_reserved_bytes),
+        ("in use at the peak", device.peak.bytes),
+        ("not in use even at the peak", device.never_used_bytes),
+        ("free at the end", free.free_bytes),
+        ("of it fragmented", free.fragmented_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
-        ("largest free block", free.largest_free_block_bytes),
     )
     for place, (word, size) in enumerate(figures):
         x, y = (place % 3) / 3, 0.92 - 0.52 * (place // 3)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tbmem.model.category import word_of
 from tbmem.model.sweep import PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.columns import columns
-from tbmem.units import MIB, format_bytes
+from tbmem.units import format_bytes
 
 _LARGEST = 5
-_PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
 _KEPT_IN_FULL = ("parameter", "gradient", "optimizer_state")
 
 
@@ -162,7 +162,7 @@ def activation_text(sweep: Sweep) -> Iterator[str]:
         yield (
             f"{size}, batch {batch}, {context} tokens, width {facts.width:,}: {batch} x {context} x {facts.width}"
             f" = {count:,} values x 4 bytes = {4 * count:,} bytes"
-            f" = {4 * count / MIB:.2f} MiB ({4 * count / 1e6:.2f} MB)"
+            f" = {format_bytes(4 * count)}"
         )
         yield from _kept(sweep, facts, batch, context, 4 * count)
 
@@ -195,10 +195,12 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
         if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
             continue
         yield ""
-        where = [f"{word} in the {_PHASES[one.phase]}" for word, one in moments if one and one.phase in _PHASES]
+        where = [
+            f"{word} in the {word_of(one.phase)}" for word, one in moments if one and one.phase not in ("", "other")
+        ]
         yield f"{cell_name(cell.case)}: {'the peak is ' if where else ''}{', '.join(where)}"
         rows = [
-            (word, format_bytes(one.bytes), one.category.replace("_", " "), one.what, one.line or "-")
+            (word, format_bytes(one.bytes), word_of(one.category), one.what, one.line or "-")
             for word, moment in moments
             if moment is not None
             for one in moment.largest[:_LARGEST]

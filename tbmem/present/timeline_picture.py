@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tbmem.analysis.layers import Layers
 from tbmem.analysis.report import Analysis, DeviceAnalysis
-from tbmem.model.category import Phase
+from tbmem.model.category import Phase, word_of
 from tbmem.model.timeline_tables import MarkKind
 from tbmem.present.canvas import byte_axis, picture
-from tbmem.present.colours import INK, MUTED, PHASES, RED, category_colour, category_word
+from tbmem.present.colours import INK, MUTED, PHASES, RED, category_colour
 from tbmem.present.console import device_label
 from tbmem.present.moments import FEW, axes_of
 from tbmem.present.scale import unit_for
@@ -67,9 +67,7 @@ def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.flo
     below = np.zeros(len(x))
     for name, row in zip(layers.names, layers.bytes, strict=True):
         above = below + row / unit
-        axes.fill_between(
-            x, below, above, step="post", color=category_colour(name), linewidth=0, label=category_word(name)
-        )
+        axes.fill_between(x, below, above, step="post", color=category_colour(name), linewidth=0, label=word_of(name))
         axes.step(x, above, where="post", color=INK, alpha=0.3, linewidth=0.4)
         below = above
     if layers.reserved is not None:
@@ -97,7 +95,7 @@ def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.floa
     side = "left" if where < 0.2 else "right" if where > 0.8 else "center"
     axes.plot([x[at]], [layers.total[at] / unit], marker="v", color=INK, markersize=7, clip_on=False)
     place = "" if device.peak.step < 0 else f", step {device.peak.step}"
-    phase = "" if device.peak.phase == Phase.OTHER.name else f" · {device.peak.phase.lower()}"
+    phase = "" if device.peak.phase == Phase.OTHER.name else f" · {word_of(device.peak.phase)}"
     text = f"peak {format_bytes(device.peak.bytes)}{place}{phase}"
     axes.annotate(
         text,

@@ -15,7 +15,7 @@ _SIGNS = (
 )
 """What a plain RuntimeError says when malloc, the driver or cuBLAS had nothing left, or a DataLoader's worker."""
 _ASKED = (
-    re.compile(r"tried to allocate (\d+) bytes", re.IGNORECASE),
+    re.compile(r"tried to allocate (\d+ bytes)", re.IGNORECASE),
     re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
     re.compile(r"Unable to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))"),
 )
@@ -49,7 +49,7 @@ def requested_bytes(error: BaseException) -> int | None:
     for pattern in _ASKED:
         match = pattern.search(str(error))
         if match is not None:
-            return parse_bytes(match[1].removesuffix(" bytes"))
+            return parse_bytes(match[1])
     return None
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tbmem.analysis.holdings import MOST, holdings_of, holdings_of_blocks, pieces_of
+from tbmem.analysis.fragments import pieces_of
+from tbmem.analysis.holdings import MOST, holdings_of, holdings_of_blocks
 from tbmem.analysis.shortage import pieces_without_blocks, reasons_of
 from tbmem.model.sample import MemorySample
 from tbmem.model.shortage import Holding, Limit, Pieces, Shortage, ShortageReport

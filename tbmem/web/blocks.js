@@ -141,6 +141,6 @@ function hatch(context) {
 }
 
 function label(answer) {
-  const gaps = answer.fragmentation.free_in_gaps_bytes;
+  const gaps = answer.fragmentation.fragmented_bytes;
   return `${answer.segments_count} segments, ${bytes(answer.reserved)} reserved, ${bytes(gaps)} fragmented; the table below lists them`;
 }

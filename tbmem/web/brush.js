@@ -61,7 +61,7 @@ export function allocationColumns(colours = {}) {
     { key: "name", label: "name" },
     { key: "module", label: "module" },
     { key: "operator", label: "operator" },
-    { key: "phase", label: "phase", width: "90px", text: (row) => (row.phase === "OTHER" ? "" : word(row.phase).toLowerCase()) },
+    { key: "phase", label: "phase", width: "90px", text: (row) => (row.phase === "OTHER" ? "" : word(row.phase)) },
     { key: "step", label: "step", kind: "whole", width: "70px", text: (row) => (row.step >= 0 ? whole(row.step) : "") },
     { key: "line", label: "line", width: "22%" },
   ];

@@ -52,7 +52,7 @@ function contentOf(one) {
 
 function madeAt(one) {
   if (one.alloc_event < 0) return "before the recording";
-  const phase = one.phase && one.phase !== "OTHER" ? word(one.phase).toLowerCase() : "";
+  const phase = one.phase && one.phase !== "OTHER" ? word(one.phase) : "";
   const when = one.begin_ms === null ? `event ${whole(one.alloc_event)}` : `${one.begin_ms.toFixed(3)} ms`;
   return [one.step >= 0 && `step ${whole(one.step)}`, phase, when].filter(Boolean).join(" · ");
 }

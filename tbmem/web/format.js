@@ -1,4 +1,4 @@
-// Numbers go in; text as people read it comes out, in the words of the Python side (tbmem/units.py).
+// Numbers as text as people read it, in the words of the Python side (tbmem/units.py).
 
 const UNITS = [
   ["TiB", 2 ** 40],
@@ -8,18 +8,32 @@ const UNITS = [
 ];
 const NONE = "–";
 
-/** `45.12 GiB`; whole bytes below 1 KiB. */
+/** `45.12 GiB`, from 1000 on `1017 MiB`; whole bytes below 1 KiB. */
 export function bytes(count) {
   if (!known(count)) return NONE;
   for (const [name, size] of UNITS) {
-    if (Math.abs(count) >= (1023.995 / 1024) * size) return `${fixed(count / size, 2)} ${name}`;
+    if (Math.abs(count) >= (1023.5 / 1024) * size) return `${digits(count / size)} ${name}`;
   }
   return `${Math.round(count)} B`;
+}
+
+function digits(amount) {
+  const text = fixed(amount, 2);
+  return Math.abs(Number(text)) < 1000 ? text : fixed(amount, 0);
 }
 
 /** The same with its sign. */
 export function signedBytes(count) {
   return known(count) ? `${count >= 0 ? "+" : "-"}${bytes(Math.abs(count))}` : NONE;
+}
+
+/** A change beside what it is a change of: `+4.8 %`, `26 times`, `new`, `gone`, `unchanged`. */
+export function relativeChange(before, after) {
+  if (before === after) return "unchanged";
+  if (!before) return "new";
+  if (!after) return "gone";
+  if (after >= 10 * before) return `${whole(after / before)} times`;
+  return `${after > before ? "+" : ""}${percent((100 * (after - before)) / before)}`;
 }
 
 /** Name and bytes of the unit in which an axis up to `most` reads best. */
@@ -58,12 +72,17 @@ export function moment(seconds) {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+let words = {};
+
+/** Take over the names of categories and phases for people, from the answer `index`. */
+export function setWords(found) {
+  words = found ?? {};
+}
+
 /** `OPTIMIZER_STATE` as `Optimizer state`; words of the user's own rules stay. */
 export function word(name) {
   if (!name) return NONE;
-  if (name.length <= 4 || name !== name.toUpperCase()) return name;
-  const text = name.replaceAll("_", " ").toLowerCase();
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return Object.hasOwn(words, name) ? words[name] : name;
 }
 
 /** `cuda:0` as `GPU 0`. */

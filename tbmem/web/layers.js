@@ -1,6 +1,6 @@
 // The answer `timeline` goes in; memory stacked by category is painted, with phases, steps, marks and the peak.
 
-import { bytes } from "./format.js";
+import { bytes, word } from "./format.js";
 import { colours, onGround } from "./theme.js";
 
 export const STRIP = 16;
@@ -107,7 +107,7 @@ function paintPhases(context, frame, stretches) {
     if (to <= from || stretches.label[at] === "OTHER") return;
     context.fillStyle = stretches.colour[at];
     context.fillRect(from, frame.bottom + 2, Math.max(to - from, 0.5), STRIP - 4);
-    const text = stretches.label[at].toLowerCase();
+    const text = word(stretches.label[at]);
     if (to - from < context.measureText(text).width + 8) return;
     context.fillStyle = "#1F2933";
     context.fillText(text, (from + to) / 2, frame.bottom + STRIP / 2 + 0.5);

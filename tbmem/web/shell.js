@@ -2,7 +2,7 @@
 
 import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
-import { moment } from "./format.js";
+import { moment, setWords } from "./format.js";
 import { isVisible, onReload, onVisible } from "./host.js";
 import { emptyState, failure } from "./parts.js";
 import { picker } from "./picker.js";
@@ -103,6 +103,7 @@ export class Shell {
   async content(view, asked, later, turn) {
     try {
       const index = await fetchView("index");
+      setWords(index.words);
       if (turn !== this.turn) return null;
       const context = this.context(index, view, asked, later);
       this.tools(index, view, context);

@@ -67,7 +67,7 @@ def test_without_a_book_categories_are_inferred_and_it_is_said() -> None:
     analysis = analyze(recording(*rows))
 
     categories = {share.name: share for share in analysis.devices[0].by_category}
-    assert categories["Optimizer State"].basis == "inferred"
+    assert categories["OPTIMIZER_STATE"].basis == "inferred"
     assert (categories["UNKNOWN"].bytes, categories["UNKNOWN"].basis) == (4, "none")
     assert any("inferred" in note for note in analysis.notes)
 
@@ -77,7 +77,7 @@ def test_bytes_without_a_row_are_unknown_and_counted() -> None:
     analysis = analyze(recording({"bytes": 8, "begin": 0, "phase": Phase.FORWARD}, device=device))
 
     found = {share.name: (share.bytes, share.count) for share in analysis.devices[0].by_category}
-    assert found == {"UNKNOWN": (500, 0), "Activation": (8, 1)}
+    assert found == {"UNKNOWN": (500, 0), "ACTIVATION": (8, 1)}
 
 
 def test_lifetimes() -> None:
@@ -139,7 +139,14 @@ def test_an_empty_recording() -> None:
 
 
 def test_the_json_has_the_figures_under_their_names() -> None:
-    device = {"name": "cuda:1", "type": 1, "index": 1, "reserved_bytes": 4096, "allocated_bytes": 4000}
+    device = {
+        "name": "cuda:1",
+        "type": 1,
+        "index": 1,
+        "reserved_bytes": 4096,
+        "allocated_bytes": 4000,
+        "base_reserved_bytes": 1500,
+    }
     analysis = analyze(recording(*training_step(0, 0), device=device), name="here", path="there")
 
     data = json.loads(json.dumps(analysis.to_dict()))
@@ -148,7 +155,8 @@ def test_the_json_has_the_figures_under_their_names() -> None:
     found = data["devices"]["1"]
     assert {"reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes", "peak_bytes"} <= found.keys()
     assert {"peak_event_index", "unmatched_frees", "fragmentation", "by_category", "top"} <= found.keys()
-    assert found["efficiency_percent"] == pytest.approx(97.656, abs=0.001)
-    assert found["grade"] == "good"
-    assert found["fragmentation"]["cached_bytes"] == 96
+    assert (found["peak_bytes"], found["peak_reserved_bytes"], found["never_used_bytes"]) == (1496, 1500, 4)
+    assert found["efficiency_percent"] == pytest.approx(99.733, abs=0.001)
+    assert found["grade"] == "excellent"
+    assert found["fragmentation"]["free_bytes"] == 96
     assert found["top"][0]["line"] == "me/train.py:10 loss_of"

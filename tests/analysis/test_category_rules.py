@@ -24,11 +24,11 @@ def _label(frame: tuple[str, int, str], table: CategoryTable | None = None) -> t
         ("/w/models/attention.py", "forward", "Attention"),
         ("/w/torch/nn/functional.py", "scaled_dot_product_attention", "Attention"),
         ("/w/torch/nn/modules/linear.py", "forward", "Linear/MatMul"),
-        ("/w/torch/optim/adamw.py", "_init_group", "Optimizer State"),
-        ("", "torch::autograd::Engine::execute", "Gradient"),
+        ("/w/torch/optim/adamw.py", "_init_group", "OPTIMIZER_STATE"),
+        ("", "torch::autograd::Engine::execute", "GRADIENT"),
         ("/w/torch/distributed/fsdp/_flat_param.py", "unshard", "FSDP"),
-        ("/w/deep_ep/buffer.py", "dispatch", "Communication"),
-        ("/w/torch/distributed/distributed_c10d.py", "all_reduce", "Communication"),
+        ("/w/deep_ep/buffer.py", "dispatch", "COMMUNICATION"),
+        ("/w/torch/distributed/distributed_c10d.py", "all_reduce", "COMMUNICATION"),
         # the folder in which someone keeps the project says nothing
         ("/home/me/moe/attention/loss/project/train.py", "step", "UNKNOWN"),
         # nor does a function that somebody called so
@@ -46,7 +46,7 @@ def test_optimizer_memory_that_goes_is_temporary() -> None:
 
     found = {share.name: share.bytes for share in analyze(recording(*rows)).devices[0].by_category}
 
-    assert found == {"Optimizer State": 8, "Temporary": 4}
+    assert found == {"OPTIMIZER_STATE": 8, "TEMPORARY": 4}
 
 
 def test_state_that_is_replaced_in_each_step_is_state() -> None:
@@ -62,9 +62,9 @@ def test_state_that_is_replaced_in_each_step_is_state() -> None:
     device = analyze(recording(*rows)).main
 
     assert {share.name: share.max_bytes for share in device.by_category if share.max_bytes} == {
-        "Optimizer State": 100,
-        "Activation": 50,
-        "Temporary": 100,
+        "OPTIMIZER_STATE": 100,
+        "ACTIVATION": 50,
+        "TEMPORARY": 100,
     }
 
 
@@ -73,7 +73,7 @@ def test_where_no_word_tells_the_phase_does() -> None:
 
     found = {share.name: share.bytes for share in analyze(recording(*rows)).devices[0].by_category}
 
-    assert found == {"Activation": 8, "Gradient": 4}
+    assert found == {"ACTIVATION": 8, "GRADIENT": 4}
 
 
 def test_a_users_rule_comes_first() -> None:

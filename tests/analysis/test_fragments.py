@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tbmem.analysis.analyzer import analyze
 from tbmem.analysis.fragments import efficiency, fragmentation_of
-from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import BlockRows, BlockState, MarkKind, MarkRows, SegmentRows
 from tests.analysis.timelines import recording
 
@@ -35,10 +36,9 @@ def _gpu(**parts: object) -> AllocationTimeline:
 def test_where_unused_memory_lies() -> None:
     found = fragmentation_of(_gpu(), 0)
 
-    assert found.cached_bytes == 900
-    assert (found.free_in_whole_segments_bytes, found.free_in_gaps_bytes) == (600, 300)
+    assert (found.free_bytes, found.cached_bytes, found.fragmented_bytes) == (900, 600, 300)
     assert (found.gaps, found.largest_gap_bytes, found.largest_free_block_bytes) == (2, 200, 600)
-    assert found.gap_percent == 15
+    assert found.fragmented_percent == 15
     assert found.rounding_loss_bytes == 60
     assert found.pending_free_bytes == 400
     assert found.failing_request_bytes is None
@@ -59,7 +59,8 @@ def test_whole_pages_of_an_expandable_segment_can_go_back() -> None:
     found = fragmentation_of(recording(source="snapshot", device=device, segments=segments, blocks=blocks), 0)
 
     # then pages of 20 MiB from 40 on are free; the first free block holds none
-    assert (found.free_in_gaps_bytes, found.free_in_pages_bytes) == (98 * mib, 60 * mib)
+    assert (found.free_bytes, found.cached_bytes, found.cached_in_pages_bytes) == (98 * mib, 60 * mib, 60 * mib)
+    assert found.fragmented_bytes == 38 * mib
 
 
 @pytest.mark.parametrize(("request_bytes", "fits"), [(900, True), (901, False)])
@@ -71,23 +72,42 @@ def test_a_request_that_failed(request_bytes: int, fits: bool) -> None:
     assert (found.failing_request_bytes, found.failing_request_fits_free_sum) == (request_bytes, fits)
 
 
-def test_a_trace_tells_what_is_cached_and_no_more() -> None:
+def test_a_trace_tells_what_is_free_and_no_more() -> None:
     found = fragmentation_of(recording(device={"reserved_bytes": 100, "allocated_bytes": 70}), 0)
 
-    assert (found.cached_bytes, found.free_in_gaps_bytes) == (30, None)
+    assert (found.free_bytes, found.cached_bytes, found.fragmented_bytes) == (30, None, None)
 
 
 def test_where_nothing_is_reserved() -> None:
-    assert fragmentation_of(recording(), 0).cached_bytes is None
+    assert fragmentation_of(recording(), 0).free_bytes is None
 
 
 @pytest.mark.parametrize(
-    ("allocated", "percent", "grade"),
-    [(985, 98.5, "excellent"), (980, 98.0, "good"), (950, 95.0, "good"), (949, 94.9, "poor"), (None, None, "unknown")],
+    ("peak", "percent", "grade"),
+    [(985, 98.5, "excellent"), (980, 98.0, "good"), (950, 95.0, "good"), (949, 94.9, "poor")],
 )
-def test_grades(allocated: int | None, percent: float | None, grade: str) -> None:
-    assert efficiency(allocated, 1000) == (percent, grade)
+def test_the_peak_is_graded(peak: int, percent: float, grade: str) -> None:
+    assert efficiency(Peak(peak, 7, -1), Peak(1000, 3, -1)) == (1000 - peak, percent, grade)
 
 
-def test_no_grade_without_reserved_memory() -> None:
-    assert efficiency(5, 0) == (None, "unknown")
+def test_the_end_of_a_step_is_no_waste() -> None:
+    # given a step that needs 980 of 1000 reserved bytes, and ends with 540 allocated
+    rows = [(0, 540, -1), (1, 440, 2)]
+    device = {"reserved_bytes": 1000, "allocated_bytes": 540, "base_reserved_bytes": 1000, "name": "cuda:0"}
+
+    found = analyze(recording(*({"begin": a, "bytes": n, "end": f} for a, n, f in rows), device=device))
+
+    assert (found.main.efficiency_percent, found.main.grade) == (98.0, "good")
+    assert found.main.never_used_bytes == 20
+    assert found.main.fragmentation.free_bytes == 460
+    assert found.main.recommendations == ()
+
+
+@pytest.mark.parametrize("peak", [Peak(500, -1, -1), Peak(0, 1, -1), Peak(1001, 1, -1)])
+def test_a_peak_that_was_not_recorded_is_not_graded(peak: Peak) -> None:
+    assert efficiency(peak, Peak(1000, -1, -1)) == (None, None, "unknown")
+
+
+@pytest.mark.parametrize("reserved", [None, Peak(0, -1, -1)])
+def test_no_grade_without_reserved_memory(reserved: Peak | None) -> None:
+    assert efficiency(Peak(5, 3, -1), reserved) == (None, None, "unknown")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.holdings import NAMELESS, holdings_of, holdings_of_blocks, pieces_of
+from tbmem.analysis.fragments import pieces_of
+from tbmem.analysis.holdings import NAMELESS, holdings_of, holdings_of_blocks
 from tbmem.model.shortage import LiveMemory
 from tbmem.sources.snapshot import timeline_of_snapshot
 from tbmem.units import MIB
@@ -68,7 +69,7 @@ def test_the_pieces_of_an_allocator() -> None:
     pieces = pieces_of(_snapshot(), 0)
 
     assert (pieces.reserved, pieces.active, pieces.cached) == (40 * MIB, 10 * MIB, 20 * MIB)
-    assert (pieces.gaps, pieces.largest_free, pieces.free) == (10 * MIB, 20 * MIB, 30 * MIB)
+    assert (pieces.fragmented, pieces.largest_free, pieces.free) == (10 * MIB, 20 * MIB, 30 * MIB)
 
 
 def test_holders_of_live_memory_are_of_one_device_and_count_each_address_once() -> None:

@@ -19,6 +19,7 @@ def _figures(**given: Any) -> Figures:
         "reserved": 1000 * MIB,
         "peak": PeakMoment(bytes=800 * MIB, event=1, ns=1, step=1, phase="FORWARD"),
         "peak_reserved": 1000 * MIB,
+        "never_used": 200 * MIB,
         "total": 10_000 * MIB,
         "fragmentation": Fragmentation(),
         "by_kind": {},
@@ -33,14 +34,17 @@ def _triggers(**given: Any) -> list[str]:
     return [one.trigger for one in recommendations_for(_figures(**given))]
 
 
-GAPS = Fragmentation(free_in_gaps_bytes=60 * MIB, gaps=3, largest_gap_bytes=40 * MIB)
+GAPS = Fragmentation(fragmented_bytes=60 * MIB, gaps=3, largest_gap_bytes=40 * MIB)
 CACHED = Fragmentation(cached_bytes=300 * MIB, largest_free_block_bytes=90 * MIB)
 FAILED = Fragmentation(
-    cached_bytes=90 * MIB,
+    free_bytes=90 * MIB,
     failing_request_bytes=50 * MIB,
     failing_request_fits_free_sum=True,
     largest_free_block_bytes=20 * MIB,
 )
+
+
+COLLECTS = {"garbage_collection_threshold": 0.8}
 
 
 def test_nothing_to_say() -> None:
@@ -50,12 +54,12 @@ def test_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("given", "trigger"),
     [
-        ({"fragmentation": GAPS}, "free_in_gaps_bytes"),
-        ({"fragmentation": CACHED}, "cached_bytes"),
+        ({"fragmentation": GAPS}, "fragmented_bytes"),
+        ({"fragmentation": CACHED}, "never_used_bytes"),
         ({"fragmentation": FAILED}, "failing_request_bytes"),
         ({"fragmentation": Fragmentation(rounding_loss_bytes=51 * MIB)}, "rounding_loss_bytes"),
         (
-            {"fragmentation": Fragmentation(cached_bytes=99 * MIB + 1, largest_free_block_bytes=101 * MIB)},
+            {"fragmentation": replace(CACHED, largest_free_block_bytes=101 * MIB), "settings": COLLECTS},
             "largest_free_block_bytes",
         ),
         ({"total": 1100 * MIB}, "peak_bytes"),
@@ -87,7 +91,7 @@ def test_what_is_on_is_not_recommended(on: dict[str, Any]) -> None:
 
 
 def test_a_collection_that_is_on_is_not_recommended() -> None:
-    assert _triggers(fragmentation=CACHED, settings={"garbage_collection_threshold": 0.8}) == []
+    assert _triggers(fragmentation=CACHED, settings=COLLECTS) == []
 
 
 def test_a_collection_that_stands_in_the_variable_is_not_recommended() -> None:
@@ -97,7 +101,8 @@ def test_a_collection_that_stands_in_the_variable_is_not_recommended() -> None:
 
 
 def test_whole_pages_of_expandable_segments_are_no_fragmentation() -> None:
-    assert _triggers(fragmentation=replace(GAPS, free_in_pages_bytes=20 * MIB), expandable=True) == []
+    cached = replace(GAPS, fragmented_bytes=40 * MIB, cached_in_pages_bytes=20 * MIB)
+    assert _triggers(fragmentation=cached, expandable=True) == []
     # nor is there a setting against the rest
     [one] = recommendations_for(_figures(fragmentation=GAPS, expandable=True))
     assert "PYTORCH" not in one.setting
@@ -115,3 +120,15 @@ def test_temporaries_matter_in_the_optimizer_only() -> None:
 
     assert _triggers(by_kind=kinds) == []
     assert _triggers(by_kind=kinds, peak=peak) == ["by_category.TEMPORARY"]
+
+
+@pytest.mark.parametrize("never_used", [20 * MIB, None])
+@pytest.mark.parametrize("fragmentation", [GAPS, CACHED, replace(CACHED, largest_free_block_bytes=290 * MIB)])
+def test_what_the_peak_has_used_is_no_waste(fragmentation: Fragmentation, never_used: int | None) -> None:
+    assert _triggers(fragmentation=fragmentation, never_used=never_used) == []
+
+
+def test_categories_have_their_names_for_people() -> None:
+    [one] = recommendations_for(_figures(by_kind={Category.OPTIMIZER_STATE: 300 * MIB}))
+
+    assert one.message == "Optimizer state memory is 300.00 MiB, 38 % of the peak."

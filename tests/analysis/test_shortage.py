@@ -49,7 +49,7 @@ def test_a_full_device_is_the_capacity() -> None:
 
 def test_a_request_larger_than_the_device_is_the_capacity_whatever_else_is_there() -> None:
     # given a leak, gaps and other processes, and a request of more than all there is
-    pieces = Pieces(reserved=60 * GIB, active=30 * GIB, gaps=30 * GIB, largest_free=GIB)
+    pieces = Pieces(reserved=60 * GIB, active=30 * GIB, fragmented=30 * GIB, largest_free=GIB)
     shortage = replace(FULL, requested=100 * GIB, pieces=pieces, process=60 * GIB)
 
     reasons = reasons_of(shortage, [_leak(90 * GIB)])
@@ -60,24 +60,24 @@ def test_a_request_larger_than_the_device_is_the_capacity_whatever_else_is_there
 
 def test_inactive_pieces_that_would_have_been_enough_together_are_fragmentation() -> None:
     # given 8 GiB in gaps, the largest of 1 GiB, and a request for two
-    pieces = Pieces(reserved=78 * GIB, active=70 * GIB, gaps=8 * GIB, largest_free=GIB)
+    pieces = Pieces(reserved=78 * GIB, active=70 * GIB, fragmented=8 * GIB, largest_free=GIB)
 
     (reason,) = reasons_of(replace(FULL, pieces=pieces))
 
     assert (reason.cause, reason.enough, reason.bytes) == (Cause.FRAGMENTATION, True, 8 * GIB)
-    assert "8.00 GiB of it in gaps between used blocks; the largest block is 1.00 GiB" in reason.text
+    assert "8.00 GiB of it fragmented, in gaps between used blocks; the largest block is 1.00 GiB" in reason.text
     assert "expandable_segments" in reason.advice
 
 
 def test_a_few_small_gaps_are_not_why() -> None:
     # given gaps that would not have been enough and are less than a twentieth of the device
-    pieces = Pieces(reserved=78 * GIB, active=78 * GIB - 100 * MIB, gaps=100 * MIB, largest_free=50 * MIB)
+    pieces = Pieces(reserved=78 * GIB, active=78 * GIB - 100 * MIB, fragmented=100 * MIB, largest_free=50 * MIB)
 
     assert _causes(reasons_of(replace(FULL, pieces=pieces))) == [(Cause.CAPACITY, False)]
 
 
 def test_many_gaps_that_would_not_have_been_enough_stand_beside_the_capacity() -> None:
-    pieces = Pieces(reserved=78 * GIB, active=72 * GIB, gaps=6 * GIB, largest_free=GIB)
+    pieces = Pieces(reserved=78 * GIB, active=72 * GIB, fragmented=6 * GIB, largest_free=GIB)
 
     reasons = reasons_of(replace(FULL, pieces=pieces, requested=10 * GIB))
 
@@ -95,7 +95,7 @@ def test_counters_alone_do_not_invent_a_largest_block() -> None:
 
     (reason,) = reasons_of(replace(FULL, pieces=pieces))
 
-    assert (pieces.cached, pieces.gaps) == (3 * GIB, 5 * GIB)
+    assert (pieces.cached, pieces.fragmented) == (3 * GIB, 5 * GIB)
     assert "largest" not in reason.text
 
 

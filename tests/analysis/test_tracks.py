@@ -76,6 +76,27 @@ def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> N
     assert track.growth_per_step() == pytest.approx(MIB, rel=0.01)
 
 
+def test_a_spike_that_is_over_at_the_end_of_its_step_is_in_the_shape(make_sample: MakeSample) -> None:
+    # given on a GPU, and on the CPU, where the step's resident peak is known
+    gpu, cpu = Track("cuda:0", 0), Track("cpu", 0)
+    for step in range(1, 9):
+        peak = 9.0 if step == 5 else 3.0
+        gpu.add(_row(make_sample, step, 2.0, peak))
+        resident = {"device": "cpu", "peak_allocated": None, "host_peak_rss": round(peak * GIB)}
+        cpu.add(_row(make_sample, step, 1.0, **resident))
+
+    for track in (gpu, cpu):
+        assert track.levels(8) == [(9 if step == 5 else 3) * GIB for step in range(1, 9)]
+
+
+def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> None:
+    track = Track("cuda:0", 0)
+    for step in range(1, 5001):
+        track.add(_row(make_sample, step, 2.0, 9.0 if step == 4000 else 3.0))
+
+    assert sorted(level // GIB for level in track.levels(10)) == [3] * 9 + [9]
+
+
 def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:
     track = Track("cpu", 0)
     track.add(_row(make_sample, 1, 1.0, device="cpu", profiled=True))

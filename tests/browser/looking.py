@@ -111,7 +111,7 @@ def see_segments(browser: Browser, ask: Ask, run: str, file: str) -> None:
         has(browser, ".empty", answer["empty"]["title"], *answer["empty"]["commands"])
         return
     has(browser, ".tiles", format_bytes(answer["reserved"]), format_bytes(answer["allocated"]))
-    has(browser, ".tiles", format_bytes(answer["fragmentation"]["free_in_gaps_bytes"]))
+    has(browser, ".tiles", format_bytes(answer["fragmentation"]["fragmented_bytes"]))
     assert column(browser, "segments", 2) == [format_bytes(size) for size in answer["segments"]["bytes"]]
 
 

@@ -53,7 +53,7 @@ BROKEN = [
     ("monitor.devices", " "),
     ("patterns.warmup_steps", -1),
     ("patterns.patience", 5),
-    ("patterns.min_growth", "2 MB"),
+    ("patterns.min_growth", "2 M"),
     ("patterns.min_growth", -1),
     ("patterns.min_growth_percent", -0.1),
     ("patterns.min_growth_percent", float("nan")),
@@ -165,7 +165,7 @@ def test_a_rank_speaks_only_where_the_console_is_on() -> None:
 
 def test_sizes_are_given_in_bytes() -> None:
     # given
-    patterns = PatternsConfig(min_growth="512 KiB", min_spike=7 * MIB)
+    patterns = PatternsConfig(min_growth="512 KiB", min_spike="7 MiB")
     # when / then
     assert patterns.min_growth_bytes == 512 * KIB
     assert patterns.min_spike_bytes == 7 * MIB

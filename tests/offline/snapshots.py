@@ -33,11 +33,12 @@ def snapshot(
         for action in ("alloc", "free_requested", "free_completed"):
             events.append(_event(action, address, size, frames, len(events)))
     used = address - start
-    free = {"address": address, "size": 4096, "requested_size": 0, "state": "inactive", "frames": []}
+    room = max([4096, *(-(-size // _ROUND) * _ROUND for size in freed or [])])
+    free = {"address": address, "size": room, "requested_size": 0, "state": "inactive", "frames": []}
     segment = {
         "device": 0,
         "address": start,
-        "total_size": used + 4096,
+        "total_size": used + room,
         "allocated_size": used,
         "active_size": used,
         "requested_size": sum(sizes),

@@ -30,7 +30,7 @@ def test_every_snapshot_of_the_corpus_agrees_with_the_oracle(corpus: Path) -> No
                 "allocated_size": device["allocated_bytes"],
                 "active_size": device["active_bytes"],
                 "requested": device["requested_bytes"],
-                "inactive": device["fragmentation"]["cached_bytes"],
+                "inactive": device["fragmentation"]["free_bytes"],
                 "largest_inactive": device["fragmentation"]["largest_free_block_bytes"],
                 "events": device["events"],
                 "peak_requested": device["peak_bytes"],
@@ -41,6 +41,8 @@ def test_every_snapshot_of_the_corpus_agrees_with_the_oracle(corpus: Path) -> No
             }
             assert found == {figure: wanted[figure] for figure in found}, name
             assert sum(device["by_category"].values()) == device["peak_bytes"], name
+            parts = device["fragmentation"]
+            assert parts["cached_bytes"] + parts["fragmented_bytes"] == parts["free_bytes"], name
 
 
 def test_every_trace_of_the_corpus_agrees_with_the_oracle(corpus: Path) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tbmem.analysis.bands import Bands, bands_of
 from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.model.category import word_of
 from tbmem.model.columns import I64
-from tbmem.present.colours import category_colour, category_word
+from tbmem.present.colours import category_colour
 from tbmem.present.views.recordings import Allocations
 from tbmem.present.views.recordings import Bands as BandColumns
 from tbmem.present.views.subject import Stretch, Subject, stretch_of
@@ -72,7 +73,7 @@ def allocations_view(
         "head": subject.head(one),
         "axis": part.about(),
         "names": names,
-        "words": [category_word(name) for name in names],
+        "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
         "labels": labels,
         "lines": lines,

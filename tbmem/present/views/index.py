@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbmem.model.category import Category
+from tbmem.model.category import WORDS, Category
 from tbmem.model.finding import FindingKind, Severity
 from tbmem.present import colours
 from tbmem.present.views.runs import Empty, Index, RunItem
@@ -61,7 +61,7 @@ def index_view(
                 "rounding": colours.ROUNDING,
             },
         },
-        "words": {name: colours.category_word(name) for name in categories},
+        "words": dict(WORDS),
         "notes": list(notes),
         "empty": empty,
     }

@@ -10,9 +10,9 @@ import numpy as np
 from tbmem.analysis.report import ModuleShare, Share
 from tbmem.analysis.source_lines import DEEPEST, is_own
 from tbmem.errors import UsageError
-from tbmem.model.category import Basis, Phase
+from tbmem.model.category import Basis, Phase, word_of
 from tbmem.model.stacks import Frame
-from tbmem.present.colours import PHASES, category_colour, category_word
+from tbmem.present.colours import PHASES, category_colour
 from tbmem.present.views.recordings import ModuleTree, OneAllocation, Peak, Shares, StackFrame, StackShares
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import Words
@@ -123,7 +123,7 @@ def stack_view(subject: Subject, row: int) -> OneAllocation:
         "bytes": int(rows.bytes[row]),
         "rounded_bytes": rounded if rounded >= 0 else None,
         "category": told["category"],
-        "word": category_word(told["category"]),
+        "word": word_of(told["category"]),
         "colour": category_colour(told["category"]),
         "basis": Basis(int(rows.basis[row])).name.lower(),
         "name": told["name"],

@@ -334,6 +334,8 @@ class SegmentColumns(TypedDict):
     allocated: list[int]
     active: list[int]
     requested: list[int]
+    cached: list[int]
+    fragmented: list[int]
     stream: list[int]
     kind: list[str]
     """``small`` or ``large``."""
@@ -352,7 +354,7 @@ class BlockColumns(TypedDict):
     bytes: list[int]
     requested: list[int]
     state: list[int]
-    """0 free in a segment in use (fragmented), 1 allocated, 2 waits for a stream, 3 free in a free segment (cached)."""
+    """0 free and fragmented, 1 allocated, 2 waits for a stream, 3 free and cached (as most of its bytes are)."""
     category: list[int]
     """Into ``names``; -1 for none."""
     row: list[int]
@@ -367,11 +369,13 @@ class Segments(TypedDict):
     allocated: int | None
     capacity: int | None
     efficiency_percent: float | None
+    """The peak, of ``reserved_peak``."""
+    reserved_peak: int | None
     grade: str
     fragmentation: dict[str, Any]
     """As ``analysis.report.Fragmentation``."""
     parts: Shares
-    """Of reserved: allocated, rounding, waiting, fragmented, cached."""
+    """Of reserved: allocated, waiting, fragmented, cached."""
     names: list[str]
     words: list[str]
     colours: list[str]

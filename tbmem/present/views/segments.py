@@ -6,10 +6,12 @@ from dataclasses import asdict
 
 import numpy as np
 
+from tbmem.analysis.fragments import cached_of_blocks, cached_of_segments
 from tbmem.analysis.report import DeviceAnalysis, Share
+from tbmem.model.category import word_of
 from tbmem.model.columns import I8, I64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
-from tbmem.present.colours import category_colour, category_word
+from tbmem.present.colours import category_colour
 from tbmem.present.share_pictures import reserved_parts
 from tbmem.present.views.peak import shares_of
 from tbmem.present.views.recordings import BlockColumns, SegmentColumns, Segments, Shares
@@ -45,13 +47,14 @@ def segments_view(subject: Subject, device: str | None = None) -> Segments:
         "allocated": one.allocated_bytes,
         "capacity": one.total_bytes,
         "efficiency_percent": one.efficiency_percent,
+        "reserved_peak": one.peak_reserved_bytes,
         "grade": one.grade,
         "fragmentation": asdict(one.fragmentation),
         "parts": _parts(one),
         "names": list(names),
-        "words": [category_word(name) for name in names],
+        "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
-        "segments": _segments(subject, timeline.segments.take(kept), start),
+        "segments": _segments(subject, timeline.segments.take(kept), cached_of_segments(timeline)[kept], start),
         "blocks": _blocks(subject, timeline.segments, blocks, state),
         "segments_count": len(own),
         "blocks_count": int((timeline.segments.device[timeline.blocks.segment] == one.number).sum()),
@@ -80,8 +83,8 @@ def _chosen(subject: Subject, order: I64) -> tuple[I64, I64, BlockRows, I8]:
     own = np.flatnonzero(place[blocks.segment] < min(len(order), _MOST_SEGMENTS))
     own = own[np.lexsort((blocks.address[own], place[blocks.segment[own]]))]
     rows = blocks.take(own)
-    used = segments.active_bytes[rows.segment] > 0
-    state = np.where(rows.state == BlockState.INACTIVE, np.where(used, FRAGMENTED, CACHED), rows.state).astype(np.int8)
+    free = np.where(2 * cached_of_blocks(timeline)[own] > rows.bytes, CACHED, FRAGMENTED)
+    state = np.where(rows.state == BlockState.INACTIVE, free, rows.state).astype(np.int8)
     rows, state = _merged(rows, state, segments)
     counts = np.bincount(place[rows.segment], minlength=min(len(order), _MOST_SEGMENTS))
     start = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -111,7 +114,7 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
     return merged, state[begins]
 
 
-def _segments(subject: Subject, rows: SegmentRows, start: I64) -> SegmentColumns:
+def _segments(subject: Subject, rows: SegmentRows, cached: I64, start: I64) -> SegmentColumns:
     pools = subject.analysis.timeline.pools
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],
@@ -119,6 +122,8 @@ def _segments(subject: Subject, rows: SegmentRows, start: I64) -> SegmentColumns
         "allocated": rows.allocated_bytes.tolist(),
         "active": rows.active_bytes.tolist(),
         "requested": rows.requested_bytes.tolist(),
+        "cached": cached.tolist(),
+        "fragmented": (rows.bytes - rows.active_bytes - cached).tolist(),
         "stream": rows.stream.tolist(),
         "kind": [SegmentKind(kind).name.lower() for kind in rows.kind.tolist()],
         "pool": [_pool(pools, number) for number in rows.pool.tolist()],

@@ -9,7 +9,8 @@ import numpy as np
 
 from tbmem.analysis.comparison import OddOne
 from tbmem.analysis.thinning import thinned
-from tbmem.present.colours import category_colour, category_word
+from tbmem.model.category import word_of
+from tbmem.present.colours import category_colour
 from tbmem.present.views.runs import Curves, Sides
 from tbmem.present.views.subject import Subject
 
@@ -85,7 +86,7 @@ def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence
         "odd": [odd is not None and one.name == odd.name for one in sides],
         "message": None if odd is None else odd.message,
         "categories": names,
-        "words": [category_word(name) for name in names],
+        "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
         "bytes": [[one.categories.get(name, 0) for one in sides] for name in names],
         "others": [sum(size for name, size in one.categories.items() if name not in names) for one in sides],

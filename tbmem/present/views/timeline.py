@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import DeviceAnalysis
-from tbmem.model.category import Phase
+from tbmem.model.category import Phase, word_of
 from tbmem.model.timeline_tables import MarkKind, RangeKind
-from tbmem.present.colours import LIGHT, PHASES, category_colour, category_word
+from tbmem.present.colours import LIGHT, PHASES, category_colour
 from tbmem.present.stretches import stretches
 from tbmem.present.views.recordings import Marks, PeakPoint, Stretches, Timeline
 from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
@@ -61,7 +61,7 @@ def timeline_view(
         "axis": part.about(),
         "x": part.x(event),
         "names": list(layers.names),
-        "words": [category_word(name) for name in layers.names],
+        "words": [word_of(name) for name in layers.names],
         "colours": [category_colour(name) for name in layers.names],
         "bytes": layers.bytes.tolist(),
         "total": layers.total.tolist(),

@@ -53,7 +53,7 @@ async function draw(context) {
 
 function figures(answer) {
   const { peak, capacity } = answer;
-  const phase = peak.phase === "OTHER" ? "" : word(peak.phase).toLowerCase();
+  const phase = peak.phase === "OTHER" ? "" : word(peak.phase);
   const when = [peak.step >= 0 && `step ${whole(peak.step)}`, phase, peak.line].filter(Boolean).join(" · ");
   const of = (size) => capacity && `${percent((100 * size) / capacity)} of ${bytes(capacity)}`;
   return [

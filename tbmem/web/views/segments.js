@@ -46,9 +46,9 @@ function figures(answer) {
   return [
     ["reserved", bytes(answer.reserved), answer.capacity && `of ${bytes(answer.capacity)}`],
     ["allocated", bytes(answer.allocated), `${whole(answer.blocks_count)} blocks in ${whole(answer.segments_count)} segments`],
-    known(answer.efficiency_percent) && ["efficiency", percent(answer.efficiency_percent), badge(answer.grade, GRADES[answer.grade] ?? "info")],
-    known(free.free_in_gaps_bytes) && ["fragmented", bytes(free.free_in_gaps_bytes), `${whole(free.gaps)} gaps, the largest ${bytes(free.largest_gap_bytes)}`],
-    known(free.free_in_whole_segments_bytes) && ["cached", bytes(free.free_in_whole_segments_bytes), "whole free segments: given back when needed"],
+    known(answer.efficiency_percent) && ["in use at the peak", percent(answer.efficiency_percent), [`of ${bytes(answer.reserved_peak)} `, badge(answer.grade, GRADES[answer.grade] ?? "info")]],
+    known(free.fragmented_bytes) && ["fragmented", bytes(free.fragmented_bytes), `${whole(free.gaps)} gaps, the largest ${bytes(free.largest_gap_bytes)}`],
+    known(free.cached_bytes) && ["cached", bytes(free.cached_bytes), "whole segments and pages: given back when needed"],
     failed,
   ];
 }
@@ -119,14 +119,15 @@ function listed({ segments, segments_count: count }) {
 }
 
 function segmentTable({ segments }) {
-  const fields = ["address", "bytes", "allocated", "active", "requested", "stream", "kind", "pool", "expandable"];
+  const fields = ["address", "bytes", "allocated", "active", "requested", "cached", "fragmented", "stream", "kind", "pool", "expandable"];
   const rows = rowsOf(segments, fields);
   const columns = [
     { key: "address", label: "address" },
     { key: "bytes", label: "size", kind: "bytes" },
     { key: "allocated", label: "allocated", kind: "bytes", bar: (row) => (100 * row.allocated) / (row.bytes || 1), width: "150px" },
     { key: "free", label: "free", kind: "bytes", value: (row) => row.bytes - row.active },
-    { key: "state", label: "free is", value: (row) => (row.active === 0 ? "cached" : row.active < row.bytes ? "fragmented" : ""), width: "120px" },
+    { key: "cached", label: "cached", kind: "bytes" },
+    { key: "fragmented", label: "fragmented", kind: "bytes" },
     { key: "rounding", label: "lost to rounding", kind: "bytes", value: (row) => row.active - row.requested, width: "140px" },
     { key: "kind", label: "kind", width: "80px", text: (row) => word(row.kind) },
     { key: "pool", label: "pool", width: "90px" },

@@ -126,7 +126,7 @@ class TimelinePage {
 
   summary() {
     const { peak, capacity, head } = this.layers;
-    const when = [peak.step >= 0 && `step ${whole(peak.step)}`, peak.phase !== "OTHER" && word(peak.phase).toLowerCase(), peak.line];
+    const when = [peak.step >= 0 && `step ${whole(peak.step)}`, peak.phase !== "OTHER" && word(peak.phase), peak.line];
     const of = capacity ? ` of ${bytes(capacity)}` : "";
     return [`peak ${bytes(peak.bytes)}${of}`, ...when, `${head.measure} bytes`].filter(Boolean).join(" · ");
   }
@@ -141,7 +141,7 @@ class TimelinePage {
       words.map((text, at) => keyed(text, colours[at])),
       this.layers.reserved && el("span", { class: "keyed" }, el("span", { class: "key dashed", "aria-hidden": "true" }), "reserved"),
       phases.size > 0 && el("span", { class: "note" }, "strip below:"),
-      [...phases].map(([label, colour]) => keyed(word(label).toLowerCase(), colour)),
+      [...phases].map(([label, colour]) => keyed(word(label), colour)),
     );
   }
 
@@ -238,7 +238,7 @@ class TimelinePage {
     const lines = parts.filter(([, , size]) => size > 0).reverse();
     const phase = stretchAt(layers.phases, x);
     const step = stretchAt(layers.steps, x);
-    const where = [step >= 0 && layers.steps.label[step], phase >= 0 && word(layers.phases.label[phase]).toLowerCase()];
+    const where = [step >= 0 && layers.steps.label[step], phase >= 0 && word(layers.phases.label[phase])];
     this.showTip(event, [
       el("b", {}, bytes(layers.total[at])),
       el("span", { class: "note" }, ` ${[this.xText(x, 2), ...where].filter(Boolean).join(" · ")}`),
