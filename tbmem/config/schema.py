@@ -38,7 +38,8 @@ class RunConfig:
     logdir: str = "runs"
     """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
     name: str | None = None
-    """Name of this run's folder. ``null`` makes one from the start time (or the job's id)."""
+    """Name of this run's folder; a second run of the name gets a number, ``name_2``. ``null`` makes one from the start
+    time (or the job's id)."""
     ranks: int | str = 0
     """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
 

@@ -54,6 +54,11 @@ def shortage_name(worker: str, word: str) -> str:
     return f"{worker}.{word}.txt"
 
 
-def rank_folder(rank: int) -> str:
-    """Sub-folder of a rank, where several ranks write: ``'rank3'``."""
+def owner_name(rank: int | None = None) -> str:
+    """``plugins/tbmem/owner``: which run, or launch of a job, has the folder; with a rank that this one takes part."""
+    return f"{PLUGIN_FOLDER}/owner" + (f".rank{rank}" if rank is not None else "")
+
+
+def rank_folder(rank: int | str) -> str:
+    """Sub-folder of a rank, where several ranks write: ``'rank3'``; of ``'*'`` the pattern of them all."""
     return f"rank{rank}"

@@ -219,6 +219,8 @@ class MemoryCallback:
             check_devices(config.monitor.devices)
         folder = open_run_folder(config.run, self._rank)
         self.folder = folder.path
+        if folder.note and config.output.includes(self._rank.rank):
+            get_logger().warning("%s", folder.note)
         self.profiler = MemoryProfiler(
             config.profiling,
             folder,

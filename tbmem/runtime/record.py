@@ -23,9 +23,12 @@ PART = "record"
 
 @dataclass(slots=True)
 class Recording:
-    """What a ``record`` block has written; filled when the block ends."""
+    """What a ``record`` block writes."""
 
+    folder: Path
+    """A run's folder; with a number, ``name_2``, where an earlier run has the name."""
     files: list[Path] = field(default_factory=list)
+    """Filled when the block ends."""
 
 
 @contextmanager
@@ -44,24 +47,27 @@ def record(
     was recorded is written after an exception too.
 
     Args:
-        name: Folder below ``logdir``, a run for TensorBoard.
+        name: Folder below ``logdir``, a run for TensorBoard; numbered (``name_2``) where an earlier run has it.
         logdir: Folder that holds all runs.
         model: Gives the address book names of parameters and modules.
         optimizer: Gives it the optimizer's state.
         max_entries: Allocator events that are kept (snapshot only).
 
     Yields:
-        The recording, whose ``files`` are filled at the end.
+        The recording: its ``folder``, and its ``files``, which are filled at the end.
 
     Raises:
         RunFolderError: The folder cannot be written.
     """
-    folder = open_run_folder(RunConfig(logdir=logdir, name=name), find_rank())
-    guard, recording = Guard(), Recording()
+    rank = find_rank()
+    folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank)
+    guard, recording = Guard(), Recording(folder.path)
     history = MemoryHistory.of_this_process(max_entries)
     addresses = AddressRecorder()
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
     with console_handler():
+        if folder.note and rank.rank == 0:
+            get_logger().warning("record: %s", folder.note)
         if history is not None:
             with _history(history, folder, addresses, guard, recording):
                 yield recording

@@ -6,11 +6,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
-
-import psutil
 
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
@@ -18,13 +14,7 @@ from tbmem.model import layout
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import complete_or_nothing
 from tbmem.runtime.ranks import Rank
-
-_JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
-"""Variables that hold the same word on every rank of a job and another one for every job."""
-_RUNS_OF_THIS_JOB = count(1)
-"""Runs that this process has named; the same on every rank that runs the same program."""
-_NO_JOB = ("", "none")
-"""What torchrun sets where it was given no id."""
+from tbmem.runtime.run_owner import claim_folder, job_name, time_name
 
 
 class RunFolder:
@@ -42,6 +32,8 @@ class RunFolder:
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
         self.worker = layout.worker_name(socket.gethostname(), rank)
+        self.note = ""
+        """What the user shall know of it, in one line."""
         try:
             (self.path / layout.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
@@ -104,7 +96,7 @@ class RunFolder:
 
 
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
-    """Make the folder of this rank.
+    """Make the folder of this rank; where an earlier run has the name, the folder has a number, and ``note`` says so.
 
     Args:
         config: Section ``run``.
@@ -113,50 +105,14 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
     Raises:
         RunFolderError: The folder cannot be made or written.
     """
-    logdir = Path(config.logdir).expanduser()
-    name = config.name or _name(logdir, rank)
-    path = logdir / name
-    if config.several and rank.world_size > 1:
-        path /= layout.rank_folder(rank.rank)
-    return RunFolder(path, rank.rank)
-
-
-def _name(logdir: Path, rank: Rank) -> str:
-    """A name that all ranks of a job agree on without asking each other."""
-    if rank.world_size > 1:
-        number = next(_RUNS_OF_THIS_JOB)
-        return job_name(os.environ) + (f"-{number}" if number > 1 else "")
-    stamp = _stamp(time.time())
-    for number in count(1):
-        name = f"{stamp}-{number}" if number > 1 else stamp
-        try:
-            # made here and now: two runs that start in the same second must not share it
-            (logdir / name).mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError:
-            break  # RunFolder says what is wrong
-        return name
-    return stamp
-
-
-def job_name(environment: Mapping[str, str]) -> str:
-    """A name that is the same on every rank of a job.
-
-    Ranks start at slightly different times, and asking each other would be a collective that can hang. On one
-    machine it is the moment at which the launcher started, across machines the job's id.
-
-    Args:
-        environment: Variables of the launcher or the scheduler.
-    """
-    local = environment.get("LOCAL_WORLD_SIZE")
-    on_one_machine = local is not None and local == environment.get("WORLD_SIZE")
-    for variable in _JOB_VARIABLES:
-        if not on_one_machine and environment.get(variable, "").lower() not in _NO_JOB:
-            return f"job-{environment[variable]}"
-    parent = psutil.Process().parent()
-    return _stamp(parent.create_time() if parent is not None else time.time())
-
-
-def _stamp(moment: float) -> str:
-    return time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))
+    logdir = Path(config.logdir).expanduser().absolute()
+    name = config.name or (job_name(os.environ) if rank.world_size > 1 else time_name(time.time()))
+    try:
+        run = claim_folder(logdir, name, rank)
+    except OSError:
+        run = logdir / name  # RunFolder says what is wrong
+    place = run / layout.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
+    folder = RunFolder(place, rank.rank)
+    if config.name and run != logdir / name:
+        folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
+    return folder

@@ -9,7 +9,7 @@ import pytest
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.runtime.ranks import Rank
-from tbmem.runtime.run_folder import RunFolder, job_name, open_run_folder
+from tbmem.runtime.run_folder import RunFolder, open_run_folder
 
 
 def test_one_rank_writes_into_the_run_folder_itself(tmp_path: Path) -> None:
@@ -33,15 +33,6 @@ def test_a_run_without_a_name_never_shares_a_folder(tmp_path: Path) -> None:
     paths = {open_run_folder(config, Rank()).path for _ in range(3)}
 
     assert len(paths) == 3
-
-
-def test_all_ranks_of_a_job_agree_on_a_name() -> None:
-    across = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "SLURM_JOB_ID": "77"}
-    on_one = {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "5e1f-uuid"}
-
-    assert job_name(across) == "job-77"
-    assert job_name(on_one) == job_name(on_one)
-    assert "uuid" not in job_name(on_one)
 
 
 def test_a_name_that_was_used_for_a_snapshot_is_not_used_again(tmp_path: Path) -> None:
