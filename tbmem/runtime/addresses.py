@@ -1,4 +1,4 @@
-"""A model and its optimizers go in; while a window records, their storages by name go into an AddressBook."""
+"""Notes where a model's and its optimizers' tensors lie while a window records, by name: AddressRecorder."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class AddressRecorder:
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._parameter_names: dict[int, str] = {}
         self._module_names: dict[int, str] = {}
+        self._named: dict[int, weakref.ref[Any]] = {}
         self._notes: list[StorageNote] | None = None
         self._saved = SavedTensorWatch(self._take_saved, self._module_names)
         self._hook: OptimizerHook | None = None
@@ -52,10 +53,18 @@ class AddressRecorder:
                 raise TypeError(f"watch() takes optimizers after the model, not {type(optimizer).__name__}")
         if model is not None:
             self._models.append(weakref.ref(model))
-            self._parameter_names.update((id(tensor), name) for name, tensor in model.named_parameters())
-            self._module_names.update((id(module), name) for name, module in model.named_modules())
+            for name, tensor in model.named_parameters():
+                self._name(tensor, name, self._parameter_names)
+            for name, module in model.named_modules():
+                self._name(module, name, self._module_names)
         for optimizer in optimizers:
             self._optimizers.add(optimizer)
+
+    def _name(self, one: object, name: str, names: dict[int, str]) -> None:
+        """Know an object by its ``id`` as long as it lives: a later one may have the same."""
+        key = id(one)
+        names[key] = name
+        self._named[key] = weakref.ref(one, lambda _gone: names.pop(key, None))
 
     def open(self) -> None:
         """Begin to look for optimizers; costs a microsecond at each of their steps."""

@@ -1,4 +1,4 @@
-"""Steps go in, a trace (and an address book, and a snapshot) per window of the schedule comes out: MemoryProfiler."""
+"""Records memory in scheduled windows of steps: MemoryProfiler."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tbmem.model.summary import ProfilerCost
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import WRITING, Guard
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.ledger import WindowLedger, short_run_finding
 from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
+from tbmem.runtime.snapshots import Snapshots
 from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy, why_not_now
 from tbmem.units import format_bytes
 
@@ -73,12 +73,12 @@ class MemoryProfiler:
         self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
+        self._snapshots = Snapshots(self._snapshot, self.ledger.snapshots)
         self._guard = guard or Guard()
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
         self._clock = clock
         self._addresses = AddressRecorder()
-        self._history: MemoryHistory | None = None
         self._window: Window | None = None
         self._step = 0
         self._resources = ExitStack()
@@ -91,6 +91,7 @@ class MemoryProfiler:
         """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
+        self._gave_way = False
         self._resumed_after, self._awaits_resume = 0, False
 
     def __enter__(self) -> MemoryProfiler:
@@ -237,9 +238,9 @@ class MemoryProfiler:
         return self._pid == os.getpid() and not self._ended
 
     def _open(self) -> None:
-        self._find_history()
+        self._snapshots.find_history()
         if not self.config.enabled:
-            self.is_done = not self._waits_for_history
+            self.is_done = not self._snapshots.waits_for_history
             return
         if self.config.address_book:
             self._addresses.open()
@@ -250,24 +251,11 @@ class MemoryProfiler:
         self._say("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         self._enter_step()
 
-    @property
-    def _waits_for_history(self) -> bool:
-        """Whether the whole run's history is wanted, and no device that keeps one is in use yet."""
-        wanted = self._snapshot.enabled and self._snapshot.history == "run" and self._history is None
-        return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
-
-    def _find_history(self) -> None:
-        """A program may touch its accelerator late, so this is asked again as long as there is none."""
-        if not self._snapshot.enabled or self._history is not None:
-            return
-        self._history = MemoryHistory.of_this_process(self._snapshot.max_entries)
-        if self._history is not None and self._snapshot.history == "run":
-            self._history.start()
-
     def _between_steps(self) -> bool:
-        if self._waits_for_history:
-            self._find_history()
-        busy = self._leave_step()
+        if self._snapshots.waits_for_history:
+            self._snapshots.find_history()
+        busy = self._leave_step() or self._gave_way
+        self._gave_way = False
         self._step += 1
         return self._enter_step() or busy
 
@@ -280,6 +268,9 @@ class MemoryProfiler:
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
             self._finish_window(complete=True)
+            return True
+        if self._window.is_waited_for:
+            self._end_early(self._window)
             return True
         return False
 
@@ -295,7 +286,7 @@ class MemoryProfiler:
             self._step_began = self._clock()
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
-        self.is_done = stopped and measured and not self._waits_for_history
+        self.is_done = stopped and measured and not self._snapshots.waits_for_history
         if stopped and not self._said_off:
             self._said_off = True
             self._say("profiler · off from step %d on", self._step + self._resumed_after)
@@ -328,14 +319,15 @@ class MemoryProfiler:
             )
             return False
         config = self.config
-        self._find_history()
+        self._snapshots.find_history()
         assert isinstance(self._folder, RunFolder)
         self._window = Window(
             config,
             self._folder,
             number=number,
             addresses=self._addresses if config.address_book else None,
-            history=self._history,
+            history=self._snapshots.history,
+            give_way=self._give_way,
             clock=self._clock,
         )
         self._window.prepare()
@@ -351,6 +343,32 @@ class MemoryProfiler:
         self._say("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
         window.begin()
         return True
+
+    def _give_way(self) -> None:
+        """The program starts a profiler of its own within this step: the window ends with the step before."""
+        window, self._gave_way = self._window, True
+        if window is None:
+            return
+        if window.is_recording:
+            self._guard.run(PART, window.forget_step)
+        self._guard.run(PART, self._end_early, window)
+        if not self._guard.is_on(PART):
+            self._abandon()
+
+    def _end_early(self, window: Window) -> None:
+        """Keep the steps that were recorded, for torch has one profiler at a time."""
+        kept = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        get_logger().warning(
+            "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
+            self._step + self._resumed_after,
+            window.number,
+            kept,
+        )
+        if window.steps:
+            self._finish_window(complete=False)
+        else:
+            self._window = None
+            window.discard()
 
     def _finish_window(self, *, complete: bool) -> None:
         window, self._window = self._window, None
@@ -382,7 +400,7 @@ class MemoryProfiler:
             window.cost.writing,
         )
         if not files.history_is_whole and files.snapshot is not None:
-            self._warn_of_overflow(files.snapshot.name)
+            self._snapshots.warn_of_overflow(files.snapshot.name)
 
     def _steps(self, count: int) -> str:
         """``'steps 4-6'``: this one and those that follow."""
@@ -397,31 +415,9 @@ class MemoryProfiler:
     def _say(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
 
-    def _write_snapshot(self, label: str | int) -> Path | None:
-        history = self._history or MemoryHistory.of_this_process(self._snapshot.max_entries)
+    def _write_snapshot(self, label: str) -> Path | None:
         assert isinstance(self._folder, RunFolder)
-        if history is None:
-            get_logger().info(
-                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a"
-                " profiler window, whose trace holds the same allocations",
-                label,
-            )
-            return None
-        path = self._folder.snapshot(label)
-        is_whole = history.write(path)
-        self.ledger.snapshots.append(path)
-        get_logger().info("snapshot written: %s", path.name)
-        if not is_whole:
-            self._warn_of_overflow(path.name)
-        return path
-
-    def _warn_of_overflow(self, name: str) -> None:
-        get_logger().warning(
-            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are"
-            " lost; raise it or record fewer steps",
-            name,
-            self._snapshot.max_entries,
-        )
+        return self._snapshots.write(self._folder, label)
 
     def _close(self, error: BaseException | None) -> None:
         window = self._window
@@ -433,11 +429,9 @@ class MemoryProfiler:
             self._finish_window(complete=False)
 
     def _write_oom_snapshot(self) -> None:
-        if self.has_oom_snapshot:
-            return
-        self._find_history()
-        if self._snapshot.on_oom and self._history is not None:
-            self._write_snapshot("oom")
+        assert isinstance(self._folder, RunFolder)
+        if not self.has_oom_snapshot:
+            self._snapshots.write_at_oom(self._folder)
 
     def _abandon(self) -> None:
         """Switch everything off, whatever state it is in."""
@@ -445,6 +439,5 @@ class MemoryProfiler:
         window, self._window = self._window, None
         if window is not None:
             self._guard.run("profiler (switching off)", window.discard)
-        if self._history is not None:
-            self._guard.run("snapshot (switching off)", self._history.stop)
+        self._guard.run("snapshot (switching off)", self._snapshots.stop)
         self._guard.run("address book (switching off)", self._addresses.close)

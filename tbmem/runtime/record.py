@@ -105,15 +105,22 @@ def _history(
 
 @contextmanager
 def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording) -> Iterator[None]:
-    window = Window(ProfilingConfig(), folder, number=1, addresses=addresses)
+    def finish() -> None:
+        if window.is_recording:
+            files = guard.run(PART, window.finish, complete=True)
+            recording.files += files.all() if files is not None else []
+
+    def give_way() -> None:
+        get_logger().warning("record: the program starts a torch profiler of its own; what follows is not recorded")
+        finish()
+
+    window = Window(ProfilingConfig(), folder, number=1, addresses=addresses, give_way=give_way)
     guard.run(PART, _begin, window, addresses)
     try:
         yield
     finally:
         try:
-            if window.is_recording:
-                files = guard.run(PART, window.finish, complete=True)
-                recording.files += files.all() if files is not None else []
+            finish()
         finally:
             guard.run("record (switching off)", window.discard)
             guard.run("record (switching off)", addresses.close)

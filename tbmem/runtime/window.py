@@ -28,6 +28,7 @@ from tbmem.sources.devices import devices_in_use
 from tbmem.sources.event_tree import noted_lines
 from tbmem.sources.older_storages import OlderStoragesWatch
 from tbmem.sources.open_ranges import OpenRanges, in_backward
+from tbmem.sources.other_profilers import OtherProfilers
 from tbmem.sources.prepared import prepared_profiles
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
@@ -74,7 +75,8 @@ class Window:
     """One stretch of steps under ``torch.profiler``.
 
     The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
-    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on.
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. When the program starts a profiler
+    of its own meanwhile, ``give_way`` is called, which has to ``finish`` or ``discard``.
 
     Args:
         config: What to record.
@@ -82,6 +84,7 @@ class Window:
         number: 1 for the first window of a run.
         addresses: Notes storages for the address book; ``None`` for none.
         history: Memory history to record over the same steps; ``None`` for none.
+        give_way: Called before a profiler of the program's own begins; ``None`` discards the window.
         clock: Seconds.
     """
 
@@ -96,6 +99,7 @@ class Window:
         number: int,
         addresses: AddressRecorder | None = None,
         history: MemoryHistory | None = None,
+        give_way: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
@@ -109,6 +113,7 @@ class Window:
         self._began_history = False
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
+        self._others = OtherProfilers(give_way or self.discard, _tell_refused)
         self._state = _State.NEW
         self._profile: profile | None = None
         self._annotation: Any = None
@@ -121,6 +126,11 @@ class Window:
     def is_recording(self) -> bool:
         """Whether steps are being recorded (not merely warmed up for)."""
         return self._state is _State.RECORDING
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a profiler of the program in another thread waits for this window to end."""
+        return self._others.are_waiting
 
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are thrown away."""
@@ -138,6 +148,7 @@ class Window:
         with quiet_kineto():
             self._profile.prepare_trace()
         self._state = _State.PREPARED
+        self._others.begin()
 
     def begin(self) -> None:
         """Record from now on."""
@@ -146,7 +157,8 @@ class Window:
             self._began_history = self._history.start()
         self._trace = self._folder.trace(time.time_ns())
         self._older.begin()
-        self._profile.start_trace()
+        with self._others.own():
+            self._profile.start_trace()
         self._state = _State.RECORDING
         if self._addresses is not None:
             self._addresses.begin()
@@ -215,6 +227,7 @@ class Window:
             if self._history is not None and self._began_history:
                 self._history.stop()
             self._ranges.end()
+            self._others.end()
             self._quiet.end()
             if Window.current is self:
                 Window.current = None
@@ -240,7 +253,8 @@ class Window:
             return
         if state is _State.PREPARED and not torch._C._autograd._profiler_enabled():
             # what is only warmed up can be stopped in no other way
-            self._profile.start_trace()
+            with self._others.own():
+                self._profile.start_trace()
         self._ranges.end_open()
         let_collectives_settle()
         self._profile.stop_trace()
@@ -288,6 +302,13 @@ class Window:
             except Exception:
                 get_logger().debug("the lines of the trace are not known", exc_info=True)
         return replace(lines, older=self._older.end())
+
+
+def _tell_refused() -> None:
+    get_logger().warning(
+        "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
+        " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
+    )
 
 
 def _resident() -> int:

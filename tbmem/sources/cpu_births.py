@@ -1,4 +1,4 @@
-"""A few steps on the CPU go in; the places whose memory survives them, as torch's profiler saw them, come out."""
+"""Follows for a few steps which places of the program allocate memory on the CPU that survives."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
 from tbmem.sources.open_ranges import OpenRanges, in_backward
+from tbmem.sources.other_profilers import OtherProfilers
 from tbmem.sources.prepared import prepared_profiles
 from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
 from tbmem.sources.user_lines import UserLines
@@ -28,6 +29,7 @@ from tbmem.sources.user_lines import UserLines
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
 _MOST_CALLS = 30_000
+_OTHER = "the program started a torch profiler of its own while births were watched"
 
 
 class CpuBirths:
@@ -51,6 +53,7 @@ class CpuBirths:
         self._clock = clock
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
+        self._others = OtherProfilers(self._give_way)
         self._code = UserLines()
         self._generations = Generations()
         self._sizes = Sizes()
@@ -126,6 +129,7 @@ class CpuBirths:
                 self._calls = None
         with contextlib.suppress(Exception):
             self._switch_off()
+        self._others.end()
         self._ranges.end()
         self._quiet.end()
         if CpuBirths.current is self:
@@ -148,6 +152,7 @@ class CpuBirths:
             self._choose_stacks(self._calls, seconds)
             return self._start_first
         self._in_steps += seconds if self._is_recording else 0.0
+        is_waited_for = self._others.are_waiting
         events = self._stop()
         if events is None:
             return nothing
@@ -155,6 +160,9 @@ class CpuBirths:
             self._generations.free(address)
         self._generations.step(events.births)
         self._sizes.step(events.sizes)
+        if is_waited_for:
+            self._notes.append(_OTHER)
+            return nothing
         return self._start
 
     def _start_first(self) -> None:
@@ -166,7 +174,8 @@ class CpuBirths:
 
     def _start(self) -> None:
         settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
-        with quiet_kineto():
+        self._others.begin()
+        with quiet_kineto(), self._others.own():
             settings._prepare_trace()
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
@@ -188,13 +197,17 @@ class CpuBirths:
             self._notes.append("the training went on in another thread")
             return None
         self._is_recording = False
-        if torch_profiler._is_profiler_enabled or not _profiler_enabled():
-            # the program has started a profiler of its own, which has ended ours
-            self._notes.append("another profiler was started while births were watched")
-            return None
-        self._ranges.end_open()
-        let_collectives_settle()
-        return _disable_profiler()
+        try:
+            self._ranges.end_open()
+            let_collectives_settle()
+            return _disable_profiler()
+        finally:
+            self._others.end()
+
+    def _give_way(self) -> None:
+        """The program starts a profiler of its own within this step, which is lost."""
+        self._notes.append(_OTHER)
+        self._switch_off()
 
 
 def why_not() -> str:

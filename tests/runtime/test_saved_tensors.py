@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -197,3 +199,241 @@ def test_compiled_code_is_not_compiled_again() -> None:
     # then its saved tensors were noted, and nothing was compiled again
     assert notes
     assert dynamo.counters["stats"]["unique_graphs"] == graphs
+
+
+class _Scales(torch.autograd.Function):
+    """Saves an input and its output, and has a backward that can be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        y = (x * scale).exp()
+        ctx.save_for_backward(x, scale, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, scale, y = ctx.saved_tensors
+        return gradients[0] * y * scale, (gradients[0] * y * x).sum(0)
+
+
+class _Tagged(torch.Tensor):
+    """A subclass that counts what is called on it."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+Graph = Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+def _double_backward(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = torch.softmax(x @ w, -1).exp().relu().sum()
+    first = torch.autograd.grad(y, (x, w), create_graph=True)
+    return (*first, *torch.autograd.grad(sum(each.square().sum() for each in first), (x, w)))
+
+
+def _twice(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = (x @ w).tanh().sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    return x.grad, w.grad
+
+
+def _custom(x: torch.Tensor, w: torch.Tensor) -> Any:
+    first = torch.autograd.grad(_Scales.apply(x, w[0]).sum(), (x, w), create_graph=True)
+    return (*first, *torch.autograd.grad(first[0].sum() + first[1].sum(), (x, w)))
+
+
+def _tensor_hooks(x: torch.Tensor, w: torch.Tensor) -> Any:
+    seen = []
+    y = (x @ w).sigmoid()
+    y.register_hook(lambda gradient: seen.append(gradient.clone()) or gradient * 2)
+    y.retain_grad()
+    y.exp().sum().backward()
+    return x.grad, w.grad, y.grad, *seen
+
+
+def _hooks_inside(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+        y = (x @ w).exp()
+    y.relu().sum().backward()
+    return x.grad, w.grad
+
+
+def _checkpoints(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def block(v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout((v @ w).sigmoid(), 0.3).relu()
+
+    y = checkpoint(block, x, use_reentrant=True)
+    checkpoint(block, y, use_reentrant=False).sum().backward()
+    return x.grad, w.grad
+
+
+def _views_and_in_place(x: torch.Tensor, w: torch.Tensor) -> Any:
+    base = (x @ w).clone()
+    base[0].mul_(3)
+    base[:, 1].sigmoid_()
+    y = base.t().contiguous().relu_()
+    y.square().sum().backward()
+    return x.grad, w.grad
+
+
+def _forward_mode(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        y = (dual @ w).exp().relu()
+        tangent = torch.autograd.forward_ad.unpack_dual(y).tangent
+        return (tangent, *torch.autograd.grad(tangent.sum() + y.sum(), (x, w)))
+
+
+def _data_is_replaced(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """As sharded trainings do: what is saved of a parameter follows it."""
+    y = (x * w[0]).sum()
+    w.data = w.data * 3
+    x.data = x.data * 2
+    y.backward()
+    return x.grad, w.grad
+
+
+def _sparse(x: torch.Tensor, w: torch.Tensor) -> Any:
+    adjacency = torch.eye(4).to_sparse()
+    torch.sparse.mm(adjacency, x @ w).exp().sum().backward()
+    return x.grad, w.grad
+
+
+def _nested(x: torch.Tensor, w: torch.Tensor) -> Any:
+    rows = torch.nested.as_nested_tensor([x[:2], x[2:]], layout=torch.jagged)
+    (rows @ w).exp().values().sum().backward()
+    return x.grad, w.grad
+
+
+def _subclass(x: torch.Tensor, w: torch.Tensor) -> Any:
+    _Tagged.calls = 0
+    y = x.as_subclass(_Tagged).exp().mul(2)
+    y.sum().backward()
+    return x.grad, torch.tensor(_Tagged.calls)
+
+
+def _vmap(x: torch.Tensor, w: torch.Tensor) -> Any:
+    torch.vmap(lambda row: (row @ w).exp().softmax(-1))(x).square().sum().backward()
+    return x.grad, w.grad
+
+
+def _under_a_mode(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        (x @ w).exp().sum().backward()
+    return x.grad, w.grad, torch.tensor(counter.get_total_flops())
+
+
+GRAPHS: list[Graph] = [
+    _double_backward,
+    _twice,
+    _custom,
+    _tensor_hooks,
+    _hooks_inside,
+    _checkpoints,
+    _views_and_in_place,
+    _forward_mode,
+    _data_is_replaced,
+    _sparse,
+    _nested,
+    _subclass,
+    _vmap,
+    _under_a_mode,
+]
+
+
+@pytest.mark.torch_versions
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda each: each.__name__.strip("_"))
+def test_what_is_computed_is_bit_for_bit_the_same(graph: Graph) -> None:
+    def compute() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        return [each.detach().clone() for each in graph(x, w)]
+
+    # given
+    alone = compute()
+    # when
+    with _watching():
+        watched = compute()
+    # then
+    assert len(alone) == len(watched)
+    assert all(torch.equal(one, other) for one, other in zip(alone, watched, strict=True))
+
+
+def _changes_an_output(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    y.add_(1)
+    return y
+
+
+def _changes_an_input(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    z = y * y
+    y.add_(1)
+    return z
+
+
+def _changes_a_leaf(x: torch.Tensor) -> torch.Tensor:
+    z = x * x
+    with torch.no_grad():
+        x.add_(1)
+    return z
+
+
+def _changes_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 2)[1:].exp_()
+    y.add_(1)
+    return y
+
+
+def _detaches_in_place(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    z = y.square()
+    y.detach().zero_()
+    return z
+
+
+@pytest.mark.torch_versions
+@pytest.mark.parametrize("anomaly", [False, True])
+@pytest.mark.parametrize(
+    "change", [_changes_an_output, _changes_an_input, _changes_a_leaf, _changes_a_view, _detaches_in_place]
+)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in")
+def test_a_change_in_place_is_the_same_error(change: Callable[[torch.Tensor], torch.Tensor], anomaly: bool) -> None:
+    def complaint() -> str:
+        x = torch.ones(3, requires_grad=True)
+        with torch.autograd.set_detect_anomaly(anomaly), pytest.raises(RuntimeError) as raised:
+            change(x).sum().backward()
+        # which operation made the tensor, and the hint, are worded differently by each version of torch
+        return re.sub(r", which is output .*?,|Hint: .*", "", str(raised.value))
+
+    # given
+    alone = complaint()
+    # when
+    with _watching():
+        watched = complaint()
+    # then
+    assert watched == alone
+
+
+@pytest.mark.torch_versions
+def test_nothing_of_it_is_in_a_trace() -> None:
+    # given
+    def names() -> list[str]:
+        with torch.profiler.profile() as profile:
+            torch.ones(3, requires_grad=True).exp().relu().sum().backward()
+        return [event.name for event in profile.events()]
+
+    alone = names()
+    # when
+    with _watching():
+        watched = names()
+    # then a backward that has hooks copies what it unpacks, but nothing is recorded where it is packed
+    assert [name for name in watched if "detach" not in name] == [name for name in alone if "detach" not in name]
+    assert watched.count("aten::detach") <= alone.count("aten::detach")
