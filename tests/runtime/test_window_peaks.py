@@ -108,6 +108,9 @@ def test_a_loop_that_grows_shows_by_how_much(tmp_path: Path) -> None:
     ] * 3
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "data"), reason="this torch does not tell what a graph has saved"
+)
 def test_memory_that_only_a_graph_keeps_is_growth_as_well(tmp_path: Path) -> None:
     losses: list[torch.Tensor] = []
     weight = torch.ones(256, 256, requires_grad=True)
