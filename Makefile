@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# the oldest and the newest torch; constraints.txt names the one between
+TORCH_VERSIONS ?= 2.9.1 2.14.1
+TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 
-.PHONY: demo test browser lint format bench screenshots clean
+.PHONY: demo test test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
@@ -11,6 +14,11 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 
 test: lint $(VENV)/.frameworks browser   ## all checks, the same for people and CI; two at a time, a file stays together
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
+
+$(TORCH_TESTS): test-torch-%: .venv-torch-%/.installed
+	.venv-torch-$*/bin/python -m pytest -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)
 
 browser:                                 ## Chromium, for the tests of pages: found, or installed where root may
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
@@ -50,5 +58,13 @@ $(VENV)/.frameworks: $(VENV)/.installed  ## what the adapters are tested with; t
 	$(BIN)/pip install --quiet -c constraints.txt --group frameworks
 	@touch $@
 
+$(TORCH_VERSIONS:%=.venv-torch-%/.installed): .venv-torch-%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-torch-$*
+	.venv-torch-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	grep -v '^torch==' constraints.txt > .venv-torch-$*/constraints.txt
+	.venv-torch-$*/bin/pip install --quiet -c .venv-torch-$*/constraints.txt "torch==$*" -e . --group torch-versions \
+	    || { echo "torch $* cannot be installed here, so its tests have not run" >&2; exit 1; }
+	@touch $@
+
 clean:
-	rm -rf $(VENV) runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-torch-* runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -75,6 +75,7 @@ USE_TORCH = {
         "holders",
         "instances",
         "live_memory",
+        "older_storages",
         "models",
     ),
     *("naming", "open_ranges", "places", "prepared", "quiet", "slots", "spots", "tensors", "values", "weights"),

@@ -137,4 +137,7 @@ def _kept_by_graph(tensor: torch.Tensor, graph: graphs.Graph) -> Iterator[torch.
     except Exception:
         return
     for node in nodes:
-        yield from (kept for kept in graphs.saved(node) if type(kept) in PLAIN_TENSORS)
+        for kept in graphs.saved(node):
+            # hooks may have packed a tensor together with something else
+            parts = kept if type(kept) in (tuple, list) else (kept,)
+            yield from (one for one in parts if type(one) in PLAIN_TENSORS)
