@@ -94,6 +94,8 @@ def estimate_of(
         fragmented=holding(line.replayed.allocator).free_pieces,
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
+        dtype=str(run.about.get("dtype", "")),
+        architecture=str(run.about.get("architecture", "")),
         seconds=float(run.about.get("seconds", 0.0)),
         executed=_executed(run),
     )

@@ -12,7 +12,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 from tbmem.model.estimate import Fit
 from tbmem.model.gpus import gpu_named
-from tbmem.model.job import Job, is_factory, parts_of_a_step
+from tbmem.model.job import Job, parts_of_a_step
 
 Subject = Annotated[
     str | None,
@@ -37,7 +37,9 @@ def command(
     seq: Annotated[int | None, typer.Option(help="Tokens of a sample; by default the model's own length.")] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="Of the parameters: float32 (by default; a factory's stay as made), bfloat16, float16."),
+        typer.Option(
+            help="Of the parameters: float32, bfloat16, float16; by default a config's or factory's own, else float32."
+        ),
     ] = None,
     amp: Annotated[str | None, typer.Option(help="autocast to bfloat16 or float16.")] = None,
     optimizer: Annotated[
@@ -93,7 +95,7 @@ def command(
             model=named,
             batch=parts_of_a_step(pp, microbatches, 1) if batch is None else batch,
             sequence=seq,
-            dtype="float32" if dtype is None and not is_factory(named) else dtype,
+            dtype=dtype,
             amp=amp,
             optimizer=optimizer,
             implementation=implementation,

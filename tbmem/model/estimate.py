@@ -85,6 +85,10 @@ class Estimate:
     notes: tuple[str, ...] = ()
     parameters: int = 0
     """How many there are."""
+    dtype: str = ""
+    """Of most of their bytes."""
+    architecture: str = ""
+    """What a config file stands for: ``'LlamaForCausalLM of transformers 5.23.0'``."""
     seconds: float = 0.0
     """That the execution took."""
     executed: str = ""

@@ -27,8 +27,9 @@ class Job:
     """Samples of a step on one rank, over all accumulated parts."""
     sequence: int | None = None
     """Tokens of a sample; the model's own length if not given."""
-    dtype: str | None = "float32"
-    """Of parameters; with ``amp`` they stay in this and operators run in that. ``None``: as the factory makes them."""
+    dtype: str | None = None
+    """Of parameters; with ``amp`` they stay in this and operators run in that. ``None``: as the factory makes them, the
+    config's own, else float32."""
     amp: str | None = None
     """autocast's type."""
     optimizer: str = "adamw"
@@ -72,7 +73,7 @@ class Job:
     """Folder in which a factory's module is looked for, besides Python's own."""
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, (None, *DTYPES) if is_factory(self.model) else DTYPES)
+        _one_of("dtype", self.dtype, (None, *DTYPES))
         _one_of("amp", self.amp, (None, *DTYPES[1:]))
         _one_of("optimizer", self.optimizer, OPTIMIZERS)
         _one_of("implementation", self.implementation, IMPLEMENTATIONS)

@@ -23,7 +23,7 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """What a terminal shows."""
-    yield f"{estimate.job.model}: {estimate.parameters:,} parameters{_ranks(estimate)}, on {estimate.gpu}"
+    yield f"{_model(estimate)} parameters{_type(estimate)}{_ranks(estimate)}, on {estimate.gpu}"
     yield ""
     peaks = (
         ("allocated", estimate.peak_allocated, estimate.allocated_range),
@@ -46,6 +46,16 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"Note: {note}."
     if estimate.executed:
         yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
+
+
+def _model(estimate: Estimate) -> str:
+    architecture = f" ({estimate.architecture})" if estimate.architecture else ""
+    return f"{estimate.job.model}{architecture}: {estimate.parameters:,}"
+
+
+def _type(estimate: Estimate) -> str:
+    amp = f", autocast to {estimate.job.amp}" if estimate.job.amp else ""
+    return f" in {estimate.dtype}{amp}" if estimate.dtype else ""
 
 
 def _ranks(estimate: Estimate) -> str:

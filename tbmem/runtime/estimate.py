@@ -89,7 +89,7 @@ class _Judge:
 
 
 def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
-    changes = {**dict(_changes(first.job)), **dict(_sharded(first))}
+    changes = {**dict(_changes(first)), **dict(_sharded(first))}
     for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
@@ -108,12 +108,13 @@ def _alternative(words: str, changed: Estimate) -> Alternative:
     )
 
 
-def _changes(job: Job) -> Iterator[tuple[str, Job]]:
+def _changes(first: Estimate) -> Iterator[tuple[str, Job]]:
+    job, whole = first.job, first.dtype in ("", "float32")
     if not job.checkpoint:
         yield "activation checkpointing", replace(job, checkpoint=True)
-    if job.dtype in (None, "float32") and job.amp is None:
+    if whole and job.amp is None:
         yield "bf16 autocast", replace(job, amp="bfloat16")
-    if job.dtype in (None, "float32"):
+    if whole:
         yield "bf16 throughout", replace(job, dtype="bfloat16", amp=None)
     if job.optimizer in ("adam", "adamw"):
         yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")

@@ -1,4 +1,4 @@
-"""A size goes in, the usual decoder comes out: GPT-2's layout or Llama's, without weights and without a network."""
+"""The built-in decoders: GPT-2's layout and Llama's, of the operators that transformers' models are made of."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from tbmem.errors import UsageError
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines."""
+DROPOUT = 0.1
+"""GPT-2's, everywhere; Llama has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +32,8 @@ class DecoderShape:
     """Longest sequence."""
     groups: int | None = None
     """Heads of keys and values, if fewer."""
-    head_width: int | None = None
-    """Of a head; the width is divided among them if not given."""
-    head_norms: bool = False
-    """Whether the queries and keys of each head are normed."""
-    whole_norms: bool = False
-    """Whether queries and keys are normed over all heads together."""
-    norms_behind: bool = False
-    """Whether what attention and feed-forward give is normed, instead of what they take."""
-    head_biases: bool = False
-    """Whether numbers are added to queries, keys and values, as GPT-2's layout always does."""
     llama: bool = True
-    """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions and GELU."""
+    """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions, GELU and dropout."""
     tied: bool = False
     """Whether the first and the last matrix are one."""
     experts: int = 0
@@ -49,15 +44,14 @@ class DecoderShape:
     @property
     def head(self) -> int:
         """Width of a head."""
-        return self.head_width or self.width // self.heads
+        return self.width // self.heads
 
     @property
     def parameters(self) -> int:
         """How many there are."""
         width, bias = self.width, 0 if self.llama else 1
-        queries, grouped = self.heads * self.head, (self.groups or self.heads) * self.head
-        attention = (queries + 2 * grouped) * (width + (self.head_biases or not self.llama)) + width * (queries + bias)
-        attention += 2 * self.head * self.head_norms + (queries + grouped) * self.whole_norms
+        grouped = (self.groups or self.heads) * self.head
+        attention = (width + 2 * grouped) * (width + bias) + width * (width + bias)
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
         elif self.llama:
@@ -114,9 +108,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.first = self.last = True
-        norm = nn.RMSNorm if shape.llama else nn.LayerNorm
+        norm = RMSNorm if shape.llama else nn.LayerNorm
         self.tokens: nn.Module = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = None if shape.llama else nn.Embedding(shape.context, shape.width)
+        self.dropout = nn.Dropout(DROPOUT)
         self.layers = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.layers)])
         self.norm: nn.Module = norm(shape.width)
         self.output: nn.Module = nn.Linear(shape.width, shape.vocabulary, bias=False)
@@ -127,35 +122,30 @@ class Decoder(nn.Module):
         """Logits of each next token; a stage of a pipeline takes and gives hidden states."""
         hidden = self.tokens(numbers)
         if self.positions is not None:
-            hidden = hidden + self.positions(torch.arange(numbers.shape[1], device=numbers.device))
+            hidden = self.dropout(hidden + self.positions(torch.arange(numbers.shape[1], device=numbers.device)))
+        angles = rotary_angles(hidden, self.shape.head) if self.shape.llama else None
         for layer in self.layers:
-            hidden = layer(hidden)
+            hidden = layer(hidden, angles)
         logits: torch.Tensor = self.output(self.norm(hidden))
         return logits
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward part, each with a norm before, or behind, and a sum."""
+    """Attention and a feed-forward part, each with a norm before and a sum."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        norm = nn.RMSNorm if shape.llama else nn.LayerNorm
-        self.norms_behind = shape.norms_behind
+        norm = RMSNorm if shape.llama else nn.LayerNorm
         self.attention_norm = norm(shape.width)
         self.attention = Attention(shape)
         self.feed_forward_norm = norm(shape.width)
         kind = MoEFeedForward if shape.experts else GatedFeedForward if shape.llama else FeedForward
         self.feed_forward: nn.Module = kind(shape)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
         """The same shape."""
-        result: torch.Tensor
-        if self.norms_behind:
-            hidden = hidden + self.attention_norm(self.attention(hidden))
-            result = hidden + self.feed_forward_norm(self.feed_forward(hidden))
-            return result
-        hidden = hidden + self.attention(self.attention_norm(hidden))
-        result = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        hidden = hidden + self.attention(self.attention_norm(hidden), angles)
+        result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return result
 
 
@@ -166,66 +156,88 @@ class Attention(nn.Module):
         super().__init__()
         self.head = shape.head
         groups = shape.groups or shape.heads
-        bias = shape.head_biases or not shape.llama
-        self.rotary = shape.llama
+        bias = not shape.llama
+        self.lost = 0.0 if shape.llama else DROPOUT
         self.query = nn.Linear(shape.width, shape.heads * self.head, bias=bias)
         self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
         self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
-        self.out = nn.Linear(shape.heads * self.head, shape.width, bias=not shape.llama)
-        widths = (shape.heads * self.head, groups * self.head)
-        self.query_norm, self.key_norm = (_norm(self.head, shape.head_norms) for _ in widths)
-        self.whole_query_norm, self.whole_key_norm = (_norm(width, shape.whole_norms) for width in widths)
+        self.out = nn.Linear(shape.heads * self.head, shape.width, bias=bias)
+        self.dropout = nn.Dropout(self.lost)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
         """The same shape."""
         batch, length, _ = hidden.shape
         query, key, value = (
-            norm(part(hidden)).view(batch, length, -1, self.head).transpose(1, 2)
-            for part, norm in (
-                (self.query, self.whole_query_norm),
-                (self.key, self.whole_key_norm),
-                (self.value, _same),
-            )
+            part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
         )
-        query, key = self.query_norm(query), self.key_norm(key)
-        if self.rotary:
-            query, key = rotated(query), rotated(key)
-        grouped = query.shape[1] != key.shape[1]
-        result = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-        output: torch.Tensor = self.out(result.transpose(1, 2).reshape(batch, length, -1))
+        if angles is not None:
+            query, key = rotated(query, angles), rotated(key, angles)
+        result = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            dropout_p=self.lost if self.training else 0.0,
+            is_causal=True,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        output: torch.Tensor = self.dropout(self.out(result.transpose(1, 2).reshape(batch, length, -1)))
         return output
 
 
-def _same(states: torch.Tensor) -> torch.Tensor:
-    return states
+def rotary_angles(hidden: torch.Tensor, head: int) -> Angles:
+    """Cosines and sines of rotary positions: computed in float32, once for all layers, and kept in the model's type.
 
-
-def _norm(width: int, wanted: bool) -> nn.Module:
-    return nn.RMSNorm(width) if wanted else nn.Identity()
-
-
-def rotated(states: torch.Tensor) -> torch.Tensor:
-    """Rotary positions."""
-    length, head = states.shape[-2:]
-    steps = torch.arange(0, head, 2, device=states.device, dtype=torch.float32) / head
-    angles = torch.outer(torch.arange(length, device=states.device, dtype=torch.float32), 10_000.0**-steps)
+    Args:
+        hidden: What goes into the first layer.
+        head: Width of a head.
+    """
+    length, device = hidden.shape[1], hidden.device
+    steps = torch.arange(0, head, 2, device=device, dtype=torch.float32) / head
+    angles = torch.outer(torch.arange(length, device=device, dtype=torch.float32), 10_000.0**-steps)
     angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
+
+
+def rotated(states: torch.Tensor, angles: Angles) -> torch.Tensor:
+    """Queries or keys, turned by their positions."""
     first, second = states.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return states * angles.cos().to(states.dtype) + turned * angles.sin().to(states.dtype)
+    return states * angles[0] + turned * angles[1]
+
+
+class RMSNorm(nn.Module):
+    """Of the operators that Llama's has in transformers: in float32, and not one fused kernel."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        exact = hidden.to(torch.float32)
+        exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * exact.to(hidden.dtype)
+
+
+def gelu(states: torch.Tensor) -> torch.Tensor:
+    """GELU by tanh, of the operators that GPT-2's has in transformers (``gelu_new``)."""
+    inner = math.sqrt(2 / math.pi) * (states + 0.044715 * torch.pow(states, 3.0))
+    return 0.5 * states * (1.0 + torch.tanh(inner))
 
 
 class FeedForward(nn.Module):
-    """Two matrices with GELU between them."""
+    """Two matrices with GELU between them, and dropout."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.up = nn.Linear(shape.width, shape.inner)
         self.down = nn.Linear(shape.inner, shape.width)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The same shape."""
-        result: torch.Tensor = self.down(F.gelu(self.up(hidden)))
+        result: torch.Tensor = self.dropout(self.down(gelu(self.up(hidden))))
         return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
-from tbmem.model.job import Job
+from tbmem.model.job import Job, is_factory
 from tbmem.sources.fake.attention import gpu_attention
 from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.cuda_guard import install_guard
@@ -29,7 +30,7 @@ from tbmem.sources.fake.mode import FakeMode
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.onednn import convolution_scratch
 from tbmem.sources.fake.onednn_lstm import lstm_scratch
-from tbmem.sources.fake.pretend import modules_that_move, patched, pretend_cuda
+from tbmem.sources.fake.pretend import modules_that_move, not_traced, patched, pretend_cuda
 from tbmem.sources.fake.reads import ReadWatch
 from tbmem.sources.fake.recurrent import register_gru
 from tbmem.sources.fake.scratch import Scratch, scratch_bytes
@@ -126,7 +127,7 @@ def execute(job: Job) -> FakeRun:
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
         whole = not_checkpointed(layers_of(training.model)) if job.checkpoint else ()
         missing = (*whole, *unknown, *history_not_counted(training.optimizer))
-        return classify(log.run((*_notes(tracker), *missing, *_not_compiled), about))
+        return classify(log.run((*_notes(tracker, job), *missing, *_not_compiled), about))
 
 
 def _scratch(job: Job) -> Scratch | None:
@@ -147,6 +148,7 @@ def _train(
     calls = {"int": watch.whole, "range": watch.times, "min": watch.least, "max": watch.most}
     stack.enter_context(calls_led_to(calls))
     subject = _built(job, tracker)
+    stack.enter_context(not_traced())
     stack.enter_context(modules)
     if job.device == "cpu":
         _adopt(subject.model, tracker)
@@ -195,17 +197,27 @@ def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> d
         "seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in parameters),
         "parameter_bytes": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        "dtype": _commonest(parameters),
+        "architecture": training.subject.architecture,
         "attention": sorted(kernels),
         "categories": [category.name for category in Category],
     }
 
 
-def _notes(tracker: AllocationTracker) -> Iterator[str]:
+def _commonest(parameters: Iterable[nn.Parameter]) -> str:
+    """The type that most bytes of parameters have."""
+    sizes: Counter[str] = Counter()
+    for parameter in parameters:
+        sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel() * parameter.element_size()
+    return max(sizes, key=sizes.__getitem__, default="")
+
+
+def _notes(tracker: AllocationTracker, job: Job) -> Iterator[str]:
     if tracker.reads:
         count = sum(tracker.reads.values())
         assumed = "0, 1 or False was assumed, of all() True"
         yield f"{count} values of tensors were read ({_places(tracker.reads)}); fake tensors have none: {assumed}"
-    if tracker.taken:
+    if tracker.taken and is_factory(job.model):
         yield f"the batch's own values decided something ({_places(tracker.taken)}): others may need more or less"
 
 

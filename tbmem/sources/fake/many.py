@@ -39,7 +39,7 @@ class RankTraining(Training):
         def prepare(model: nn.Module) -> nn.Module:
             tracker.paused += 1
             try:
-                model = sharded(moved(model, job), job, subject.divided)
+                model = sharded(moved(model, job, subject), job, subject.divided)
             finally:
                 tracker.paused -= 1
             for tensor in (*model.parameters(), *model.buffers()):

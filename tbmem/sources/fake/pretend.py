@@ -6,6 +6,7 @@ Only for a process of its own: what is patched is put back at the end of the blo
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -81,6 +82,21 @@ def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Itera
     with contextlib.ExitStack() as stack:
         for target, name, value in _patches(devices, capability, total):
             stack.enter_context(patched(target, name, value))
+        yield
+
+
+@contextlib.contextmanager
+def not_traced() -> Iterator[None]:
+    """transformers, where it is loaded, takes fake tensors for plain ones.
+
+    It holds them for a trace otherwise, and takes the paths of ``torch.export``: masks that training does without, and
+    with them another attention kernel.
+    """
+    utils: Any = sys.modules.get("transformers.utils.import_utils")
+    if not hasattr(utils, "is_fake_tensor"):
+        yield
+        return
+    with patched(utils, "is_fake_tensor", lambda _: False):
         yield
 
 

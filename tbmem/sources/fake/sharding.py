@@ -85,8 +85,9 @@ def _decoder(model: nn.Module, what: str) -> Decoder:
     if isinstance(model, Decoder):
         return model
     raise UsageError(
-        f"{what} divides the built-in decoders and config.json files of such only; let the factory build what one rank"
-        ' holds (it may ask for rank, world_size, tp, pp, ep) and return a dict with "divided": True'
+        f"{what} divides the built-in decoders only (llama-7b, ...), not a config's or a factory's model; let a"
+        " factory build what one rank holds (it may ask for rank, world_size, tp, pp, ep) and return a dict with"
+        ' "divided": True'
     )
 
 
@@ -122,10 +123,6 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     groups = decoder.shape.groups or decoder.shape.heads
     if groups % job.tensor:
         raise UsageError(f"--tp {job.tensor}: {groups} heads cannot be divided evenly")
-    if decoder.shape.whole_norms:
-        raise UsageError(
-            f"--tp {job.tensor}: {job.model} norms queries over all heads, which --tp divides; leave it out"
-        )
     for layer in decoder.layers:
         names = {name for name, _ in layer.named_modules()}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from torch import nn
 
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, is_factory
+from tbmem.sources.fake.config_file import named_folder, read_config
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KINDS = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3")
-"""Of a Hugging Face config: those that the built-in decoder stands for."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
@@ -41,9 +39,15 @@ class Subject:
     step: Callable[[nn.Module, Any, Any], Any] | None = None
     """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
     has_values: bool = False
-    """Whether the batch is the user's own, and not only of the right shape."""
+    """Whether the batch's values mean something, and it is not only of the right shape."""
     divided: bool = False
     """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
+    checkpoint: Callable[[], None] | None = None
+    """Switches on activation checkpointing of the model's own."""
+    typed: bool = False
+    """Whether model and batch are made in the type that the job asks for."""
+    architecture: str = ""
+    """What made the model, for people, where its name does not say it."""
 
 
 def make_subject(job: Job) -> Subject:
@@ -57,6 +61,8 @@ def make_subject(job: Job) -> Subject:
     if job.model.endswith(".json"):
         return _from_config(job, Path(job.model))
     shape = SHAPES.get(job.model.lower())
+    if shape is None and Path(job.model).is_dir():
+        raise named_folder(Path(job.model))
     if shape is None:
         raise UsageError(
             f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
@@ -82,7 +88,8 @@ def _decoder(job: Job, shape: DecoderShape) -> Subject:
 
 def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     numbers, targets = batch
-    return F.cross_entropy(model(numbers).flatten(0, 1), targets.flatten())
+    # in float32, as transformers' losses are
+    return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
 def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
@@ -90,72 +97,19 @@ def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
 
 
 def _from_config(job: Job, path: Path) -> Subject:
-    config = _read_config(path)
-    kind = config.get("model_type")
-    if not isinstance(kind, str):
-        raise UsageError(f"--model {path}: model_type is missing, which says what kind of model it is")
-    if kind in _KINDS:
-        return _decoder(job, _shape(path, kind, config))
     from tbmem.sources.fake.transformers_model import transformers_model
 
-    model, length = transformers_model(path, config, job.sequence)
-    numbers = torch.zeros(job.batch // job.parts, length, dtype=torch.int64)
-    batch = {"input_ids": numbers, "labels": torch.zeros_like(numbers)}
-    return Subject(model=model, batch=batch, loss=_loss_of(job.model, None), forward=_call)
-
-
-def _shape(path: Path, kind: str, config: dict[str, Any]) -> DecoderShape:
-
-    def first(*names: str) -> Any:
-        return next((config[name] for name in names if config.get(name) is not None), None)
-
-    def whole(*names: str) -> int | None:
-        value = first(*names)
-        if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"--model {path}: {' or '.join(names)} is {value!r}; it must be a whole number above 0")
-        return value
-
-    def needed(*names: str) -> int:
-        value = whole(*names)
-        if value is None:
-            raise UsageError(f"--model {path}: {' or '.join(names)} is missing")
-        return value
-
-    width = needed("hidden_size", "n_embd")
-    shape = DecoderShape(
-        layers=needed("num_hidden_layers", "n_layer"),
-        width=width,
-        heads=needed("num_attention_heads", "n_head"),
-        groups=whole("num_key_value_heads"),
-        head_width=whole("head_dim"),
-        head_norms=kind == "qwen3",
-        whole_norms=kind == "olmo2",
-        norms_behind=kind == "olmo2",
-        head_biases=kind == "qwen2",
-        inner=whole("intermediate_size", "n_inner") or 4 * width,
-        vocabulary=needed("vocab_size"),
-        context=needed("max_position_embeddings", "n_positions"),
-        llama=kind != "gpt2",
-        experts=needed("num_local_experts") if kind == "mixtral" else 0,
-        chosen=whole("num_experts_per_tok") or 2,
-        tied=bool(config.get("tie_word_embeddings", kind == "gpt2")),
+    made = transformers_model(path, read_config(path), job, None if job.dtype is None else dtype_of(job.dtype))
+    return Subject(
+        model=made.model,
+        batch=made.batch,
+        loss=_loss_of(job.model, None),
+        forward=_call,
+        checkpoint=made.checkpoint,
+        typed=True,
+        has_values=True,
+        architecture=made.architecture,
     )
-    if shape.head_width is None and width % shape.heads:
-        raise UsageError(f"--model {path}: a width of {width} cannot be divided among {shape.heads} heads")
-    if shape.groups is not None and shape.heads % shape.groups:
-        raise UsageError(f"--model {path}: {shape.heads} heads cannot share {shape.groups} of keys and values")
-    return shape
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
-        raise UsageError(f"--model {path}: {reason}") from error
-    if not isinstance(config, dict):
-        raise UsageError(f"--model {path}: not the config.json of a model")
-    return config
 
 
 def _from_factory(job: Job) -> Subject:

@@ -58,12 +58,14 @@ class Training:
             watcher: Who is told.
             prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
         """
-        prepare = prepare or (lambda model: moved(model, job))
+        prepare = prepare or (lambda model: moved(model, job, subject))
         self.job = job
         self.watcher = watcher
         self.subject = subject
         subject.model.train(not job.inference)
-        if job.checkpoint:
+        if job.checkpoint and subject.checkpoint is not None:
+            subject.checkpoint()
+        elif job.checkpoint:
             _keep_no_cache(subject.model)
             for layer in layers_of(subject.model):
                 _checkpointed(layer)
@@ -193,7 +195,7 @@ class Training:
     def _to_device(self, one: Any) -> Any:
         if not isinstance(one, torch.Tensor):
             return one
-        dtype = dtype_of(self.job.dtype) if self.job.dtype is not None and one.is_floating_point() else None
+        dtype = _type_to_be(self.job, self.subject) if one.is_floating_point() else None
         return one.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -233,9 +235,20 @@ class Training:
         return make_optimizer(self.job, parameters)
 
 
-def moved(model: nn.Module, job: Job) -> nn.Module:
-    """A model on the job's device, in the job's type, if it says one."""
-    return model.to(device=job.device, dtype=None if job.dtype is None else dtype_of(job.dtype))
+def moved(model: nn.Module, job: Job, subject: Subject) -> nn.Module:
+    """A model on the job's device, in the job's type, if it says one.
+
+    Args:
+        model: The subject's, or what a rank has of it.
+        job: How to train.
+        subject: What to train.
+    """
+    return model.to(device=job.device, dtype=_type_to_be(job, subject))
+
+
+def _type_to_be(job: Job, subject: Subject) -> torch.dtype | None:
+    """That numbers are cast to; ``None``: they stay as they are."""
+    return None if subject.typed or job.dtype is None else dtype_of(job.dtype)
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
