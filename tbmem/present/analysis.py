@@ -140,7 +140,9 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
     """Several recordings side by side, and the odd one."""
-    table = _table("recording", "device", "peak", "reserved", "efficiency", "step", "largest category", "suspects")
+    table = _table(
+        "recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects"
+    )
     for analysis in analyses:
         device = analysis.main
         first = device.by_category[0] if device.by_category else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tbmem.analysis.comparison import OddOne
-from tbmem.analysis.report import Analysis, DeviceAnalysis, Recommendation
+from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.present.analysis import efficiency_words, failed_sentence
 from tbmem.present.console import device_label
@@ -125,13 +125,6 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
     yield f"{text}. The next peak uses them again."
 
 
-def trigger_text(one: Recommendation) -> str:
-    """``'because fragmented_bytes is 1003 MiB; the limit is 603.70 MiB'``."""
-    in_bytes = one.trigger.endswith("bytes") or one.trigger.startswith("by_category")
-    value, limit = (format_bytes(size) if in_bytes else f"{size:,.6g}" for size in (one.value, one.limit))
-    return f"because {one.trigger} is {value}; the limit is {limit}"
-
-
 def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
     """What several recordings say, side by side.
 
@@ -144,7 +137,7 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
     if odd is not None or len(analyses) > 2:
         lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
     lines += [
-        "| recording | device | peak | reserved | efficiency | suspected leaks |",
+        "| recording | device | peak | reserved | used at the peak | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for one in analyses:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tbmem.analysis.run_state import RunState
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.present.console import SEPARATOR, device_label, finding_line
+from tbmem.present.console import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_duration, format_signed
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def _device_view(track: Track, verdict: FindingKind) -> dict[str, Any]:
         "headroom": total - peak.bytes if total is not None and peak is not None else None,
         "growth_per_step": track.growth_per_step(),
         "levels": track.levels(64),
+        "peaks": track.peaks(64),
     }
 
 
@@ -161,10 +162,18 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
     sizes = [
         f"{word} {format_bytes(device[key])}"
-        for word, key in (("allocated", "allocated"), ("reserved", "reserved"), ("peak", "peak"), ("free", "headroom"))
+        for word, key in (
+            ("allocated", "allocated"),
+            ("reserved", "reserved"),
+            (peak_word(device["peak_counter"]), "peak"),
+            ("headroom", "headroom"),
+        )
         if device[key] is not None
     ]
-    return [first, *(Text(line) for line in _packed(sizes, width))]
+    lines = [first]
+    if device["peaks"]:
+        lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))
+    return [*lines, *(Text(line) for line in _packed(sizes, width))]
 
 
 def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:

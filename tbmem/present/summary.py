@@ -7,7 +7,7 @@ from typing import Any
 
 from tbmem.model.finding import Finding
 from tbmem.model.summary import Peak, ProfilerCost, RunSummary
-from tbmem.present.console import SEPARATOR, device_label
+from tbmem.present.console import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration
 
 _NOTICEABLE = 1.05
@@ -64,8 +64,9 @@ def _verdict_line(verdict: Finding) -> str:
 
 def _peak_line(peak: Peak) -> str:
     share = f" ({100 * peak.bytes / peak.total:.0f} % of {format_bytes(peak.total)})" if peak.total else ""
-    word = {"host_peak_rss": "resident peak", "allocated": "highest level"}.get(peak.counter, "peak")
-    return f"{word} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+    return (
+        f"{peak_word(peak.counter)} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+    )
 
 
 def _cost_line(cost: ProfilerCost) -> str:
