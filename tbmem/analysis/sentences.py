@@ -30,6 +30,8 @@ _PHASES = {
     False: " (a step without an optimizer's: validation, or in the middle of an accumulation)",
 }
 """What kind of step it was, as far as the optimizer tells."""
+_MANY_TIMES = 10
+"""Times the usual from which on a height is not told in per cent."""
 _FAR = 100_000_000
 """Steps beyond which nobody plans."""
 
@@ -169,7 +171,8 @@ def _level(channel: Channel, jump: Jump) -> str:
 
 def _above_usual(jump: Jump) -> str:
     """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
-    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.usual else ""
+    # of next to nothing a percentage says nothing
+    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.height < _MANY_TIMES * jump.usual else ""
     return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
 
 
