@@ -116,6 +116,12 @@ def format_duration(seconds: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
 
 
+def format_speed(steps_per_second: float) -> str:
+    """How fast a loop runs: ``'0.468 steps/s'``, ``'12 346 steps/s'``."""
+    fast = steps_per_second >= 100
+    return f"{format_count(steps_per_second) if fast else format(steps_per_second, '.3g')} steps/s"
+
+
 def format_moment(moment: float) -> str:
     """Unix time in seconds as people write it: ``'2026-11-20 09:31:07'``, by the clock on the wall."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))

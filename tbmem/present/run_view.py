@@ -10,7 +10,7 @@ from tbmem.analysis.run_state import RunState
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.console import SEPARATOR, device_label, finding_line, peak_word
-from tbmem.units import format_bytes, format_duration, format_signed
+from tbmem.units import format_bytes, format_duration, format_signed, format_speed
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -144,7 +144,7 @@ def _standing(view: dict[str, Any]) -> list[str]:
         numbers = ", ".join(map(str, dead[:_NAMED])) + " …" * (len(dead) > _NAMED)
         parts.insert(1, f"rank{'s' * (len(dead) > 1)} {numbers} died")
     if view["steps_per_second"]:
-        parts.append(f"{view['steps_per_second']:.3g} steps/s")
+        parts.append(format_speed(view["steps_per_second"]))
     if view["status"] == "silent" and view["seconds_since_last_row"] is not None:
         parts.append(f"nothing for {format_duration(view['seconds_since_last_row'])}: killed?")
     return parts

@@ -1,7 +1,7 @@
 // The answer `overview` goes in; a card for each device of each rank comes out, with what to do next.
 
 import { button, el } from "../dom.js";
-import { bytes, duration, known, percent, signedBytes, whole } from "../format.js";
+import { bytes, duration, known, percent, signedBytes, speed, whole } from "../format.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparklines } from "../parts.js";
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
@@ -36,7 +36,7 @@ function runSection(run, context) {
     STATUS[run.status],
     run.step > 0 && `step ${whole(run.step)}`,
     known(run.seconds) && duration(run.seconds),
-    known(run.steps_per_second) && `${run.steps_per_second.toPrecision(3)} steps/s`,
+    known(run.steps_per_second) && speed(run.steps_per_second),
     run.end,
     run.host,
     run.torch && `torch ${run.torch}`,
