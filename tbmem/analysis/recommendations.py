@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tbmem.analysis.advice import CONF
 from tbmem.analysis.report import Fragmentation, PeakMoment, Recommendation, Suspect
 from tbmem.model.category import Category, word_of
 from tbmem.units import MIB, format_bytes
 
-CONF = "PYTORCH_CUDA_ALLOC_CONF"
 _NEVER_USED_PERCENT = 10
 _FRAGMENTED_PERCENT = 5
 _LARGE_BLOCK = 100 * MIB
