@@ -66,6 +66,11 @@ def format_range(low: int | float, high: int | float) -> str:
     return f"{_digits(low / size) if size > 1 else format(low, '.0f')} to {other}"
 
 
+def format_share(part: int | float, whole: int | float | None) -> str:
+    """A part beside its whole: ``'5 % of 23.54 GiB'``; empty where the whole is not known."""
+    return f"{100 * part / whole:.0f} % of {format_bytes(whole)}" if whole else ""
+
+
 def relative_change(before: int | float, after: int | float) -> str:
     """A change beside what it is a change of: ``'+4.8 %'``, ``'26 times'``, ``'new'``, ``'gone'``.
 

@@ -12,7 +12,7 @@ from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
+from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
 
 _CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
@@ -199,14 +199,25 @@ def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, period_steps=jump.period)
 
 
-def fragmentation(sample: MemorySample, lost: int, reserved: int) -> Finding:
-    """Free memory that cannot serve a request."""
-    share = 100 * lost / reserved
+def fragmentation(sample: MemorySample, never_used: int, fragmented: int, reserved: int) -> Finding:
+    """Free memory that cannot serve a request.
+
+    Args:
+        sample: The latest one.
+        never_used: Bytes that are reserved beyond the most that was allocated at once.
+        fragmented: Bytes in free pieces of segments that are partly in use.
+        reserved: Bytes that the allocator holds.
+    """
     message = (
-        f"{format_bytes(lost)} ({share:.0f} %) of the reserved {format_bytes(reserved)} were never in use at once:"
-        " free pieces that fit no request"
+        f"{format_bytes(never_used)} ({format_share(never_used, reserved)} that are reserved) were not in use even at"
+        f" the peak: {format_bytes(fragmented)} are fragmented, in gaps between used blocks that fit no request"
     )
-    evidence = {"channel": Channel.RESERVED.value, "lost_bytes": lost, "reserved_bytes": reserved}
+    evidence = {
+        "channel": Channel.RESERVED.value,
+        "never_used_bytes": never_used,
+        "fragmented_bytes": fragmented,
+        "reserved_bytes": reserved,
+    }
     return _finding(FindingKind.FRAGMENTATION, Severity.WARNING, sample, message, evidence, sample.step)
 
 

@@ -10,7 +10,7 @@ from tbmem.model.category import Phase, word_of
 from tbmem.present.analysis import efficiency_words, failed_sentence
 from tbmem.present.console import device_label
 from tbmem.present.pictures import picture_folder
-from tbmem.units import format_bytes
+from tbmem.units import format_bytes, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
@@ -100,7 +100,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
 def peak_sentence(device: DeviceAnalysis) -> str:
     """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
     peak = device.peak
-    share = f" ({100 * peak.bytes / device.total_bytes:.0f} % of the device)" if device.total_bytes else ""
+    share = f" ({format_share(peak.bytes, device.total_bytes)})" if device.total_bytes else ""
     if peak.event < 0:
         size = f"{format_bytes(peak.bytes)}{share}"
         return f"{device_label(device.name)} needed {size}, all of it before the recording began."
