@@ -179,6 +179,8 @@ class LiveSeries(TypedDict):
     reserved: list[int | None]
     peak: list[int | None]
     """Within the steps; of the CPU the resident memory's."""
+    peak_word: str
+    """What it is called: ``resident peak`` on the CPU."""
     device_used: list[int | None]
     """By all processes."""
     host: list[int | None]

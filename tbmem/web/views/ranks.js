@@ -2,7 +2,7 @@
 
 import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";
-import { known, signedBytes, whole, word } from "../format.js";
+import { deviceName, known, signedBytes, whole, word } from "../format.js";
 import { badge, emptyState, errorsOf, severityOf, sparklines } from "../parts.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
@@ -18,7 +18,7 @@ async function draw(context) {
   const columns = [
     { key: "rank", label: "rank", kind: "whole", width: "70px" },
     { key: "host", label: "host", width: "130px" },
-    { key: "device", label: "device", width: "90px" },
+    { key: "device", label: "device", text: (row) => deviceName(row.device), width: "90px" },
     { key: "verdict", label: "verdict", width: "150px", cell: (row) => verdict(row) },
     { key: "peak", label: "peak", kind: "bytes", bar: (row) => (100 * (row.peak ?? 0)) / most, colour: (row) => (row.odd ? "var(--warn)" : "var(--accent)"), width: "170px" },
     { key: "allocated", label: "allocated", kind: "bytes" },
