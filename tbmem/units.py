@@ -66,6 +66,11 @@ def format_range(low: int | float, high: int | float) -> str:
     return f"{_digits(low / size) if size > 1 else format(low, '.0f')} to {other}"
 
 
+def format_share(part: int | float, whole: int | float | None) -> str:
+    """A part beside its whole: ``'5 % of 23.54 GiB'``; empty where the whole is not known."""
+    return f"{100 * part / whole:.0f} % of {format_bytes(whole)}" if whole else ""
+
+
 def relative_change(before: int | float, after: int | float) -> str:
     """A change beside what it is a change of: ``'+4.8 %'``, ``'26 times'``, ``'new'``, ``'gone'``.
 
@@ -114,6 +119,12 @@ def format_duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def format_speed(steps_per_second: float) -> str:
+    """How fast a loop runs: ``'0.468 steps/s'``, ``'12 346 steps/s'``."""
+    fast = steps_per_second >= 100
+    return f"{format_count(steps_per_second) if fast else format(steps_per_second, '.3g')} steps/s"
 
 
 def format_moment(moment: float) -> str:

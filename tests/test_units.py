@@ -14,6 +14,7 @@ from tbmem.units import (
     format_duration,
     format_range,
     format_signed,
+    format_speed,
     parse_bytes,
     relative_change,
     round_up,
@@ -187,6 +188,14 @@ def test_a_second_short_of_a_minute_does_not_read_60_seconds() -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0"), (999, "999"), (12_345, "12 345"), (1_234_567.4, "1 234 567")])
 def test_counts_stand_in_groups_of_three_digits(count: float, text: str) -> None:
     assert format_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [(0.4678, "0.468 steps/s"), (12.34, "12.3 steps/s"), (12345.6, "12 346 steps/s"), (5, "5 steps/s")],
+)
+def test_a_speed_has_no_exponent(speed: float, text: str) -> None:
+    assert format_speed(speed) == text
 
 
 @pytest.mark.parametrize(("count", "whole"), [(0, 0), (1, 512), (512, 512), (513, 1024)])

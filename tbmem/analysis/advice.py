@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from tbmem.model.finding import FindingKind
 
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+"""The variable that the CUDA allocator of every torch reads; 2.9's does not read PYTORCH_ALLOC_CONF."""
+
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (
         "something keeps memory of earlier steps: store loss.item() or loss.detach() instead of loss, clear lists"
@@ -17,7 +20,7 @@ ADVICE: Mapping[FindingKind, str] = {
     ),
     FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; else look there",
     FindingKind.FRAGMENTATION: (
-        "set PYTORCH_ALLOC_CONF=expandable_segments:True before the process starts; sizes that vary less (padding,"
+        f"set {CONF}=expandable_segments:True before the process starts; sizes that vary less (padding,"
         " buckets of lengths) help as well"
     ),
     FindingKind.NEAR_CAPACITY: (

@@ -1,4 +1,4 @@
-"""What the allocator holds and what was ever needed at once go in; memory lost to fragmentation comes out."""
+"""A test for memory that is lost to fragmentation while a program runs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ EVERY = 8
 class FragmentationTest:
     """Tells free memory that cannot serve a request from a cache that can.
 
-    What is reserved beyond the largest amount that was ever allocated at once was needed only because the free
-    pieces did not fit; it counts as lost as far as it lies in segments that are partly in use. Reserved minus
-    allocated alone is cache, and is never called fragmentation.
+    What is reserved beyond the largest amount that was ever allocated at once (never used, as in the analysis of a
+    recording) was needed only because the free pieces did not fit; it counts as lost as far as fragmented memory, free
+    pieces of segments that are partly in use, explains it. Reserved minus allocated alone is never called so.
     """
 
     def __init__(self) -> None:
         self._highest = 0
         self._times = 0
-        self.lost = 0
-        """Bytes lost at the last reading."""
+        self.never_used = 0
+        """Bytes reserved at the last reading beyond the most that was allocated at once."""
 
     def note_peak(self, peak: int) -> None:
         """Take in the largest amount that was allocated at once."""
@@ -43,8 +43,8 @@ class FragmentationTest:
         Returns:
             Whether much has been lost for a while, told once until it gets better.
         """
-        self.lost = min(reserved - self._highest, round(split / _SPLIT))
-        if self.lost < max(_SHARE * reserved, _LEAST):
+        self.never_used = reserved - self._highest
+        if min(self.never_used, round(split / _SPLIT)) < max(_SHARE * reserved, _LEAST):
             self._times = 0
             return False
         self._times += 1

@@ -157,7 +157,7 @@ class Detector:
             found = sentences.near_capacity(sample, event.percent, event.level)
         else:
             assert isinstance(event, Fragmented)
-            found = sentences.fragmentation(sample, event.lost, event.reserved)
+            found = sentences.fragmentation(sample, event.never_used, event.fragmented, event.reserved)
         if found is None:
             return ()
         self._history.add(found)

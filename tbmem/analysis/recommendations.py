@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tbmem.analysis.advice import CONF
 from tbmem.analysis.report import Fragmentation, PeakMoment, Recommendation, Suspect
 from tbmem.model.category import Category, word_of
-from tbmem.units import MIB, format_bytes
+from tbmem.units import MIB, format_bytes, format_share
 
-CONF = "PYTORCH_CUDA_ALLOC_CONF"
 _NEVER_USED_PERCENT = 10
 _FRAGMENTED_PERCENT = 5
 _LARGE_BLOCK = 100 * MIB
@@ -91,9 +91,9 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     if min(spare, cached) > limit and not _collects(figures):
         yield Recommendation(
             message=(
-                f"{format_bytes(never)} ({100 * never / most:.1f} %) of the {format_bytes(most)} that were reserved"
-                f" were not in use even at the peak, and {format_bytes(cached)} are cached at the end: torch can use"
-                " them again, other processes cannot."
+                f"{format_bytes(never)} ({format_share(never, most)} that were reserved at most) were not in use even"
+                f" at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again, other"
+                " processes cannot."
             ),
             setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
             trigger="never_used_bytes",
@@ -159,8 +159,8 @@ def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
     most = figures.peak_reserved if figures.peak_reserved is not None else figures.peak.bytes
     if figures.total and 100 * most > _CAPACITY_PERCENT * figures.total:
         yield Recommendation(
-            message=f"The peak of {format_bytes(most)} is {100 * most / figures.total:.0f} % of the device's"
-            f" {format_bytes(figures.total)}: the next longer batch may not fit.",
+            message=f"{format_bytes(most)} are needed at most, {format_share(most, figures.total)} of the device: the"
+            " next longer batch may not fit.",
             setting="a smaller batch with gradient accumulation",
             trigger="peak_bytes",
             value=most,

@@ -12,7 +12,7 @@ from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
+from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
 
 _CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
@@ -30,6 +30,8 @@ _PHASES = {
     False: " (a step without an optimizer's: validation, or in the middle of an accumulation)",
 }
 """What kind of step it was, as far as the optimizer tells."""
+_MANY_TIMES = 10
+"""Times the usual from which on a height is not told in per cent."""
 _FAR = 100_000_000
 """Steps beyond which nobody plans."""
 
@@ -169,7 +171,8 @@ def _level(channel: Channel, jump: Jump) -> str:
 
 def _above_usual(jump: Jump) -> str:
     """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
-    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.usual else ""
+    # of next to nothing a percentage says nothing
+    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.height < _MANY_TIMES * jump.usual else ""
     return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
 
 
@@ -197,14 +200,25 @@ def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
     return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
 
 
-def fragmentation(sample: MemorySample, lost: int, reserved: int) -> Finding:
-    """Free memory that cannot serve a request."""
-    share = 100 * lost / reserved
+def fragmentation(sample: MemorySample, never_used: int, fragmented: int, reserved: int) -> Finding:
+    """Free memory that cannot serve a request.
+
+    Args:
+        sample: The latest one.
+        never_used: Bytes that are reserved beyond the most that was allocated at once.
+        fragmented: Bytes in free pieces of segments that are partly in use.
+        reserved: Bytes that the allocator holds.
+    """
     message = (
-        f"{format_bytes(lost)} ({share:.0f} %) of the reserved {format_bytes(reserved)} were never in use at once:"
-        " free pieces that fit no request"
+        f"{format_bytes(never_used)} ({format_share(never_used, reserved)} that are reserved) were not in use even at"
+        f" the peak: {format_bytes(fragmented)} are fragmented, in gaps between used blocks that fit no request"
     )
-    evidence = {"channel": Channel.RESERVED.value, "lost_bytes": lost, "reserved_bytes": reserved}
+    evidence = {
+        "channel": Channel.RESERVED.value,
+        "never_used_bytes": never_used,
+        "fragmented_bytes": fragmented,
+        "reserved_bytes": reserved,
+    }
     return _finding(FindingKind.FRAGMENTATION, Severity.WARNING, sample, message, evidence, sample.step)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tbmem.analysis.rate import Point, Splice, StepTime, growth_rate
@@ -60,15 +62,12 @@ class Track:
             self._thin()
 
     def levels(self, count: int) -> list[int]:
-        """The highest within the steps over the run, in at most ``count`` parts, the highest of each, in bytes.
+        """The level after the steps over the run, in at most ``count`` parts, the highest of each, in bytes."""
+        return _parts(self._levels, count)
 
-        These are the steps' peaks, where any are known: a spike is over when its step ends.
-        """
-        peaks = [peak for peak in self._peaks if peak is not None] or self._levels
-        if not peaks:
-            return []
-        parts = np.array_split(np.asarray(peaks), min(count, len(peaks)))
-        return [int(part.max()) for part in parts]
+    def peaks(self, count: int) -> list[int]:
+        """The same of the peaks within the steps: a spike is over when its step ends; empty where none is known."""
+        return _parts([peak for peak in self._peaks if peak is not None], count)
 
     def growth_per_step(self) -> float | None:
         """How fast the floor rises, in bytes per step, once the run has settled.
@@ -108,3 +107,9 @@ class Track:
         self._levels = np.asarray(self._levels[:even]).reshape(-1, 2).max(axis=1).tolist()
         peaks = zip(self._peaks[:even:2], self._peaks[1:even:2], strict=True)
         self._peaks = [max((peak for peak in pair if peak is not None), default=None) for pair in peaks]
+
+
+def _parts(values: Sequence[int], count: int) -> list[int]:
+    """The highest of each of at most ``count`` parts."""
+    parts = np.array_split(np.asarray(values), min(count, len(values))) if values else []
+    return [int(part.max()) for part in parts]

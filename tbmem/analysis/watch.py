@@ -45,7 +45,8 @@ class Fragmented(NamedTuple):
     """Memory is lost to fragmentation."""
 
     step: int
-    lost: int
+    never_used: int
+    fragmented: int
     reserved: int
 
 
@@ -224,7 +225,7 @@ class Watch:
             return
         for at in range(-columns.step[0] % EVERY, len(reserved), EVERY):
             if split[at] is not None and self.fragments.update(reserved[at], split[at]):
-                events += [Fragmented(columns.step[at], self.fragments.lost, reserved[at])]
+                events += [Fragmented(columns.step[at], self.fragments.never_used, split[at], reserved[at])]
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         """The resident memory of this process and of its children."""

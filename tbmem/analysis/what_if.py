@@ -1,4 +1,4 @@
-"""A recording and settings of the allocator go in; what it would have reserved and wasted under them comes out."""
+"""A recording and settings of the allocator go in; what it would have allocated and reserved under them comes out."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Outcome:
     """Of each request that failed when it was recorded: whether it is served here."""
 
     @property
-    def wasted(self) -> float:
-        """Share of the most that was reserved that was never needed at once."""
-        return 1 - self.peak_allocated / self.peak_reserved if self.peak_reserved else 0.0
+    def allocated_percent(self) -> float:
+        """The most that was allocated, of the most that was reserved."""
+        return 100 * self.peak_allocated / self.peak_reserved if self.peak_reserved else 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

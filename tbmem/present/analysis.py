@@ -16,7 +16,7 @@ from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.model.category import Phase, word_of
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.present.labels import shortened
-from tbmem.units import format_bytes, format_signed
+from tbmem.units import format_bytes, format_share, format_signed
 
 _TOP = 10
 _ROWS = 12
@@ -52,7 +52,7 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
 def peak_line(device: DeviceAnalysis) -> str:
     """``'GPU 0 peak 11.57 GiB · step 3, backward pass, event 7 of 900 · model.py:41 forward'``."""
     peak, total = device.peak, device.total_bytes
-    share = f" ({100 * peak.bytes / total:.0f} % of {format_bytes(total)})" if total else ""
+    share = f" ({format_share(peak.bytes, total)})" if total else ""
     if peak.event < 0:
         when = "at the beginning of what was recorded"
     else:
@@ -140,7 +140,9 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
     """Several recordings side by side, and the odd one."""
-    table = _table("recording", "device", "peak", "reserved", "efficiency", "step", "largest category", "suspects")
+    table = _table(
+        "recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects"
+    )
     for analysis in analyses:
         device = analysis.main
         first = device.by_category[0] if device.by_category else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import GIB, format_bytes
+from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ def memory_line(sample: MemorySample) -> str:
         parts.append(f"reserved {format_bytes(sample.reserved)}")
     peak = sample.peak
     if peak is not None:
-        word = "peak" if sample.peak_allocated is not None else "resident peak"
+        word = peak_word("peak_allocated" if sample.peak_allocated is not None else "host_peak_rss")
         parts.append(f"{word} {format_bytes(peak)}{_share(peak, sample.device_total)}")
     return SEPARATOR.join(parts)
 
@@ -62,13 +62,17 @@ def signal_line(record: Mapping[str, Any]) -> str:
 
 
 def _share(peak: int, total: int | None) -> str:
-    """``' (58 % of 80)'``: the capacity in GiB, its unit left out where the peak is in GiB as well."""
+    """``' (58 % of 80)'``: the capacity, its unit left out where the peak has the same."""
     if not total:
         return ""
-    unit = "" if peak >= GIB else " GiB"
-    capacity = total / GIB
-    digits = f"{capacity:.3g}" if capacity < 1000 else f"{capacity:.0f}"
-    return f" ({100 * peak / total:.0f} % of {digits}{unit})"
+    amount, unit = format_bytes(total).split()
+    unit = "" if format_bytes(peak).endswith(f" {unit}") else f" {unit}"
+    return f" ({100 * peak / total:.0f} % of {float(amount):g}{unit})"
+
+
+def peak_word(counter: str | None) -> str:
+    """What a peak is called, by the counter that it was read from: ``'resident peak'`` on the CPU."""
+    return {"host_peak_rss": "resident peak", "allocated": "highest level"}.get(counter or "", "peak")
 
 
 def finding_line(finding: Finding) -> str:

@@ -11,6 +11,7 @@ from tbmem.model.estimate import Estimate, Fit
 from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
+_ROUNDING = "added by the allocator's rounding"
 _WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
 
 
@@ -36,7 +37,10 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
     yield f"The peak is {_moment(estimate)}. {estimate.sentence}"
+    rounding = estimate.peak_allocated - sum(estimate.by_category.values())
     yield from _table("Peak by category", estimate.by_category)
+    if rounding > 0:
+        yield f"  {_ROUNDING:<40} {format_bytes(rounding):>12}"
     yield from _table("Peak by module", estimate.by_module, _MODULES)
     yield from _table("Highest in each phase of a steady step", estimate.by_phase)
     yield from _steps(estimate)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tbmem.analysis.comparison import OddOne
-from tbmem.analysis.report import Analysis, DeviceAnalysis, Recommendation
+from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.present.analysis import efficiency_words, failed_sentence
 from tbmem.present.console import device_label
 from tbmem.present.pictures import picture_folder
-from tbmem.units import format_bytes
+from tbmem.units import format_bytes, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
@@ -100,7 +100,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
 def peak_sentence(device: DeviceAnalysis) -> str:
     """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
     peak = device.peak
-    share = f" ({100 * peak.bytes / device.total_bytes:.0f} % of the device)" if device.total_bytes else ""
+    share = f" ({format_share(peak.bytes, device.total_bytes)})" if device.total_bytes else ""
     if peak.event < 0:
         size = f"{format_bytes(peak.bytes)}{share}"
         return f"{device_label(device.name)} needed {size}, all of it before the recording began."
@@ -125,13 +125,6 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
     yield f"{text}. The next peak uses them again."
 
 
-def trigger_text(one: Recommendation) -> str:
-    """``'because fragmented_bytes is 1003 MiB; the limit is 603.70 MiB'``."""
-    in_bytes = one.trigger.endswith("bytes") or one.trigger.startswith("by_category")
-    value, limit = (format_bytes(size) if in_bytes else f"{size:,.6g}" for size in (one.value, one.limit))
-    return f"because {one.trigger} is {value}; the limit is {limit}"
-
-
 def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
     """What several recordings say, side by side.
 
@@ -144,7 +137,7 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
     if odd is not None or len(analyses) > 2:
         lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
     lines += [
-        "| recording | device | peak | reserved | efficiency | suspected leaks |",
+        "| recording | device | peak | reserved | used at the peak | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for one in analyses:

@@ -185,4 +185,9 @@ def _recommendations(device: DeviceAnalysis) -> Iterable[str]:
     for one in device.recommendations:
         yield f"- {one.message}"
         yield f"  change: {one.setting}"
-        yield f"  because {one.trigger} is {one.value:,.10g}, and {one.limit:,.10g} is the limit"
+        yield f"  because: {_trigger(one.trigger)} {one.value:,.10g}, limit {one.limit:,.10g}"
+
+
+def _trigger(figure: str) -> str:
+    """``'by_category.OPTIMIZER_STATE'`` as ``'Optimizer state'``, ``'fragmented_bytes'`` as ``'fragmented bytes'``."""
+    return word_of(figure.removeprefix("by_category.")).replace("_", " ")

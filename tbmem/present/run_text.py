@@ -12,7 +12,7 @@ from tbmem.analysis.series import Series
 from tbmem.model.category import word_of
 from tbmem.present.console import SEPARATOR, finding_line
 from tbmem.present.series_lines import highest_of, series_name
-from tbmem.units import format_bytes, format_duration, format_moment
+from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
 
 class Recorded(NamedTuple):
@@ -33,8 +33,7 @@ def _about(story: RunStory) -> str:
 
 
 def _share(series: Series) -> str:
-    capacity = series.most("capacity")
-    return f"{100 * highest_of(series) / capacity:.0f} % of {format_bytes(capacity)}" if capacity else ""
+    return format_share(highest_of(series), series.most("capacity"))
 
 
 def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tbmem.analysis.run_state import RunState, standing
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.present.console import SEPARATOR, device_label, finding_line
-from tbmem.units import format_bytes, format_duration, format_signed
+from tbmem.present.console import SEPARATOR, device_label, finding_line, peak_word
+from tbmem.units import format_bytes, format_duration, format_signed, format_speed
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -81,6 +81,7 @@ def _device_view(state: RunState, track: Track) -> dict[str, Any]:
         "headroom": total - peak.bytes if total is not None and peak is not None else None,
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
+        "peaks": track.peaks(64),
     }
 
 
@@ -141,7 +142,7 @@ def _standing(view: dict[str, Any]) -> list[str]:
         numbers = ", ".join(map(str, dead[:_NAMED])) + " …" * (len(dead) > _NAMED)
         parts.insert(1, f"rank{'s' * (len(dead) > 1)} {numbers} died")
     if view["steps_per_second"]:
-        parts.append(f"{view['steps_per_second']:.3g} steps/s")
+        parts.append(format_speed(view["steps_per_second"]))
     if view["status"] == "silent" and view["seconds_since_last_row"] is not None:
         parts.append(f"nothing for {format_duration(view['seconds_since_last_row'])}: killed?")
     return parts
@@ -159,10 +160,18 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
     sizes = [
         f"{word} {format_bytes(device[key])}"
-        for word, key in (("allocated", "allocated"), ("reserved", "reserved"), ("peak", "peak"), ("free", "headroom"))
+        for word, key in (
+            ("allocated", "allocated"),
+            ("reserved", "reserved"),
+            (peak_word(device["peak_counter"]), "peak"),
+            ("headroom", "headroom"),
+        )
         if device[key] is not None
     ]
-    return [first, *(Text(line) for line in _packed(sizes, width))]
+    lines = [first]
+    if device["peaks"]:
+        lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))
+    return [*lines, *(Text(line) for line in _packed(sizes, width))]
 
 
 def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from tbmem.analysis.series import Series
 from tbmem.model.finding import Finding
 from tbmem.present.colours import BLUE, GREEN, MUTED, PINK, RED
-from tbmem.present.console import device_label
+from tbmem.present.console import device_label, peak_word
 
 SHOWN = (
     ("reserved", "reserved", MUTED, "dash"),
@@ -30,8 +30,11 @@ def series_name(series: Series, several_ranks: bool) -> str:
 
 def shown_columns(series: Series) -> list[tuple[str, str, str, str]]:
     """Of ``SHOWN`` what this series has; the host's memory only beside the CPU's own."""
-    names = [row for row in SHOWN if series.most(row[0])]
-    return [row for row in names if series.device == "cpu" or row[0] not in ("host", "workers")]
+    on_cpu = series.device == "cpu"
+    word = peak_word("host_peak_rss" if on_cpu else "peak_allocated")
+    named = [(name, text.replace("peak", word), colour, line) for name, text, colour, line in SHOWN]
+    names = [row for row in named if series.most(row[0])]
+    return [row for row in names if on_cpu or row[0] not in ("host", "workers")]
 
 
 def highest_of(series: Series) -> float:

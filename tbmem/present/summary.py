@@ -7,8 +7,8 @@ from typing import Any
 
 from tbmem.model.finding import Finding
 from tbmem.model.summary import Peak, ProfilerCost, RunSummary
-from tbmem.present.console import SEPARATOR, device_label
-from tbmem.units import format_bytes, format_duration
+from tbmem.present.console import SEPARATOR, device_label, peak_word
+from tbmem.units import format_bytes, format_duration, format_share
 
 _NOTICEABLE = 1.05
 """Slowdown below which the difference is noise."""
@@ -63,9 +63,10 @@ def _verdict_line(verdict: Finding) -> str:
 
 
 def _peak_line(peak: Peak) -> str:
-    share = f" ({100 * peak.bytes / peak.total:.0f} % of {format_bytes(peak.total)})" if peak.total else ""
-    word = {"host_peak_rss": "resident peak", "allocated": "highest level"}.get(peak.counter, "peak")
-    return f"{word} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+    share = f" ({format_share(peak.bytes, peak.total)})" if peak.total else ""
+    return (
+        f"{peak_word(peak.counter)} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+    )
 
 
 def _cost_line(cost: ProfilerCost) -> str:

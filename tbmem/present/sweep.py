@@ -112,7 +112,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
 def _saving(full: Moment | None, mixed: Moment | None) -> str:
     if full is None or mixed is None:
         return "-"
-    return f"{1 - mixed.allocated / full.allocated:.1%}"
+    return f"{100 * (1 - mixed.allocated / full.allocated):.1f} %"
 
 
 def _reason(full: SweepCell, mixed: SweepCell) -> str:
@@ -138,7 +138,7 @@ def _reason(full: SweepCell, mixed: SweepCell) -> str:
         )
     words = (
         f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)}"
-        f" ({kept / one.allocated:.0%}) at the peak; "
+        f" ({100 * kept / one.allocated:.0f} %) at the peak; "
     )
     sizes = f"from {format_bytes(one.activations)} to {format_bytes(other.activations)}"
     if less >= 0:

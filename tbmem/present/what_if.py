@@ -8,16 +8,27 @@ from typing import Any
 
 from tbmem.analysis.what_if import Outcome, WhatIf
 from tbmem.present.columns import columns
+from tbmem.present.console import device_label
 from tbmem.units import format_bytes, format_signed
 
-_HEADER = ("", "peak allocated", "peak reserved", "", "unused", "at the end", "cached", "in pieces", "segments")
+_HEADER = (
+    "",
+    "peak allocated",
+    "peak reserved",
+    "",
+    "share allocated",
+    "at the end",
+    "cached",
+    "fragmented",
+    "segments",
+)
 
 
 def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
     """Before and after, one table for each device of a recording."""
     for one in found:
         recorded = "" if one.recorded_reserved is None else f", {format_bytes(one.recorded_reserved)} were reserved"
-        yield f"{name}, {one.device}{recorded}{f'; replayed on {one.gpu}' if one.gpu else ''}"
+        yield f"{name}, {device_label(one.device)}{recorded}{f'; replayed on {one.gpu}' if one.gpu else ''}"
         yield from columns(_HEADER, [_row(one.before, one.before), *(_row(after, one.before) for after in one.after)])
         yield from _failure_lines(one)
         yield from _refused_lines(one)
@@ -38,7 +49,7 @@ def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
         format_bytes(outcome.peak_allocated),
         format_bytes(outcome.peak_reserved),
         change,
-        f"{outcome.wasted:.1%}",
+        f"{outcome.allocated_percent:.1f} %",
         format_bytes(outcome.end_reserved),
         format_bytes(outcome.end_cached),
         format_bytes(outcome.end_fragmented),
@@ -51,8 +62,8 @@ def _failure_lines(one: WhatIf) -> Iterator[str]:
     for outcome in (one.before, *one.after):
         if outcome.failure:
             yield (
-                f"out of memory under {outcome.settings} after {outcome.replayed:.0%} of the recording, where its row"
-                f" ends: {outcome.failure}."
+                f"out of memory under {outcome.settings} after {100 * outcome.replayed:.0f} % of the recording, where"
+                f" its row ends: {outcome.failure}."
             )
 
 

@@ -14,7 +14,7 @@ export const FREE_GAP = 0;
 export const ALLOCATED = 1;
 export const PENDING = 2;
 export const CACHED = 3;
-export const STATES = ["free between used blocks: fragmented", "allocated", "waits for a stream", "free in a free segment: cached"];
+export const STATES = ["fragmented: free between used blocks", "allocated", "waits for a stream", "cached: free in whole segments or pages"];
 
 /** A canvas of all blocks; one line is `total / lines` bytes wide. */
 export class BlockMap {

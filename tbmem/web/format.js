@@ -63,6 +63,12 @@ export function duration(seconds) {
   return `${Math.floor(all / 3600)} h ${Math.floor((all % 3600) / 60)} min`;
 }
 
+/** `0.468 steps/s`, `12 346 steps/s`. */
+export function speed(stepsPerSecond) {
+  if (!known(stepsPerSecond)) return NONE;
+  return `${stepsPerSecond >= 100 ? whole(stepsPerSecond) : Number(stepsPerSecond.toPrecision(3))} steps/s`;
+}
+
 /** Unix seconds as local date and time. */
 export function moment(seconds) {
   if (!known(seconds)) return NONE;

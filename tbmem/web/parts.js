@@ -55,7 +55,7 @@ export function keyed(text, colour) {
 }
 
 /** A small curve without axes. */
-export function sparkline(levels, severity) {
+export function sparkline(levels, severity, name = "") {
   if (levels.length < 2) return null;
   const [wide, high] = [220, 36];
   const most = Math.max(...levels);
@@ -65,13 +65,20 @@ export function sparkline(levels, severity) {
   const y = (one) => (high - 2 - ((one - low) / (most - low || 1)) * (high - 4)).toFixed(1);
   const line = levels.map((one, at) => `${at ? "L" : "M"}${x(at)} ${y(one)}`).join("");
   const box = { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", class: `spark ${severity}` };
-  const label = { "aria-label": `from ${bytes(levels[0])} to ${bytes(levels.at(-1))}, at most ${bytes(most)}` };
+  const label = { "aria-label": `${name} from ${bytes(levels[0])} to ${bytes(levels.at(-1))}, at most ${bytes(most)}`.trim() };
   return svg(
     "svg",
     { ...box, ...label },
     svg("path", { class: "ground", d: `${line}L${wide} ${high}L0 ${high}Z` }),
     svg("path", { class: "line", d: line }),
   );
+}
+
+/** Small curves of the levels after the steps and of the peaks within them, in which alone a spike is seen. */
+export function sparklines({ levels, peaks }, severity) {
+  const curves = [["after the steps", levels], ["peaks within the steps", peaks]];
+  const shown = curves.map(([name, values]) => [name, sparkline(values, severity, name)]).filter(([, curve]) => curve);
+  return shown.map(([name, curve]) => el("div", { title: name }, shown.length > 1 && el("small", { class: "note" }, name), curve));
 }
 
 /** One finding with its evidence. */

@@ -374,6 +374,17 @@ def test_a_cache_is_not_called_fragmentation(reserved: float, split: float, verd
     assert kinds(findings[:-1]) == (["fragmentation"] if verdict == "fragmentation" else [])
 
 
+def test_fragmentation_is_told_in_the_figures_of_an_analysis() -> None:
+    # given 60 GiB that are reserved, of which no more than 40 were in use at once, and 15 lie in pieces
+    verdict = judge(fragmented(60, 15))[-1]
+
+    assert verdict.message == (
+        "20.00 GiB (33 % of 60.00 GiB that are reserved) were not in use even at the peak: 15.00 GiB are fragmented, in"
+        " gaps between used blocks that fit no request"
+    )
+    assert (verdict.evidence["never_used_bytes"], verdict.evidence["fragmented_bytes"]) == (20 * GIB, 15 * GIB)
+
+
 # batches, memory
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from tbmem.analysis.patterns import judge
 from tbmem.analysis.resident_peaks import ResidentPeaks
+from tbmem.analysis.run_state import RunState
 from tbmem.analysis.spikes import Jump, JumpKind
 from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
+from tbmem.present.console import memory_line
+from tbmem.present.run_view import run_lines, run_view
+from tbmem.present.views.logged import LoggedRun
+from tbmem.present.views.overview import overview_of
+from tbmem.units import format_bytes
 from tests.conftest import GIB, MIB
 
 
@@ -51,9 +58,9 @@ def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> Non
     assert ResidentPeaks().shown(judged) == judged
 
 
-def test_the_sentence_names_the_figures_of_the_samples() -> None:
-    # given a process that holds 140 MiB, of which malloc has 170 MiB more free, and one step far above the others
-    samples = [
+def _run_with_a_spike() -> list[MemorySample]:
+    """A process that holds 140 MiB, beside which malloc has 170 MiB free, and one step far above the others."""
+    return [
         MemorySample(
             step=step,
             time=1000.0 + step,
@@ -68,7 +75,9 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
         for step in range(1, 61)
     ]
 
-    findings = judge(samples)
+
+def test_the_sentence_names_the_figures_of_the_samples() -> None:
+    findings = judge(_run_with_a_spike())
 
     [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
     assert (
@@ -77,3 +86,27 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
     assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
     assert findings[-1].message == spike.message
+
+
+def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:
+    # given the run of a process on the CPU, one step of which needs far more
+    samples = _run_with_a_spike()
+    spike = next(one for one in judge(samples) if one.kind is FindingKind.SPIKE)
+    rows = [
+        SampleRow(first_step=one.step, count=1, allocated_min=None, allocated_max=None, sample=one) for one in samples
+    ]
+    state = RunState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows, findings=[spike]))
+
+    # when
+    view = run_view("mine", [state], now=1100.0)
+    (device,) = view["ranks"][0]["devices"]
+    (card,) = overview_of(LoggedRun("mine", [state]), now=1100.0)["cards"]
+
+    # then the peak is the run's, in its step, and the usual one is that of any other line of the console
+    assert spike.evidence["peak_bytes"] == device["peak"] == card["peak"] == max(device["peaks"]) == max(card["peaks"])
+    assert spike.first_step == device["peak_step"] == card["peak_step"]
+    assert f"resident peak {format_bytes(spike.evidence['usual_bytes'])} " in memory_line(samples[40])
+    assert any(f"resident peak {format_bytes(device['peak'])}" in line.plain for line in run_lines(view))
+    assert card["peak_word"] == "resident peak"
+    assert f"a resident peak of {format_bytes(card['peak'])}" in spike.message

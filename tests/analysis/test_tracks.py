@@ -86,7 +86,7 @@ def test_a_spike_that_is_over_at_the_end_of_its_step_is_in_the_shape(make_sample
         cpu.add(_row(make_sample, step, 1.0, **resident))
 
     for track in (gpu, cpu):
-        assert track.levels(8) == [(9 if step == 5 else 3) * GIB for step in range(1, 9)]
+        assert track.peaks(8) == [(9 if step == 5 else 3) * GIB for step in range(1, 9)]
 
 
 def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> None:
@@ -94,7 +94,7 @@ def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> No
     for step in range(1, 5001):
         track.add(_row(make_sample, step, 2.0, 9.0 if step == 4000 else 3.0))
 
-    assert sorted(level // GIB for level in track.levels(10)) == [3] * 9 + [9]
+    assert sorted(level // GIB for level in track.peaks(10)) == [3] * 9 + [9]
 
 
 def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:

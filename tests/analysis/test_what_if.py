@@ -36,7 +36,7 @@ def test_an_estimate_before_and_after() -> None:
     assert after.settings == "expandable_segments:True"
     # the last two could go back: free pages of 20 MiB are cache, not pieces
     assert (after.peak_reserved, after.end_cached, after.end_fragmented) == (500 * MIB, 200 * MIB, 0)
-    assert found.before.wasted == pytest.approx(0.1)
+    assert found.before.allocated_percent == pytest.approx(90)
     assert found.note == ""
 
 
@@ -156,7 +156,7 @@ def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:
     assert 0 < after.replayed < 1
     assert "this process may reserve 300.00 MiB" in after.failure
     assert "not to compare" in text
-    assert f"after {after.replayed:.0%} of the recording, where its row ends: {after.failure}." in text
+    assert f"after {100 * after.replayed:.0f} % of the recording, where its row ends: {after.failure}." in text
 
 
 def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:

@@ -110,7 +110,7 @@ def test_below_a_gib_the_capacity_has_its_own_unit(make_sample: MakeSample) -> N
 
 @pytest.mark.parametrize(
     ("total", "text"),
-    [(80 * GIB, "of 80)"), (round(139.8 * GIB), "of 140)"), (round(15.7 * GIB), "of 15.7)"), (24 * GIB, "of 24)")],
+    [(80 * GIB, "of 80)"), (round(139.8 * GIB), "of 139.8)"), (round(15.7 * GIB), "of 15.7)"), (24 * GIB, "of 24)")],
 )
 def test_the_capacity_is_short(total: int, text: str, make_sample: MakeSample) -> None:
     assert memory_line(make_sample(1, 10.0, device_total=total)).endswith(text)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tbmem import web
-from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, relative_change
+from tbmem.present.console import device_label
+from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, format_speed, relative_change
 
 NODE = shutil.which("node")
 SIZES = [
@@ -29,6 +30,9 @@ SIZES = [
 ]
 CHANGES = [(0, 0), (0, 5), (5, 0), (100, 104.8), (100, 95.5), (1, 262145), (MIB, 25 * MIB), (100, 999)]
 
+DEVICES = ["cpu", "cuda:0", "mps", "xpu:1"]
+SPEEDS = [0.4678, 12.34, 100, 12345.6]
+
 
 @pytest.mark.skipif(NODE is None, reason="no node here")
 def test_bytes_and_changes_read_the_same_in_the_tab() -> None:
@@ -36,6 +40,7 @@ def test_bytes_and_changes_read_the_same_in_the_tab() -> None:
     script = (Path(web.__file__).parent / "format.js").read_text()
     script += f"""
     const said = {{bytes: {json.dumps(SIZES)}.map(bytes),
+      speeds: {json.dumps(SPEEDS)}.map(speed), devices: {json.dumps(DEVICES)}.map(deviceName),
       changes: {json.dumps(CHANGES)}.map(([before, after]) => relativeChange(before, after))}};
     console.log(JSON.stringify(said));"""
     # when
@@ -45,4 +50,6 @@ def test_bytes_and_changes_read_the_same_in_the_tab() -> None:
     said = json.loads(done.stdout)
     # then
     assert said["bytes"] == [format_bytes(size) for size in SIZES]
+    assert said["devices"] == [device_label(device) for device in DEVICES]
+    assert [text.replace("\u202f", " ") for text in said["speeds"]] == [format_speed(one) for one in SPEEDS]
     assert [text.replace("\u202f", " ") for text in said["changes"]] == [relative_change(*pair) for pair in CHANGES]

@@ -29,7 +29,7 @@ def test_it_is_drawn_without_a_network(tmp_path: Path) -> None:
         [
             *(str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
             *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"),
-            *("--virtual-time-budget=8000", "--dump-dom", page.as_uri() + "#p.tbmem.view=peak"),
+            *("--virtual-time-budget=8000", "--dump-dom", page.as_uri() + "#view=peak"),
         ],
         capture_output=True,
         text=True,
@@ -38,4 +38,6 @@ def test_it_is_drawn_without_a_network(tmp_path: Path) -> None:
     )
 
     assert "net" in done.stdout
+    assert "Module tree" in done.stdout
+    assert "backward pass" in done.stdout
     assert "CONSOLE" not in done.stderr

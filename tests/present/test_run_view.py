@@ -56,14 +56,27 @@ def test_eighty_columns(state: RunState) -> None:
     assert lines[0] == "mine · running · step 100 · 100 steps/s"
     assert lines[1].startswith("GPU 0  ▁")
     assert lines[1].endswith("█ LEAK +102.40 MiB/step")
-    assert lines[2] == "  allocated 50.00 GiB · reserved 50.00 GiB · peak 60.00 GiB · free 20.00 GiB"
+    assert lines[2].split() == ["peaks", "█" * len(lines[1].split()[2])]
+    assert lines[3] == "  allocated 50.00 GiB · reserved 50.00 GiB · peak 60.00 GiB · headroom 20.00 GiB"
+
+
+def test_a_spike_is_seen_in_the_peaks(make_sample: MakeSample) -> None:
+    # given a level that does not change, and one step whose peak is far above the others
+    samples = [make_sample(step, 40.0, 70.0 if step == 6 else 45.0) for step in range(1, 9)]
+    rows = [SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=each) for each in samples]
+    state = RunState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows))
+
+    lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
+
+    assert lines[2] == "peaks  ▁▁▁▁▁█▁▁"
 
 
 def test_forty_columns_lose_no_number(state: RunState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0), width=40)]
 
     assert max(map(len, lines)) <= 40
-    assert lines[2:5] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  free 20.00 GiB"]
+    assert lines[3:6] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  headroom 20.00 GiB"]
 
 
 def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(state: RunState) -> None:

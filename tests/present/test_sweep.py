@@ -47,8 +47,8 @@ def test_a_forward_pass_that_needs_more_in_mixed_precision_says_so() -> None:
 def test_mixed_precision_says_why_so_little_is_saved_with_this_models_bytes() -> None:
     text = "\n".join(precision_table(a_sweep()))
 
-    assert "- | 33.3%" in text
-    assert "1.95 GiB of 3.00 GiB (65%)" in text
+    assert "- | 33.3 %" in text
+    assert "1.95 GiB of 3.00 GiB (65 %)" in text
     assert "from 600.00 MiB to 400.00 MiB" in text
 
 

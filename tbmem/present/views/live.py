@@ -6,7 +6,7 @@ import numpy as np
 
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import FindingKind
-from tbmem.present.console import device_label
+from tbmem.present.console import device_label, peak_word
 from tbmem.present.views.logged import LINES, DeviceSeries, LoggedRun, extremes_of
 from tbmem.present.views.runs import LiveOom, LiveSeries, LiveWindow
 
@@ -40,6 +40,7 @@ def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: floa
         "highest": lines["highest"],
         "reserved": lines["reserved"],
         "peak": lines["peak"],
+        "peak_word": peak_word(one.peak_counter),
         "device_used": lines["device_used"],
         "host": lines["host"],
         "workers": lines["workers"],

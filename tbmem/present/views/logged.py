@@ -54,6 +54,11 @@ class DeviceSeries:
             found = np.where(np.isnan(found), self.columns[other][rows], found)
         return found
 
+    @property
+    def peak_counter(self) -> str:
+        """The counter that the line ``peak`` is of."""
+        return "host_peak_rss" if self.device == "cpu" else "peak_allocated"
+
     @cached_property
     def telling(self) -> I64:
         """Rows among which the extremes of every line and stretch are: all of a short log, few of a long one."""

@@ -11,7 +11,7 @@ from tbmem.analysis.outlier import outlier
 from tbmem.analysis.run_state import RunState, standing
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, Severity
-from tbmem.present.console import device_label
+from tbmem.present.console import device_label, peak_word
 from tbmem.present.run_view import run_view
 from tbmem.present.views.logged import LoggedRun
 from tbmem.present.views.runs import Card, Empty, FindingItem, OverviewRun, RankColumns
@@ -89,12 +89,14 @@ def _card(state: RunState, track: Track) -> Card:
         "allocated": last.allocated if last is not None else None,
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
+        "peak_word": peak_word(peak.counter if peak is not None else None),
         "peak_first_step": peak.first_step if peak is not None else None,
         "peak_step": peak.step if peak is not None else None,
         "capacity": total,
         "headroom": total - peak.bytes if total is not None and peak is not None else None,
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
+        "peaks": track.peaks(64),
     }
 
 
@@ -160,6 +162,8 @@ def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
         "host": [str(state.header.get("host", "")) for state, _, _ in pairs],
         "device": [card["device"] for _, _, card in pairs],
         "verdict": [card["verdict"] for _, _, card in pairs],
+        "label": [card["label"] for _, _, card in pairs],
+        "severity": [card["severity"] for _, _, card in pairs],
         "step": [track.last.step if track.last is not None else 0 for _, track, _ in pairs],
         "allocated": [card["allocated"] for _, _, card in pairs],
         "reserved": [card["reserved"] for _, _, card in pairs],
@@ -168,6 +172,7 @@ def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
         "headroom": [card["headroom"] for _, _, card in pairs],
         "growth_per_step": [card["growth_per_step"] for _, _, card in pairs],
         "levels": [card["levels"] for _, _, card in pairs],
+        "peaks": [card["peaks"] for _, _, card in pairs],
         "odd": [at == odd for at in range(len(pairs))],
     }
     return columns, message

@@ -61,7 +61,7 @@ class Index(TypedDict):
     colours: dict[str, dict[str, str]]
     """``categories``, ``phases``, ``verdicts`` (by kind of finding) and ``parts`` (of reserved memory) by name."""
     words: dict[str, str]
-    """Categories as people write them."""
+    """Categories and phases as people write them."""
     notes: list[str]
     empty: Empty | None
 
@@ -110,6 +110,8 @@ class Card(TypedDict):
     allocated: int | None
     reserved: int | None
     peak: int | None
+    peak_word: str
+    """What the peak is called: ``resident peak`` on the CPU."""
     peak_first_step: int | None
     """Where the peak was in one of several steps, the first of them."""
     peak_step: int | None
@@ -118,7 +120,9 @@ class Card(TypedDict):
     """Capacity less peak."""
     growth_per_step: float | None
     levels: list[int]
-    """At most 64, for a sparkline."""
+    """After the steps; at most 64, for a sparkline."""
+    peaks: list[int]
+    """Within the steps; empty where none is known."""
 
 
 class OverviewRun(TypedDict):
@@ -175,6 +179,8 @@ class LiveSeries(TypedDict):
     reserved: list[int | None]
     peak: list[int | None]
     """Within the steps; of the CPU the resident memory's."""
+    peak_word: str
+    """What it is called: ``resident peak`` on the CPU."""
     device_used: list[int | None]
     """By all processes."""
     host: list[int | None]
@@ -236,6 +242,8 @@ class RankColumns(TypedDict):
     host: list[str]
     device: list[str]
     verdict: list[str]
+    label: list[str]
+    severity: list[str]
     step: list[int]
     allocated: list[int | None]
     reserved: list[int | None]
@@ -244,6 +252,7 @@ class RankColumns(TypedDict):
     headroom: list[int | None]
     growth_per_step: list[float | None]
     levels: list[list[int]]
+    peaks: list[list[int]]
     odd: list[bool]
 
 

@@ -1,8 +1,8 @@
 // The answer `estimate` goes in; the predicted timeline lies over the measured one, where both exist.
 
 import { el, section } from "../dom.js";
-import { bytes, signedBytes, unitFor, word } from "../format.js";
-import { changeText, emptyState, errorsOf, notesOf, tiles } from "../parts.js";
+import { bytes, relativeChange, signedBytes, unitFor, word } from "../format.js";
+import { emptyState, errorsOf, notesOf, tiles } from "../parts.js";
 import { plot, upright } from "../plot.js";
 import { rowsOf, table } from "../table.js";
 import { colours, lineColour } from "../theme.js";
@@ -33,7 +33,7 @@ function figures({ predicted, measured, error_percent: error, summary }) {
     predicted && ["predicted peak", bytes(predicted.peak), predicted.file],
     !predicted && typeof peak === "number" && ["predicted peak", bytes(peak), "tbmem estimate"],
     measured && ["measured peak", bytes(measured.peak), measured.file],
-    error !== null && ["predicted over measured", changeText(error), signedBytes(predicted.peak - measured.peak)],
+    error !== null && ["predicted over measured", relativeChange(measured.peak, predicted.peak), signedBytes(predicted.peak - measured.peak)],
   ];
 }
 

@@ -54,7 +54,7 @@ class LivePage {
     const x = choice([["step", "steps"], ["time", "time"]], get("x") || "step", (value) => set({ x: value, from: null, to: null }), { id: "live-x" });
     const shown = this.shown();
     const boxes = KINDS.filter(([key]) => this.has(key)).map(([key, text]) =>
-      tick(text, shown.includes(key), (on) => {
+      tick(wordFor(this.answer.series[0], key, text), shown.includes(key), (on) => {
         const next = KINDS.map(([one]) => one).filter((one) => (one === key ? on : shown.includes(one)));
         set({ show: next.join(",") || "none" });
       }),
@@ -180,7 +180,7 @@ class LivePage {
         ` step ${whole(one.step.at(-1))}: `,
         [...KINDS, ...HOST]
           .filter(([key]) => known(last(one[key])))
-          .map(([key, text]) => `${text} ${bytes(last(one[key]))}`)
+          .map(([key, text]) => `${wordFor(one, key, text)} ${bytes(last(one[key]))}`)
           .join(" · "),
         el("span", { class: "note" }, ` ${whole(one.points)} rows${one.points > one.x.length ? `, ${whole(one.x.length)} drawn` : ""}`),
       );
@@ -227,6 +227,11 @@ function wholeRange(answer) {
   return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
 }
 
+/** What a kind of curve is called: a peak by the counter that it was read from. */
+function wordFor(series, key, text) {
+  return key === "peak" ? series.peak_word : text;
+}
+
 function curves(one, kinds, unit, number, all) {
   const found = kinds.filter(([key]) => one[key].some((value) => value !== null));
   const colour = { allocated: 0, reserved: 4, peak: 1, device_used: 3, host: 2, workers: 3 };
@@ -234,7 +239,7 @@ function curves(one, kinds, unit, number, all) {
   return found.map(([key, text, dash]) => ({
     type: "scatter",
     mode: one.x.length > 1 ? "lines" : "lines+markers",
-    name: `${name}${text}`,
+    name: `${name}${wordFor(one, key, text)}`,
     x: one.x,
     y: scaled(one[key], unit),
     line: { color: lineColour(number ?? colour[key]), width: 1.7, dash: number === null || found.length > 1 ? dash : "solid" },

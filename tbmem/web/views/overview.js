@@ -1,8 +1,8 @@
 // The answer `overview` goes in; a card for each device of each rank comes out, with what to do next.
 
 import { button, el } from "../dom.js";
-import { bytes, duration, known, percent, signedBytes, whole } from "../format.js";
-import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparkline } from "../parts.js";
+import { bytes, duration, known, percent, signedBytes, speed, whole } from "../format.js";
+import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparklines } from "../parts.js";
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
 
@@ -36,7 +36,7 @@ function runSection(run, context) {
     STATUS[run.status],
     run.step > 0 && `step ${whole(run.step)}`,
     known(run.seconds) && duration(run.seconds),
-    known(run.steps_per_second) && `${run.steps_per_second.toPrecision(3)} steps/s`,
+    known(run.steps_per_second) && speed(run.steps_per_second),
     run.end,
     run.host,
     run.torch && `torch ${run.torch}`,
@@ -84,7 +84,7 @@ function deviceCard(card, several) {
     el("div", { class: "card-head" }, el("b", {}, several ? `rank ${card.rank} · ${card.name}` : card.name), badge(card.label, severity)),
     card.message && el("p", { class: "message" }, card.message),
     card.line && el("p", { class: "line" }, el("code", { title: card.line }, card.line)),
-    sparkline(card.levels, severity),
+    sparklines(card, severity),
     meter(card),
     figures(card),
     card.advice && el("p", { class: "advice" }, card.advice),
@@ -107,7 +107,7 @@ function stepsOfPeak(card) {
 
 function figures(card) {
   const rows = [
-    ["peak", bytes(card.peak), card.peak_step !== null && stepsOfPeak(card)],
+    [card.peak_word, bytes(card.peak), card.peak_step !== null && stepsOfPeak(card)],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],

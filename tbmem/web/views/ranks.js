@@ -2,13 +2,10 @@
 
 import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";
-import { known, signedBytes, whole, word } from "../format.js";
-import { badge, emptyState, errorsOf, sparkline } from "../parts.js";
+import { deviceName, known, signedBytes, whole, word } from "../format.js";
+import { badge, emptyState, errorsOf, severityOf, sparklines } from "../parts.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
-
-const GOOD = ["stable", "dismissed"];
-const BAD = ["leak", "oom", "near_capacity"];
 
 export const ranksView = { name: "ranks", title: "Ranks", needs: "run", draw };
 
@@ -21,7 +18,7 @@ async function draw(context) {
   const columns = [
     { key: "rank", label: "rank", kind: "whole", width: "70px" },
     { key: "host", label: "host", width: "130px" },
-    { key: "device", label: "device", width: "90px" },
+    { key: "device", label: "device", text: (row) => deviceName(row.device), width: "90px" },
     { key: "verdict", label: "verdict", width: "150px", cell: (row) => verdict(row) },
     { key: "peak", label: "peak", kind: "bytes", bar: (row) => (100 * (row.peak ?? 0)) / most, colour: (row) => (row.odd ? "var(--warn)" : "var(--accent)"), width: "170px" },
     { key: "allocated", label: "allocated", kind: "bytes" },
@@ -29,7 +26,7 @@ async function draw(context) {
     { key: "headroom", label: "headroom", kind: "bytes" },
     { key: "growth_per_step", label: "growth", kind: "bytes", width: "130px", text: (row) => (known(row.growth_per_step) ? `${signedBytes(row.growth_per_step)}/step` : "") },
     { key: "step", label: "step", kind: "whole", width: "80px" },
-    { key: "levels", label: "over the steps", value: () => "", cell: (row) => sparkline(row.levels, row.odd ? "warning" : "info") ?? "", width: "180px" },
+    { key: "levels", label: "over the steps", value: () => "", cell: (row) => el("div", {}, sparklines(row, row.odd ? "warning" : "info")), width: "180px" },
   ];
   const odd = answer.odd && el("div", { class: "finding warning", id: "odd" }, el("p", {}, badge("ODD ONE OUT", "warning"), " ", answer.odd));
   const list = table({ id: "ranks", name: `ranks-of-${context.run}`, columns, rows, sort: null, open, search: rows.length > 8 });
@@ -49,9 +46,7 @@ async function draw(context) {
 }
 
 function verdict(row) {
-  const severity = GOOD.includes(row.verdict) ? "good" : BAD.includes(row.verdict) ? "critical" : "info";
-  const text = row.verdict.replaceAll("_", " ").toUpperCase();
-  return el("span", {}, badge(text || "–", severity), row.odd && " odd");
+  return el("span", {}, badge(row.label || "–", severityOf(row)), row.odd && " odd");
 }
 
 /** One bar for each rank's recorded peak, its categories to scale. */

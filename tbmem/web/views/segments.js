@@ -84,8 +84,8 @@ function blockMap(answer, detail) {
     "div",
     { class: "legend" },
     answer.words.map((text, at) => used.has(at) && keyed(text, answer.colours[at])),
-    el("span", { class: "keyed" }, el("span", { class: "key hatched" }), "fragmented: free between used blocks"),
-    el("span", { class: "keyed" }, el("span", { class: "key cached" }), "cached: free segment"),
+    el("span", { class: "keyed" }, el("span", { class: "key hatched" }), STATES[0]),
+    el("span", { class: "keyed" }, el("span", { class: "key cached" }), STATES[3]),
     answer.blocks.state.includes(2) && keyed("waits for a stream", "#CC79A7"),
   );
   const total = answer.segments.bytes.reduce((sum, one) => sum + one, 0);
