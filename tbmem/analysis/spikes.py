@@ -133,7 +133,7 @@ class SpikeTest:
         high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                jumps = self._resolve(usual, JumpKind.SPIKE)
+                jumps = self._resolve(usual, JumpKind.SPIKE, after=value)
                 self._learn((value,), value)
                 return jumps
             self._pending.append((step, value))
@@ -189,7 +189,14 @@ class SpikeTest:
         self._threshold = max(usual + height, lowest)
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: JumpKind) -> Sequence[Jump]:
+    def _resolve(self, usual: int, kind: JumpKind, after: int = 0) -> Sequence[Jump]:
+        """Say what became of the jump that is open.
+
+        Args:
+            usual: The level before it, in bytes.
+            kind: What became of it.
+            after: The level to which it came down; a part of it that stays, if small, is no spike's height.
+        """
         steps = [step for step, _ in self._pending]
         levels = [level for _, level in self._pending]
         jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
@@ -200,6 +207,8 @@ class SpikeTest:
             self._settle(steps, levels)
             return (jump,) if before >= 2 * _FEW else ()
         self._recent.extend(levels)
+        if jump.peak - max(after, usual) < max(self._share * usual, self._min_spike):
+            return ()
         if before < _ENOUGH:
             self._early.append(jump)
             return ()
