@@ -86,7 +86,7 @@ def series(case: Case, dice: random.Random) -> list[MemorySample]:
         if evaluates:
             peak += round(case.height * work * dice.uniform(0.97, 1.03))
         on_cpu, profiled = case.device == "cpu", case.windows and step in WINDOWS
-        profiler = 80 * MIB if profiled else 0
+        profiler = 80 * MIB if profiled and on_cpu else 0
         samples.append(
             MemorySample(
                 step=step,
