@@ -76,7 +76,8 @@ class Beat:
                     chain.append(step)
                 if _off(last - step, period) <= _tolerance(period):
                     members.append(step)
-            if len(chain) >= _MEMBERS or len(members) >= max(_MULTIPLES, _MOST * len(steps)):
+            known = len(members) + any(_off(last - start, period) == 0 for start in _STARTS)
+            if len(chain) >= _MEMBERS or known >= max(_MULTIPLES, _MOST * len(steps)):
                 return period, tuple(reversed(members))
             if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(*reversed(chain)):
                 return period, tuple(reversed(chain))

@@ -40,7 +40,10 @@ class Detector:
 
     def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
         self._awaits_evidence = awaits_evidence
-        self._watch = Watch(patterns or PatternsConfig())
+        patterns = patterns or PatternsConfig()
+        self._least_shift = patterns.spike_percent / 100
+        """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
+        self._watch = Watch(patterns)
         self._history = History()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
@@ -167,7 +170,9 @@ class Detector:
         """The jump as a finding, unless another channel has told it."""
         channel, jump = event.channel, event.jump
         if jump.kind is JumpKind.SHIFT:
-            return None if self._history.has_shift(jump.first_step) else sentences.level_shift(sample, channel, jump)
+            if self._history.has_shift(jump.first_step) or jump.height < self._least_shift * jump.usual:
+                return None
+            return sentences.level_shift(sample, channel, jump)
         if jump.kind is JumpKind.BEAT:
             return sentences.periodic(sample, channel, jump) if self._history.note_beat(channel, jump) else None
         steps = range(jump.first_step, jump.last_step + 1)

@@ -27,6 +27,9 @@ _RECORD = 1.03
 """A spike must pass the highest level so far by 3 %: what comes again is reported once."""
 _HIGHER = 1.2
 """And a later spike must be higher above the usual than those before by this factor."""
+_ALMOST = 0.8
+"""Part of a spike's height from which on a step counts for a beat: of those that are about as high as the least spike,
+chance would pick one to be told."""
 _AT_ONCE = 0.5
 """Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
 _FEW = 8
@@ -94,6 +97,7 @@ class SpikeTest:
         self._since_ordered = 0
         self._usual: int | None = None
         self._threshold = self._worth_a_look = math.inf
+        self._least = 0.0
         self._record = 0
         self._last = 0
         self._before: deque[tuple[Jump, bool]] = deque(maxlen=WINDOW)
@@ -136,7 +140,7 @@ class SpikeTest:
         high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                jumps = self._resolve(usual, JumpKind.SPIKE)
+                jumps = self._resolve(usual, JumpKind.SPIKE, after=value)
                 self._learn((value,), value)
                 return jumps
             self._pending.append((step, value))
@@ -189,28 +193,43 @@ class SpikeTest:
         elif len(ordered) < _ENOUGH:
             height = max(height, _SPREADS * spread)
         lowest = usual + max(self._share * usual, self._min_spike)
-        self._threshold = max(usual + height, lowest)
+        self._least = max(height, lowest - usual)
+        self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: JumpKind) -> Sequence[Jump]:
+    def _resolve(self, usual: int, kind: JumpKind, after: int = 0) -> Sequence[Jump]:
+        """Say what became of the jump that is open.
+
+        Args:
+            usual: The level before it, in bytes.
+            kind: What became of it.
+            after: The level to which it came down; a part of it that stays, if small, is no spike's height.
+        """
         steps = [step for step, _ in self._pending]
         levels = [level for _, level in self._pending]
-        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
         self._pending.clear()
         before = len(self._recent)
         if kind is JumpKind.SHIFT:
+            stays = _stays(levels)
+            if stays - usual <= self._least:
+                for level in levels:
+                    self._learn((level,), level)
+                return ()
             self.rebase()
             self._settle(steps, levels)
-            return (jump,) if before >= 2 * _FEW else ()
+            return (Jump(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
+        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(jump)
             return ()
-        return self._news_of(jump)
+        is_low = jump.height <= self._least
+        is_lasting = jump.peak - after < max(self._share * usual, self._min_spike)
+        return self._news_of(jump, counts=not (is_low or is_lasting))
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
-        stays = sorted(levels)[(len(levels) - 1) // 2]
+        stays = _stays(levels)
         high = stays + max(self._share * stays, self._min_spike)
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
         if not above or levels[-1] > high:
@@ -230,17 +249,23 @@ class SpikeTest:
         jumps: list[Jump] = []
         for jump in early:
             usual, height = _usual_of(sorted(self._recent))
-            if jump.peak > usual + max(height, self._share * usual, self._min_spike):
-                jumps += self._news_of(replace(jump, usual=usual))
+            least = max(height, self._share * usual, self._min_spike)
+            if jump.peak > usual + _ALMOST * least:
+                jumps += self._news_of(replace(jump, usual=usual), counts=jump.peak > usual + least)
         return jumps
 
-    def _news_of(self, jump: Jump) -> Sequence[Jump]:
-        """The jump itself, the beat that it makes known, or nothing if its like was there before."""
+    def _news_of(self, jump: Jump, *, counts: bool) -> Sequence[Jump]:
+        """The jump itself, the beat that it makes known, or nothing if its like was there before.
+
+        Args:
+            jump: What was seen.
+            counts: Whether it may be told as a spike; else it counts for a beat only.
+        """
         # high steps with a gap between them are one happening
         apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         on_beat = self.beat.expects(jump.first_step)
         known = apart and self.beat.add(jump.first_step, jump.height)
-        is_record = jump.peak > self._record * _RECORD
+        is_record = counts and jump.peak > self._record * _RECORD
         if on_beat and jump.height <= HIGHER * self._beat_height:
             return ()
         highest = max((other.height for other, _ in self._before), default=0)
@@ -259,6 +284,11 @@ class SpikeTest:
         beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
         highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
         return (beat,) if highest is None else (beat, highest)
+
+
+def _stays(levels: Sequence[int]) -> int:
+    """The level of a change for good: a spike that came with it may stand above."""
+    return sorted(levels)[(len(levels) - 1) // 2]
 
 
 def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:

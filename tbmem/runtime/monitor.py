@@ -289,7 +289,7 @@ class MemoryMonitor:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
-        verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self.verdicts) or ()]
+        verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self._last_word) or ()]
         name = type(error).__name__ if error is not None else None
         self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts, "exception": name})
         self._let_go()
@@ -321,6 +321,19 @@ class MemoryMonitor:
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
+    def _last_word(self) -> list[Finding]:
+        """The verdicts. A leak's is its last finding too: its rate was told of fewer steps before."""
+        verdicts = self.verdicts()
+        for verdict in verdicts:
+            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
+                self._keep(verdict)
+                self.log(verdict)
+        return verdicts
+
+    def _keep(self, finding: Finding) -> None:
+        if len(self.findings) < _KEPT_FINDINGS:
+            self.findings.append(finding)
+
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
         for sample in self._new:
@@ -339,8 +352,8 @@ class MemoryMonitor:
 
     def report(self, finding: Finding) -> None:
         """Keep a finding, log it, and show it, without waiting for the next round of writing."""
-        if not finding.kind.is_quiet and len(self.findings) < _KEPT_FINDINGS:
-            self.findings.append(finding)
+        if not finding.kind.is_quiet:
+            self._keep(finding)
         self.log(finding)
         if self._background is not None:
             self._background.hurry()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tbmem.analysis.run_state import RunState
+from tbmem.analysis.patterns import Detector
+from tbmem.analysis.run_state import RunState, standing
+from tbmem.analysis.run_story import story_of
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog, RowBuilder, SampleRow
+from tbmem.present.run_text import run_lines
+from tbmem.present.run_view import run_view
+from tbmem.present.series_lines import marks_of
+from tbmem.present.views.logged import LoggedRun
+from tbmem.present.views.overview import overview_of
 from tests.conftest import MakeSample
 
 LEAK, GROWING, SPIKE, DISMISSED = FindingKind.LEAK, FindingKind.GROWING, FindingKind.SPIKE, FindingKind.DISMISSED
@@ -88,3 +97,57 @@ def test_a_leak_counts_until_it_is_taken_back(kinds: list[FindingKind], leaks: b
     state.add(MonitorLog(findings=[_finding(kind) for kind in kinds]))
 
     assert state.is_leaking("cuda:0") is leaks
+
+
+def _of_a_beat() -> list[Finding]:
+    """A spike in step 31, and that such come every 30 steps."""
+    spike = replace(_finding(SPIKE), first_step=31, last_step=31)
+    beat = replace(_finding(FindingKind.PERIODIC), severity=Severity.INFO, first_step=91)
+    return [spike, replace(beat, evidence={"period_steps": 30, "member_steps": [31, 61, 91]})]
+
+
+def test_a_spike_that_turned_out_to_be_of_a_beat_stands_no_more(make_sample: MakeSample) -> None:
+    # given
+    spike, beat = _of_a_beat()
+    other = replace(spike, first_step=77, last_step=77)
+    state = RunState()
+    # when
+    state.add(MonitorLog(rows=_rows(make_sample, 100), findings=[spike]))
+    before = state.verdict("cuda:0")
+    state.add(MonitorLog(findings=[beat]))
+    # then
+    assert (before, state.verdict("cuda:0")) == (SPIKE, FindingKind.STABLE)
+    assert standing([spike, other, beat]) == [other, beat]
+    assert standing([spike, replace(beat, rank=1)]) == [spike, replace(beat, rank=1)]
+
+
+def test_a_verdict_needs_as_many_judged_steps_while_a_run_goes_on_as_at_its_end(make_sample: MakeSample) -> None:
+    # given: the first step is warm-up, and a window was on in six
+    samples = [make_sample(step, 1.0, device="cpu", profiled=step in (4, 5, 6, 10, 11, 12)) for step in range(1, 16)]
+    state, detector, rows = RunState(), Detector(), RowBuilder(10)
+    for sample in samples:
+        state.add(MonitorLog(rows=rows.add([sample])))
+        detector.update(sample)
+        if sample.step in (3, 6, 10, 12):
+            assert state.verdict("cpu") is detector.verdict().kind
+    state.add(MonitorLog(rows=rows.close()))
+    assert state.verdict("cpu") is detector.verdict().kind is FindingKind.STABLE
+
+
+@pytest.mark.parametrize("kind", list(FindingKind))
+def test_quiet_kinds_are_shown_nowhere(kind: FindingKind, make_sample: MakeSample) -> None:
+    # given
+    finding = replace(_finding(kind), severity=Severity.WARNING, message="so it is")
+    state = RunState()
+    state.add(MonitorLog(rows=_rows(make_sample, 30), findings=[finding]))
+    story = story_of([MonitorLog(rows=_rows(make_sample, 30), findings=[finding])], "run", "runs/run")
+    run = LoggedRun("run", states=[state], findings=[finding])
+    # when
+    shown = [
+        bool(run_view("run", [state], now=0.0)["findings"]),
+        bool(overview_of(run, now=0.0)["findings"]),
+        any("so it is" in line for line in run_lines(story, ())),
+        bool(marks_of(story.series[0], [finding])),
+    ]
+    # then
+    assert shown == [not kind.is_quiet] * 4
