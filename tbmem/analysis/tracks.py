@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tbmem.analysis.peaks import RunPeak
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
@@ -32,10 +33,11 @@ class Track:
         self.device = device
         self.rank = rank
         self.last: MemorySample | None = None
-        self.peak: Peak | None = None
-        self.peak_reserved: int | None = None
-        """Highest ``peak_reserved``, or ``reserved``, in bytes."""
+        self.last_level: int | None = None
+        """Allocated after the last step, without the profiler's memory if such a step is known."""
         self.rows = 0
+        self._peak = RunPeak()
+        self._has_plain_level = False
         self._steps: list[int] = []
         self._floors: list[int] = []
         self._levels: list[int] = []
@@ -44,14 +46,23 @@ class Track:
         """Take one more row in."""
         sample = self.last = row.sample
         self.rows += 1
-        self._note_peak(row)
-        if sample.allocated is None or (sample.profiled and sample.device == "cpu"):
-            return  # the profiler's own records lie in the same heap
+        self._peak.add_row(row)
+        if sample.allocated is None:
+            return
+        if sample.holds_profiler:
+            self.last_level = self.last_level if self._has_plain_level else sample.allocated
+            return
+        self.last_level, self._has_plain_level = sample.allocated, True
         self._steps.append(sample.step)
         self._floors.append(sample.allocated if row.allocated_min is None else row.allocated_min)
         self._levels.append(sample.allocated if row.allocated_max is None else row.allocated_max)
         if len(self._steps) > _POINTS:
             self._thin()
+
+    @property
+    def peak(self) -> Peak | None:
+        """The run's peak."""
+        return self._peak.peak
 
     def levels(self, count: int) -> list[int]:
         """The level over the run in at most ``count`` parts, the highest of each, in bytes."""
@@ -68,24 +79,6 @@ class Track:
         """
         skipped = int(len(self._steps) * _SETTLING)
         return median_slope(self._steps[skipped:], self._floors[skipped:])
-
-    def _note_peak(self, row: SampleRow) -> None:
-        sample = row.sample
-        reserved = sample.reserved if sample.peak_reserved is None else sample.peak_reserved
-        if reserved is not None:
-            self.peak_reserved = max(reserved, self.peak_reserved or 0)
-        reached = row.allocated_max if sample.peak is None and row.allocated_max is not None else sample.highest
-        if reached is None or (self.peak is not None and reached <= self.peak.bytes):
-            return
-        counter = "peak_allocated" if sample.peak_allocated is not None else "host_peak_rss"
-        self.peak = Peak(
-            device=sample.device,
-            bytes=reached,
-            step=sample.step,
-            counter="allocated" if sample.peak is None else counter,
-            total=sample.device_total,
-            first_step=row.first_step if row.count > 1 else None,
-        )
 
     def _thin(self) -> None:
         self._steps = self._steps[1::2]

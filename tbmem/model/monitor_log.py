@@ -25,8 +25,8 @@ _ROW_SECONDS = 1.0
 _SAMPLE_FIELDS = MemorySample._fields
 _ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
 _PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
-_ROW_FIELDS = ("first_step", "count", "allocated_min", "allocated_max")
-_FLAGS = tuple(map(_SAMPLE_FIELDS.index, ("profiled", "updated")))
+_ROW_FIELDS = ("first_step", "count", "allocated_min", "allocated_max", "peak_step")
+_UPDATED = _SAMPLE_FIELDS.index("updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,14 @@ class SampleRow:
     allocated_max: int | None
     sample: MemorySample
     """The last of them, with the largest peaks of all."""
+    peak_step: int | None = None
+    """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
+
+    @property
+    def highest(self) -> int | None:
+        """The highest peak of its steps; the highest level where no peak is known."""
+        levels = self.sample.peak is None and self.allocated_max is not None
+        return self.allocated_max if levels else self.sample.highest
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain JSON values; counters that the device does not have are left out."""
@@ -51,9 +59,9 @@ class SampleRow:
         return row | {name: value for name, value in others if value is not None}
 
     @property
-    def numbers(self) -> tuple[int, int, int | None, int | None]:
+    def numbers(self) -> tuple[int, int, int | None, int | None, int | None]:
         """What the row has beside its sample, in ``_ROW_FIELDS``' order."""
-        return self.first_step, self.count, self.allocated_min, self.allocated_max
+        return self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
@@ -73,6 +81,7 @@ class SampleRow:
             allocated_min=data.get("allocated_min"),
             allocated_max=data.get("allocated_max"),
             sample=sample,
+            peak_step=data.get("peak_step"),
         )
 
 
@@ -93,13 +102,16 @@ class RowBuilder:
     def add(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
         """The rows that are complete with these samples.
 
-        A row also ends a second after the one before, so that slow steps are seen at once.
+        A row also ends a second after the one before, so that slow steps are seen at once, and where the profiler goes
+        on or off: a row was recorded as a whole, or not at all.
 
         Args:
             samples: The next ones, steps ascending.
         """
         rows = []
         for sample in samples:
+            if self._open and self._open[-1].profiled != sample.profiled:
+                rows += self.close()
             self._open.append(sample)
             if sample.step % self._every == 0 or sample.time - self._last_end >= _ROW_SECONDS:
                 rows += self.close()
@@ -117,7 +129,16 @@ class RowBuilder:
             self._counted = next(sample for sample in reversed(samples) if sample.allocated is not None)
         lowest, highest = min(levels, default=None), max(levels, default=None)
         merged = last if len(samples) == 1 and levels else _merge(samples, self._counted or last)
-        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged)]
+        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples))]
+
+
+def _peak_step(samples: Sequence[MemorySample]) -> int | None:
+    """Step of the highest peak, of several samples."""
+    if len(samples) == 1:
+        return None
+    known = [sample for sample in samples if sample.peak is not None]
+    known = known or [sample for sample in samples if sample.allocated is not None]
+    return max(known, key=lambda sample: sample.highest or 0).step if known else None
 
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:
@@ -127,9 +148,7 @@ def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySamp
     values[_ALLOCATED], values[_RESERVED] = counted.allocated, counted.reserved
     for place in _PEAKS:
         values[place] = max([peak for peak in columns[place] if peak is not None], default=None)
-    for place in _FLAGS:
-        # one step under the profiler, or with an update, is enough
-        values[place] = True if True in columns[place] else values[place]
+    values[_UPDATED] = True if True in columns[_UPDATED] else values[_UPDATED]
     return MemorySample._make(values)
 
 

@@ -296,7 +296,7 @@ def test_a_row_keeps_the_range_of_levels_the_largest_peaks_and_the_last_sample(m
 def test_a_row_leaves_nothing_to_the_next(make_sample: MakeSample) -> None:
     # given
     builder = RowBuilder(10)
-    build([make_sample(1, 90.0), make_sample(1, 78.0, 79.0, profiled=True)], builder)
+    build([make_sample(1, 90.0), make_sample(1, 78.0, 79.0)], builder)
     # when
     row = build([make_sample(2, 45.0)], builder)
     # then
@@ -330,16 +330,6 @@ def test_a_row_without_a_reading_of_malloc_has_the_level_of_the_row_before(make_
 def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
     row = build([make_sample(step, 0.0) for step in (1, 2)])
     assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("which", [1, 2, 3])
-def test_a_row_with_one_profiled_step_is_profiled(which: int, make_sample: MakeSample) -> None:
-    # given
-    samples = [make_sample(step, 45.0, profiled=step == which) for step in (1, 2, 3)]
-    # when
-    row = build(samples)
-    # then
-    assert row.sample.profiled
 
 
 @pytest.mark.parametrize(
