@@ -1,4 +1,4 @@
-"""Analyses go in; what grew between two, and which of many is the odd one, comes out."""
+"""What changed between two recordings or runs, by how much at most, and which of many is the odd one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ from typing import Any, NamedTuple
 from tbmem.analysis.breakdown import OTHER
 from tbmem.analysis.outlier import outlier
 from tbmem.analysis.report import Analysis, DeviceAnalysis, Share
-from tbmem.units import format_bytes, format_signed
+from tbmem.analysis.run_state import RunState
+from tbmem.units import format_bytes, format_count, format_signed
+
+_FACTOR_FROM = 1000.0
+"""Per cent from which a growth is told by its factor."""
+_LEAST_SHARE = 0.001
+"""Of the highest peak: a smaller change is none. A figure of some bytes may be anything the next time."""
+_FIGURES = {
+    "peak_bytes": "recorded peak",
+    "reserved_bytes": "reserved at the end of the recording",
+    "allocated_bytes": "allocated at the end of the recording",
+    "active_bytes": "active at the end of the recording",
+    "requested_bytes": "requested at the end of the recording",
+    "peak_reserved_bytes": "recorded peak of reserved memory",
+    "run_peak_bytes": "run peak",
+    "run_last_bytes": "level at the end of the run",
+}
+"""Figures of a device, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +49,26 @@ class Change:
     def percent(self) -> float | None:
         """Of before; ``None`` if there was nothing."""
         return 100 * self.bytes / self.before if self.before else None
+
+    @property
+    def growth(self) -> float:
+        """The same as a number that can be compared: endless for what is new."""
+        percent = self.percent
+        return percent if percent is not None else float("inf") if self.after else 0.0
+
+    @property
+    def percent_text(self) -> str:
+        """``'+105.7 %'``, ``'new'``, or ``'× 262 144'`` where per cent would say nothing any more."""
+        if self.percent is None:
+            return "new" if self.after else "+0.0 %"
+        factor = self.after / self.before
+        return f"{self.percent:+.1f} %" if self.percent < _FACTOR_FROM else f"× {format_count(factor)}"
+
+    @property
+    def text(self) -> str:
+        """``'+105.7 %, from 1.00 GiB to 2.06 GiB'``, ``'from 4 B to 1.00 MiB'``."""
+        sizes = f"from {format_bytes(self.before)} to {format_bytes(self.after)}"
+        return sizes if self.growth >= _FACTOR_FROM else f"{self.percent_text}, {sizes}"
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
@@ -71,14 +108,43 @@ class DeviceComparison:
         }
 
 
-class RunFigures(NamedTuple):
-    """What the live log of a run says of a device."""
+class Figure(NamedTuple):
+    """One figure of a device, as a gate and a headline tell it."""
 
     device: str
-    peak_bytes: int
-    """Highest level of the steps that were not profiled (of all, if all were); of the CPU the resident memory."""
+    change: Change
+
+    @property
+    def words(self) -> str:
+        """``'run peak'``."""
+        return _FIGURES[self.change.name]
+
+
+class RunFigures(NamedTuple):
+    """What the live logs of a run say of a device, of its ranks the highest."""
+
+    peak_bytes: int | None
+    """Peak of the run."""
     last_bytes: int | None
     """Allocated at the end of the log."""
+
+
+def run_figures(states: Sequence[RunState]) -> dict[str, RunFigures]:
+    """Peak and last level of each device.
+
+    Args:
+        states: One per rank.
+    """
+    found: dict[str, RunFigures] = {}
+    for track in [track for state in states for track in state.tracks]:
+        own = (track.peak.bytes if track.peak is not None else None, track.last_level)
+        before = found.get(track.device, (None, None))
+        found[track.device] = RunFigures(*map(_higher, before, own))
+    return found
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +161,21 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
-    def grown_percent(self) -> float:
-        """By how much the peak grew on the device on which it grew most; less than 0 if it shrank on all.
+    def figures(self) -> tuple[Figure, ...]:
+        """Every total that changed, of recordings and of runs, the largest change first."""
+        found = [figure for group in (self.devices, self.runs) for figure in _telling(group)]
+        return tuple(sorted(found, key=lambda figure: -abs(figure.change.growth)))
 
-        That is the recordings' peak; that of the runs where there are no recordings.
-        """
-        return max((_grown(device.peak) for device in self.devices or self.runs), default=0.0)
+    @property
+    def grown(self) -> tuple[Figure, ...]:
+        """Those that grew: what a limit is held against."""
+        return tuple(figure for figure in self.figures if figure.change.bytes > 0)
+
+    @property
+    def grown_percent(self) -> float:
+        """The largest growth of any total; where none grew the largest change, which is less than 0."""
+        found = self.grown or self.figures
+        return found[0].change.growth if found else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
@@ -109,6 +184,7 @@ class Comparison:
             "before": self.before,
             "after": self.after,
             "grown_percent": grown if grown != float("inf") else None,
+            "figures": [{"device": device, **change.to_dict()} for device, change in self.figures],
             "devices": {device.key: device.to_dict() for device in self.devices},
             "runs": {device.key: device.to_dict() for device in self.runs},
             "notes": list(self.notes),
@@ -176,15 +252,27 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
     )
 
 
+def _telling(devices: Sequence[DeviceComparison]) -> list[Figure]:
+    peaks = [change for device in devices for change in device.totals if "peak" in change.name]
+    highest = max((max(peak.before, peak.after) for peak in peaks), default=0)
+    pairs = [(device.name, change) for device in devices for change in device.totals]
+    return [Figure(device, change) for device, change in pairs if is_material(change, highest)]
+
+
+def is_material(change: Change, peak: int) -> bool:
+    """Whether a change is one at all, beside the peak of its device."""
+    return change.bytes != 0 and abs(change.bytes) >= _LEAST_SHARE * peak
+
+
 def compare_runs(before: Mapping[str, RunFigures], after: Mapping[str, RunFigures]) -> tuple[DeviceComparison, ...]:
     """What changed over whole runs, for each device that both have."""
     return tuple(_compare_run(name, before[name], figures) for name, figures in after.items() if name in before)
 
 
 def _compare_run(name: str, before: RunFigures, after: RunFigures) -> DeviceComparison:
-    totals = [Change(name="run_peak_bytes", before=before.peak_bytes, after=after.peak_bytes)]
-    if before.last_bytes is not None and after.last_bytes is not None:
-        totals.append(Change(name="run_last_bytes", before=before.last_bytes, after=after.last_bytes))
+    names = ("run_peak_bytes", "run_last_bytes")
+    pairs = zip(names, before, after, strict=True)
+    totals = [Change(name=key, before=old, after=new) for key, old, new in pairs if old is not None and new is not None]
     return DeviceComparison(key=name, name=name, before_name=name, totals=tuple(totals))
 
 
@@ -209,12 +297,6 @@ def _stack_changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Cha
 
 def _sizes(shares: Sequence[Share]) -> Mapping[str, int]:
     return {share.name: share.bytes for share in shares}
-
-
-def _grown(change: Change) -> float:
-    if change.percent is None:
-        return float("inf") if change.after else 0.0
-    return change.percent
 
 
 def odd_one(analyses: Sequence[Analysis]) -> OddOne | None:

@@ -1,10 +1,11 @@
-"""Where a run stands and the limits for it go in; one result per check comes out."""
+"""A run held against limits: one result per check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tbmem.analysis.comparison import Change, is_material
 from tbmem.analysis.run_state import RunState
 from tbmem.analysis.tracks import Track
 from tbmem.errors import UsageError
@@ -23,8 +24,10 @@ class Limits:
     no_leak: bool = False
     baseline: Mapping[str, int] | None = None
     """Peaks in bytes by place, as ``peaks_of`` gives them."""
+    baseline_levels: Mapping[str, int] | None = None
+    """Levels at the end in bytes by place, as ``levels_of`` gives them; places that are not there are not checked."""
     tolerance: float = 0.05
-    """Share by which a peak may lie above the baseline's."""
+    """Share by which a peak or a level may lie above the baseline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +67,15 @@ def check_run(states: Sequence[RunState], limits: Limits) -> list[Result]:
     return results
 
 
-def notes_on(states: Sequence[RunState]) -> list[str]:
-    """What a reader of the results must know: a rank that has no end, or a bad one, was judged as far as it came."""
-    notes = []
-    for state in states:
-        rank = f"rank {state.rank}"
-        if state.has_died:
-            notes.append(f"{rank} died without an end in step {state.step}: it is judged up to there")
-        elif not state.has_ended:
-            notes.append(f"{rank} has not ended: it is judged up to step {state.step}")
-        elif state.ended_by is not None:
-            notes.append(f"{rank} was ended by {state.ended_by}: it is judged up to step {state.step}")
-    return notes
-
-
 def peaks_of(states: Sequence[RunState]) -> dict[str, int]:
     """Peak of each device in bytes, by its place: what a baseline holds."""
     return {place_of(track): track.peak.bytes for state in states for track in state.tracks if track.peak is not None}
+
+
+def levels_of(states: Sequence[RunState]) -> dict[str, int]:
+    """What each device held at the end in bytes, by its place: a leak is seen there before it is the peak."""
+    tracks = [track for state in states for track in state.tracks]
+    return {place_of(track): track.last_level for track in tracks if track.last_level is not None}
 
 
 def place_of(track: Track) -> str:
@@ -93,6 +88,9 @@ def _check_track(state: RunState, track: Track, limits: Limits) -> Iterator[Resu
         yield _at_most(track, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
     if limits.baseline is not None:
         yield _check_baseline(track, limits.baseline, limits.tolerance)
+        level = (limits.baseline_levels or {}).get(place_of(track))
+        if level is not None and track.last_level is not None:
+            yield _check_level(track, track.last_level, level, limits.tolerance)
     if limits.max_growth is not None:
         yield _check_growth(state, track, limits.max_growth)
     if limits.no_leak:
@@ -107,7 +105,7 @@ def _at_most(track: Track, check: str, limit: float, words: str) -> Result:
         check=check,
         place=place_of(track),
         holds=peak.bytes <= limit,
-        message=f"peak {format_bytes(peak.bytes)} in {peak.steps}, {words}",
+        message=f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}",
         measured=peak.bytes,
         limit=limit,
     )
@@ -118,9 +116,26 @@ def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float)
     if base is None:
         known = ", ".join(baseline) or "nothing"
         raise UsageError(f"{place_of(track)} is not in the baseline (it holds {known}); write it anew")
-    change = 100 * ((track.peak.bytes if track.peak is not None else 0) / base - 1) if base else 0.0
-    words = f"{change:+.1f} % of the baseline's {format_bytes(base)}, at most +{100 * tolerance:g} %"
-    return _at_most(track, "baseline", base * (1 + tolerance), words)
+    change = Change(name="peak", before=base, after=track.peak.bytes if track.peak is not None else 0)
+    return _at_most(track, "baseline", base * (1 + tolerance), _against(change, tolerance))
+
+
+def _check_level(track: Track, level: int, base: int, tolerance: float) -> Result:
+    change = Change(name="level", before=base, after=level)
+    limit = base * (1 + tolerance)
+    return Result(
+        check="baseline",
+        place=place_of(track),
+        holds=level <= limit or not is_material(change, track.peak.bytes if track.peak is not None else 0),
+        message=f"level at the end {format_bytes(level)}, {_against(change, tolerance)}",
+        measured=level,
+        limit=limit,
+    )
+
+
+def _against(change: Change, tolerance: float) -> str:
+    base = format_bytes(change.before)
+    return f"{change.percent_text} against the baseline's {base}, at most +{100 * tolerance:g} %"
 
 
 def _check_growth(state: RunState, track: Track, limit: float) -> Result:

@@ -39,8 +39,10 @@ class RunState:
         self.header: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
         self.signal: dict[str, Any] | None = None
-        self.has_died = False
-        """Whether its process is gone without an end in the log: set by who can look at processes."""
+        self.is_alive: bool | None = None
+        """Whether its process is there; set by who can look at processes, ``None`` where that cannot be known."""
+        self.has_begun = False
+        """Whether anything but the header has been logged."""
         self.findings: list[Finding] = []
         self._tracks: dict[str, Track] = {}
 
@@ -48,8 +50,8 @@ class RunState:
         """Take in what was read; with a header the run begins anew."""
         for header in piece.headers:
             self.header, self.findings, self._tracks = header, [], {}
-            self.end = self.signal = None
-            self.has_died = False
+            self.end = self.signal = self.is_alive = None
+            self.has_begun = False
         for row in piece.rows:
             sample = row.sample
             if sample.device not in self._tracks:
@@ -58,19 +60,14 @@ class RunState:
                 self._tracks[sample.device] = Track(sample.device, sample.rank)
             self._tracks[sample.device].add(row)
         self.findings = (self.findings + piece.findings)[-_KEPT_FINDINGS:]
+        self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
         self.end = piece.end or self.end
         self.signal = piece.signal or self.signal
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing will be written any more, as far as is known."""
-        return self.end is not None or self.signal is not None or self.has_died
-
-    @property
-    def ended_by(self) -> str | None:
-        """The exception or the signal that ended it; ``None`` if it ended in order, or has not."""
-        name = self.end.get("exception") if self.end is not None else (self.signal or {}).get("name")
-        return str(name) if name else None
+        return self.end is not None or self.signal is not None or self.is_alive is False
 
     @property
     def tracks(self) -> Sequence[Track]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_status import RunStatus, run_status
 from tbmem.analysis.series import Series, series_of
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog
-
-IN_ORDER, CUT_OFF = "ended in order", "was cut off, or is still running"
+from tbmem.model.summary import Peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,9 @@ class RunStory:
     """From the beginning to the last line."""
     started: float
     """Unix time; 0 if not known."""
-    end: str
-    """How it ended, in words."""
+    status: RunStatus
+    peaks: tuple[Peak, ...]
+    """Of each device, by rank."""
     torch: str
     host: str
     notes: tuple[str, ...]
@@ -46,26 +48,29 @@ class RunStory:
             "path": self.path,
             "steps": self.steps,
             "seconds": round(self.seconds, 3),
-            "end": self.end,
+            **self.status.to_dict(),
             "ranks": list(self.ranks),
             "series": [
                 {"rank": one.rank, "device": one.device, "rows": len(one.step)}
-                | {f"{name}_bytes": one.most(name) for name in one.columns}
+                | {f"{name}_bytes": one.most(name) for name in one.columns if name != "peak"}
                 for one in self.series
             ],
+            "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],
             "findings": [finding.to_dict() for finding in self.findings],
             "windows": [dict(window) for window in self.windows],
             "notes": list(self.notes),
         }
 
 
-def story_of(logs: Sequence[MonitorLog], name: str, path: str) -> RunStory:
+def story_of(logs: Sequence[MonitorLog], name: str, path: str, *, states: Sequence[RunState], now: float) -> RunStory:
     """Tell what happened.
 
     Args:
         logs: One for each rank.
         name: Of the run.
         path: Where it was read.
+        states: Where each rank stands.
+        now: Unix time in seconds.
     """
     headers = [log.headers[0] if log.headers else {} for log in logs]
     ranks = [int(header.get("rank", 0)) for header in headers]
@@ -84,7 +89,8 @@ def story_of(logs: Sequence[MonitorLog], name: str, path: str) -> RunStory:
         steps=max([row.sample.step for log in logs for row in log.rows[-8:]], default=0),
         seconds=max(max(times, default=started) - started, 0.0) if started else 0.0,
         started=started,
-        end=IN_ORDER if all(log.end is not None for log in logs) else CUT_OFF,
+        status=run_status(states, now),
+        peaks=tuple(track.peak for state in states for track in state.tracks if track.peak is not None),
         torch=str(headers[0].get("torch", "")) if headers else "",
         host=", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
         notes=tuple(_notes(ranks, logs)),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tbmem.analysis.peaks import RunPeak
 from tbmem.analysis.rate import Point, Splice, StepTime, growth_rate
-from tbmem.analysis.watch import CPU
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
@@ -30,12 +30,13 @@ class Track:
         self.device = device
         self.rank = rank
         self.last: MemorySample | None = None
-        self.peak: Peak | None = None
-        self.peak_reserved: int | None = None
-        """Highest ``peak_reserved``, or ``reserved``, in bytes."""
+        self.last_level: int | None = None
+        """Allocated after the last step, without the profiler's memory if such a step is known."""
         self.rows = 0
         self.judged = 0
         """Steps that hold the training's memory alone."""
+        self._peak = RunPeak()
+        self._has_plain_level = False
         self._splice = Splice()
         self._step_time = StepTime()
         self._floors: list[Point] = []
@@ -46,12 +47,15 @@ class Track:
         """Take one more row in."""
         sample = self.last = row.sample
         self.rows += 1
-        self._note_peak(row)
+        self._peak.add_row(row)
         self._step_time.add(sample.step, sample.time, profiled=sample.profiled)
-        if sample.profiled and sample.device == CPU:
+        if sample.holds_profiler:
             self._splice.interrupt()  # the profiler's own records lie in the same heap
+            self.last_level = self.last_level if self._has_plain_level else sample.allocated
             return
         self.judged += row.count
+        if sample.allocated is not None:
+            self.last_level, self._has_plain_level = sample.allocated, True
         if row.allocated_min is None or row.allocated_max is None:
             return  # nobody has read the level in these steps
         # where memory climbs, the lowest level of a row is that of its first step
@@ -60,6 +64,11 @@ class Track:
         self._peaks.append(sample.peak)
         if len(self._floors) > _POINTS:
             self._thin()
+
+    @property
+    def peak(self) -> Peak | None:
+        """The run's peak."""
+        return self._peak.peak
 
     def levels(self, count: int) -> list[int]:
         """The level after the steps over the run, in at most ``count`` parts, the highest of each, in bytes."""
@@ -81,24 +90,6 @@ class Track:
     def step_seconds(self) -> float | None:
         """Duration of a step in seconds; ``None`` where none is known."""
         return self._step_time.seconds
-
-    def _note_peak(self, row: SampleRow) -> None:
-        sample = row.sample
-        reserved = sample.reserved if sample.peak_reserved is None else sample.peak_reserved
-        if reserved is not None:
-            self.peak_reserved = max(reserved, self.peak_reserved or 0)
-        reached = row.allocated_max if sample.peak is None and row.allocated_max is not None else sample.highest
-        if reached is None or (self.peak is not None and reached <= self.peak.bytes):
-            return
-        counter = "peak_allocated" if sample.peak_allocated is not None else "host_peak_rss"
-        self.peak = Peak(
-            device=sample.device,
-            bytes=reached,
-            step=sample.step,
-            counter="allocated" if sample.peak is None else counter,
-            total=sample.device_total,
-            first_step=row.first_step if row.count > 1 else None,
-        )
 
     def _thin(self) -> None:
         even = len(self._floors) // 2 * 2

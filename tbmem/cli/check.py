@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tbmem.analysis.gate import Limits, check_run, notes_on, peaks_of
+from tbmem.analysis.gate import Limits, check_run, levels_of, peaks_of
+from tbmem.analysis.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
@@ -29,11 +31,11 @@ def command(
     ] = None,
     no_leak: Annotated[bool, typer.Option("--no-leak", help="The verdict must not be a leak.")] = False,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Peaks must be near those of this file.")
+        Path | None, typer.Option(metavar="FILE", help="Peaks and levels at the end must be near those of this file.")
     ] = None,
-    tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="How far above the baseline a peak may be.")] = "5%",
+    tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="How far above the baseline they may be.")] = "5%",
     update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write this run's peaks to the baseline instead.")
+        bool, typer.Option("--update-baseline", help="Write this run's figures to the baseline instead.")
     ] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
     github: Annotated[
@@ -44,26 +46,30 @@ def command(
     """Hold a run against limits; exit 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
+    known = _read_baseline(baseline) if baseline is not None and not update_baseline else None
     limits = Limits(
         max_peak=_size("--max-peak", max_peak),
         max_growth=_size("--max-growth", max_growth, ending="/step"),
         no_leak=no_leak,
-        baseline=_read_baseline(baseline) if baseline is not None and not update_baseline else None,
+        baseline=known["peaks"] if known is not None else None,
+        baseline_levels=known["levels"] if known is not None else None,
         tolerance=_share("--tolerance", tolerance),
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
         raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak or --baseline")
     run = read_one_run(path)
-    results, notes = check_run(run.states, limits), notes_on(run.states)
+    now = time.time()
+    results, notes = check_run(run.states, limits), status_notes(run.states, now)
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
-        _write(baseline, json.dumps({"schema": _SCHEMA, "peaks": peaks}, indent=2).encode() + b"\n")
+        data = {"schema": _SCHEMA, "peaks": peaks, "levels": levels_of(run.states)}
+        _write(baseline, json.dumps(data, indent=2).encode() + b"\n")
         told = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
         typer.echo(f"wrote {baseline}: {told or 'no peak is known'}", err=as_json)
     if junit is not None:
         _write(junit, gate_junit(run.files.name, results))
     if as_json:
-        typer.echo(json.dumps(gate_view(run.files.name, results, notes), indent=2))
+        typer.echo(json.dumps(gate_view(run.files.name, results, notes, run_status(run.states, now)), indent=2))
     else:
         for line in gate_lines(results, notes):
             typer.echo(line)
@@ -95,10 +101,11 @@ def _share(option: str, text: str) -> float:
     return share
 
 
-def _read_baseline(path: Path) -> Mapping[str, int]:
+def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
     try:
         data = json.loads(path.read_bytes())
-        peaks = {str(place): int(size) for place, size in data["peaks"].items()}
+        parts = {"peaks": data["peaks"], "levels": data.get("levels", {})}
+        known = {key: {str(place): int(size) for place, size in part.items()} for key, part in parts.items()}
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: no baseline: {reason}; --update-baseline writes one") from error
@@ -106,7 +113,7 @@ def _read_baseline(path: Path) -> Mapping[str, int]:
         raise FileFormatError(f"{path}: not a baseline of tbmem") from error
     if data.get("schema") != _SCHEMA:
         raise FileFormatError(f"{path}: a baseline of another version; --update-baseline writes it anew")
-    return peaks
+    return known
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
-from tbmem.sources.processes import is_gone
+from tbmem.sources.processes import is_alive
 from tbmem.sources.runs import FollowedLog, RunFiles, find_runs
 
 
@@ -31,9 +31,9 @@ class ReadRun:
         """
         for log, state in self._logs:
             _read(log, state)
-            if not state.has_ended and is_gone(state.header.get("process") or {}):
-                _read(log, state)  # what it wrote last
-                state.has_died = not state.has_ended
+            if state.end is None and state.signal is None:
+                state.is_alive = is_alive(state.header.get("process") or {})
+                _read(log, state)  # what a process that is gone wrote last
 
     @property
     def states(self) -> Sequence[RunState]:

@@ -25,7 +25,7 @@ _ROW_SECONDS = 1.0
 _SAMPLE_FIELDS = MemorySample._fields
 _ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
 _PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
-_ROW_FIELDS = ("first_step", "count", "allocated_min", "allocated_max")
+_ROW_FIELDS = ("first_step", "count", "allocated_min", "allocated_max", "peak_step")
 _UPDATED = _SAMPLE_FIELDS.index("updated")
 
 
@@ -40,6 +40,14 @@ class SampleRow:
     allocated_max: int | None
     sample: MemorySample
     """The last of them, with the largest peaks of all."""
+    peak_step: int | None = None
+    """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
+
+    @property
+    def highest(self) -> int | None:
+        """The highest peak of its steps; the highest level where no peak is known."""
+        levels = self.sample.peak is None and self.allocated_max is not None
+        return self.allocated_max if levels else self.sample.highest
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain JSON values; counters that the device does not have are left out."""
@@ -51,9 +59,9 @@ class SampleRow:
         return row | {name: value for name, value in others if value is not None}
 
     @property
-    def numbers(self) -> tuple[int, int, int | None, int | None]:
+    def numbers(self) -> tuple[int, int, int | None, int | None, int | None]:
         """What the row has beside its sample, in ``_ROW_FIELDS``' order."""
-        return self.first_step, self.count, self.allocated_min, self.allocated_max
+        return self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
@@ -73,6 +81,7 @@ class SampleRow:
             allocated_min=data.get("allocated_min"),
             allocated_max=data.get("allocated_max"),
             sample=sample,
+            peak_step=data.get("peak_step"),
         )
 
 
@@ -120,7 +129,16 @@ class RowBuilder:
             self._counted = next(sample for sample in reversed(samples) if sample.allocated is not None)
         lowest, highest = min(levels, default=None), max(levels, default=None)
         merged = last if len(samples) == 1 and levels else _merge(samples, self._counted or last)
-        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged)]
+        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples))]
+
+
+def _peak_step(samples: Sequence[MemorySample]) -> int | None:
+    """Step of the highest peak, of several samples."""
+    if len(samples) == 1:
+        return None
+    known = [sample for sample in samples if sample.peak is not None]
+    known = known or [sample for sample in samples if sample.allocated is not None]
+    return max(known, key=lambda sample: sample.highest or 0).step if known else None
 
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:

@@ -67,6 +67,11 @@ class MemorySample(NamedTuple):
         return self.host_peak_rss if self.device == "cpu" else None
 
     @property
+    def holds_profiler(self) -> bool:
+        """Whether the profiler's own memory is in the figures: on the CPU it lies in the same heap."""
+        return self.profiled and self.device == "cpu"
+
+    @property
     def highest(self) -> int | None:
         """The peak where there is one, else the level after the step."""
         return self.allocated if self.peak is None else self.peak

@@ -12,20 +12,19 @@ class Peak:
     """The highest level of a device in a run."""
 
     device: str
+    rank: int = 0
     bytes: int
-    """Allocated by tensors; on the CPU the resident memory of the process."""
+    """Allocated by tensors; on the CPU the resident memory of the process, without steps that the profiler recorded."""
     step: int
     counter: str
     """Field of ``MemorySample`` that it was read from."""
     total: int | None = None
     """Capacity in bytes."""
-    first_step: int | None = None
-    """Where it is known only that it was in one of several steps, the first of them; ``step`` is the last."""
 
     @property
-    def steps(self) -> str:
-        """``'step 47'``, or ``'steps 41 to 50'`` where it was in one of these."""
-        return f"step {self.step}" if self.first_step is None else f"steps {self.first_step} to {self.step}"
+    def headroom(self) -> int | None:
+        """What of the capacity was left at the peak, in bytes; ``None`` where the capacity is not known."""
+        return None if self.total is None else max(self.total - self.bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +77,5 @@ class RunSummary:
     """Parts that were switched off, and why."""
     exception: str | None = None
     """The exception that ended the loop, as its class name."""
+    out_of_memory: bool = False
+    """Whether it ended because memory ran out."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from tbmem import __version__
-from tbmem.analysis.comparison import Comparison, compare_analyses, compare_runs
+from tbmem.analysis.comparison import Comparison, compare_analyses, compare_runs, run_figures
+from tbmem.analysis.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.asked import Asked, MissingError, Params
 from tbmem.offline.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
@@ -133,7 +134,7 @@ class Answers:
         """What answers on some runs depend on: another one when a file of them changes, or a run falls silent."""
         runs = self.catalog.runs()
         found = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
-        return tuple(f"{run.version} {self._reader.status(run.of(LOG))}" for run in found)
+        return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in found)
 
     def _subject(self, asked: Asked) -> Subject:
         run = self._reader.run(asked.text("run"))
@@ -172,9 +173,11 @@ class Answers:
 
     def _item(self, run: Run) -> RunItem:
         logs = run.of(LOG)
+        status = self._reader.status(logs)
         return {
             "run": run.name,
-            "status": self._reader.status(logs),
+            "status": status.standing.value,
+            "status_text": status.sentence,
             "changed": run.changed,
             "version": run.version,
             "ranks": sorted({one.rank or 0 for one in run.files}),
@@ -226,7 +229,7 @@ class Answers:
             ],
             "windows": [window for run in runs for window in windows_of(run, x)],
             "ooms": [oom for run in runs for oom in ooms_of(run, x)],
-            "running": any(self._reader.status(run.of(LOG)) == "running" for run in asked_for),
+            "running": any(not self._reader.status(run.of(LOG)).standing.is_over for run in asked_for if run.of(LOG)),
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
@@ -279,7 +282,14 @@ class Answers:
     def _compare(self, asked: Asked) -> Any:
         pairs, subjects, errors = self._pair(asked)
         before, after = (run for run, _ in pairs)
-        runs = compare_runs(*(self._reader.figures(run) for run, _ in pairs))
+        states = [self._reader.logged(run).states for run, _ in pairs]
+        runs = compare_runs(*map(run_figures, states))
+        now = self._now()
+        standing = [
+            f"{run.name}: {note}."
+            for (run, _), own in zip(pairs, states, strict=True)
+            for note in status_notes(own, now, "compared")
+        ]
         first, second = subjects
         if first is not None and second is not None:
             found = compare_analyses(first.analysis, second.analysis)
@@ -287,7 +297,7 @@ class Answers:
             note = "Not both have recordings that can be read: only what their live logs say is compared."
             found = Comparison(before="", after="", devices=(), notes=(note,))
         return compare_view(
-            replace(found, before=before.name, after=after.name, runs=runs),
+            replace(found, before=before.name, after=after.name, runs=runs, notes=(*found.notes, *standing)),
             (None if first is None else first.file, None if second is None else second.file),
             errors=errors,
             empty=NOTHING_TO_COMPARE,

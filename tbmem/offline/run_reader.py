@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from tbmem.analysis.comparison import RunFigures
 from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_status import RunStatus, run_status
 from tbmem.analysis.thinning import even_stretches, extremes
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
@@ -23,11 +26,13 @@ from tbmem.present.views.logged import DeviceSeries, LoggedRun
 from tbmem.present.views.runs import FileItem
 from tbmem.present.views.subject import Subject
 from tbmem.sources.log_columns import sample_rows
+from tbmem.sources.processes import is_alive
 
 _STATE_ROWS = 4000
 _KEPT_RUNS = 32
-_SILENT_SECONDS = 60.0
 _TAIL = 64 << 10
+_LAST_LINES = 8
+_HEADER = b'{"type":"header"'
 
 
 class RunReader:
@@ -43,7 +48,7 @@ class RunReader:
         self.shelf = Shelf()
         self._now = now
         self._lock = threading.Lock()
-        self._known_ends: dict[Key, bool] = {}
+        self._edges: dict[str, tuple[Key, RunState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
@@ -95,20 +100,16 @@ class RunReader:
         except FileFormatError as error:
             raise FileFormatError(reason(error).replace(str(one.path), one.file)) from error
 
-    def status(self, logs: Sequence[RunFile]) -> str:
-        """From the ends of the logs alone: five hundred runs are listed at once."""
-        if not logs:
-            return "files"
-        open_logs = [one for one in logs if not self._ended(one)]
-        if not open_logs:
-            return "ended"
-        age = self._now() - max(one.changed_ns for one in open_logs) / 1e9
-        return "silent" if age > _SILENT_SECONDS else "running"
+    def status(self, logs: Sequence[RunFile]) -> RunStatus:
+        """From the first and the last lines of the logs alone: five hundred runs are listed at once."""
+        return run_status([_looked_at(self._edge(one), one) for one in logs], self._now())
 
-    def _ended(self, one: RunFile) -> bool:
-        if one.key not in self._known_ends:
-            self._known_ends[one.key] = _has_ended(one)
-        return self._known_ends[one.key]
+    def _edge(self, one: RunFile) -> RunState:
+        """What the header and the last lines of a log say, and nothing of its devices."""
+        known = self._edges.get(str(one.path))
+        if known is None or known[0] != one.key:
+            known = self._edges[str(one.path)] = one.key, _edge_of(one)
+        return known[1]
 
     def file_item(self, one: RunFile, error: str | None = None) -> FileItem:
         """A file as plain values.
@@ -133,7 +134,10 @@ class RunReader:
         with self._lock:
             kept = self._logged.get(run.name)
         if kept is not None and kept[0] == key:
-            return kept[1]
+            found = kept[1]
+            for state, one in zip(found.states, found.logs, strict=True):
+                _looked_at(state, one)
+            return found
         found = self._read_logs(run)
         with self._lock:
             self._logged[run.name] = (run.version, len(self.shelf.errors)), found
@@ -143,7 +147,7 @@ class RunReader:
         return found
 
     def _read_logs(self, run: Run) -> LoggedRun:
-        states: list[RunState] = []
+        states: list[tuple[RunState, RunFile]] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []
         findings: list[Finding] = []
@@ -158,39 +162,30 @@ class RunReader:
                 # whatever stands in a log, the others are shown
                 errors.append(self.file_item(one, reason(error).replace(str(one.path), one.file)))
                 continue
-            states.append(state)
+            states.append((_looked_at(state, one), one))
             series += own
             windows += [{**window, "rank": state.rank} for window in log.windows if _has_steps(window)]
             findings += [finding for finding in log.findings if isinstance(finding.last_step, int)]
             notes += _notes(log, state.rank)
+        states.sort(key=lambda pair: pair[0].rank)
         broken = [self.file_item(one) for one in run.recordings if self.shelf.error(one)]
         return LoggedRun(
             run.name,
-            sorted(states, key=lambda state: state.rank),
+            [state for state, _ in states],
             series,
             windows,
             sorted(findings, key=lambda one: one.last_step),
             [*errors, *broken],
             [one.file for one in run.recordings],
             notes,
+            [one for _, one in states],
         )
-
-    def figures(self, run: Run) -> dict[str, RunFigures]:
-        """Highest and last level of each device by the logs."""
-        found: dict[str, RunFigures] = {}
-        for state in self.logged(run).states:
-            for track in state.tracks:
-                if track.peak is None or track.last is None:
-                    continue
-                before = found.get(track.device)
-                if before is None or track.peak.bytes > before.peak_bytes:
-                    found[track.device] = RunFigures(track.device, track.peak.bytes, track.last.allocated)
-        return found
 
 
 def _state(log: LogNow, devices: Sequence[DeviceSeries]) -> RunState:
     state = RunState()
-    state.add(MonitorLog(headers=list(log.headers[-1:]), findings=list(log.findings), end=log.end))
+    piece = MonitorLog(headers=list(log.headers[-1:]), findings=list(log.findings), end=log.end, signal=log.signal)
+    state.add(piece)
     for device, one in zip(log.devices, devices, strict=True):
         state.add(MonitorLog(rows=sample_rows(device, _telling(one))))
     return state
@@ -209,17 +204,52 @@ def _notes(log: LogNow, rank: int) -> list[str]:
     return notes
 
 
-def _has_ended(one: RunFile) -> bool:
-    """Whether the last line of a log says that the run has ended."""
+def _looked_at(state: RunState, one: RunFile) -> RunState:
+    """The same, with whether its process is there; what a process that is gone wrote last is read first."""
+    if state.end is None and state.signal is None:
+        state.is_alive = is_alive(state.header.get("process") or {})
+        if state.is_alive is False:
+            last = _last_lines(one.path)
+            state.add(MonitorLog(end=last.end, signal=last.signal))
+    return state
+
+
+def _edge_of(one: RunFile) -> RunState:
+    state = RunState()
     try:
         with open(one.path, "rb") as file:
-            file.seek(max(one.bytes - _TAIL, 0))
-            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+            state.add(_piece(_header_line(file)))
+    except (OSError, ValueError):
+        return state
+    last = _last_lines(one.path)
+    last.headers.clear()
+    state.add(last)
+    return state
+
+
+def _last_lines(path: Path) -> MonitorLog:
+    """The last lines of a log; half a line, the end of a long one, says nothing."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            return _piece(*file.read().rstrip(b"\n").split(b"\n")[-_LAST_LINES:])
     except OSError:
-        return False
-    log = MonitorLog()
-    take_line(last, log)  # half a line, or the end of one that is longer than what was read, says nothing
-    return log.has_ended
+        return MonitorLog()
+
+
+def _header_line(file: BinaryIO) -> bytes:
+    """The last header: a log may have been gone on with."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        begin = max(content.rfind(_HEADER), 0)
+        end = content.find(b"\n", begin)
+        return bytes(content[begin : end if end >= 0 else len(content)])
+
+
+def _piece(*lines: bytes) -> MonitorLog:
+    piece = MonitorLog()
+    for line in lines:
+        take_line(line, piece)
+    return piece
 
 
 def _telling(one: DeviceSeries) -> I64:
@@ -227,7 +257,7 @@ def _telling(one: DeviceSeries) -> I64:
     count = len(one.columns["step"])
     if count <= _STATE_ROWS:
         return np.arange(count)
-    level = np.nan_to_num(one.line("peak"))
+    level = one.reached()
     low = np.nan_to_num(one.columns["allocated"])
     stretch = even_stretches(count, _STATE_ROWS // 4)
     return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

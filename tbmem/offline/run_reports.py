@@ -41,8 +41,12 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
         return ()
 
 
-def read_story(run: str | os.PathLike[str]) -> RunStory:
+def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
     """What happened in a run, from its live logs.
+
+    Args:
+        run: Its folder.
+        now: Unix time.
 
     Raises:
         FileFormatError: There is no log, or it is damaged.
@@ -50,7 +54,7 @@ def read_story(run: str | os.PathLike[str]) -> RunStory:
         OSError: A file cannot be read.
     """
     logs = read_run(run)
-    return story_of(logs.logs, logs.name, str(logs.folder))
+    return story_of(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 
 
 def write_run_report(
@@ -79,7 +83,7 @@ def write_run_report(
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read or written.
     """
-    story = read_story(run)
+    story = read_story(run, now)
     found = recordings_of(story.path)
     moment = now()
     written = format_moment(moment)

@@ -33,6 +33,7 @@ class LogNow(NamedTuple):
     findings: tuple[Finding, ...]
     windows: tuple[dict[str, Any], ...]
     end: dict[str, Any] | None
+    signal: dict[str, Any] | None
     damaged_lines: int
 
 
@@ -78,6 +79,7 @@ class Shelf:
                 tuple(rest.findings),
                 tuple(rest.windows),
                 rest.end,
+                rest.signal,
                 rest.damaged_lines,
             )
         self._trim()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -12,13 +13,15 @@ from typing import NamedTuple, TypeVar
 
 from tbmem.analysis.analyzer import analyze as analyze_timeline
 from tbmem.analysis.category_rules import CategoryTable
-from tbmem.analysis.comparison import Comparison, RunFigures, compare_analyses, compare_runs
+from tbmem.analysis.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_status import status_notes
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
-from tbmem.offline.run_logs import run_figures
+from tbmem.offline.run_logs import read_states
 from tbmem.sources.recording import Recording, read_recording
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
@@ -174,31 +177,39 @@ class Pair(NamedTuple):
     """With their rows; ``None`` if not both have recordings."""
     figures: tuple[Mapping[str, RunFigures], Mapping[str, RunFigures]]
     """By device, what the live logs say; empty where there is none."""
+    standing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Of each that has not ended in order, how far it came."""
 
     def compared(self) -> Comparison:
         """What grew from the first to the second."""
         runs = compare_runs(*self.figures)
+        pairs = zip(self.names, self.standing, strict=True)
+        standing = tuple(f"{name}: {note}." for name, notes in pairs for note in notes) if runs else ()
         if self.analyses is not None:
-            return replace(compare_analyses(*self.analyses), runs=runs)
+            found = compare_analyses(*self.analyses)
+            return replace(found, runs=runs, notes=(*found.notes, *standing))
         note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
-        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note,))
+        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note, *standing))
 
     def reversed(self) -> Pair:
         """The second first."""
         analyses = None if self.analyses is None else self.analyses[::-1]
-        return Pair(self.names[::-1], analyses, self.figures[::-1])
+        return Pair(self.names[::-1], analyses, self.figures[::-1], self.standing[::-1])
 
 
 def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
     """Read what is to be compared; arguments and errors as for ``compare``."""
-    figures = _run_figures(before), _run_figures(after)
+    states = _states(before), _states(after)
+    figures = run_figures(states[0]), run_figures(states[1])
+    now = time.time()
+    one, other = (tuple(status_notes(each, now, "compared")) for each in states)
     try:
         analyses = _told_apart(_highest(before, table), _highest(after, table))
     except NothingFoundError:
         if not compare_runs(*figures):
             raise
-        return Pair((_name(before), _name(after)), None, figures)
-    return Pair((analyses[0].name, analyses[1].name), analyses, figures)
+        return Pair((_name(before), _name(after)), None, figures, (one, other))
+    return Pair((analyses[0].name, analyses[1].name), analyses, figures, (one, other))
 
 
 def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
@@ -209,8 +220,8 @@ def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
     return replace(before, name=one), replace(after, name=other)
 
 
-def _run_figures(source: Source) -> dict[str, RunFigures]:
-    return {} if isinstance(source, (Analysis, AllocationTimeline)) else run_figures(source)
+def _states(source: Source) -> list[RunState]:
+    return [] if isinstance(source, (Analysis, AllocationTimeline)) else read_states(source)
 
 
 def _name(source: Source) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tbmem import __version__
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_status import run_status
 from tbmem.errors import RunFolderError, TbmemError, UsageError
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.operator_calls import OperatorCalls
@@ -166,9 +167,11 @@ def recording_item(run: str, file: str, kind: str) -> RunItem:
         "changed": 0.0,
         "error": None,
     }
+    files = run_status([], 0.0)
     return {
         "run": run,
-        "status": "files",
+        "status": files.standing.value,
+        "status_text": files.text,
         "changed": 0.0,
         "version": "",
         "ranks": [],

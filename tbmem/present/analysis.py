@@ -16,6 +16,7 @@ from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.model.category import Phase, word_of
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.present.labels import shortened
+from tbmem.present.views.pairs import headline
 from tbmem.units import format_bytes, format_share, format_signed
 
 _TOP = 10
@@ -164,7 +165,8 @@ def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> Rendera
 
 def comparison_screen(comparison: Comparison) -> RenderableType:
     """What grew, device by device."""
-    heading = Text(f"{comparison.before} → {comparison.after}", style="bold")
+    told = headline(comparison)
+    heading = Text(f"{comparison.before} → {comparison.after}\n{told['label']} · {told['text']}", style="bold")
     notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
     devices = [*comparison.devices, *comparison.runs]
     return Group(heading, *(_changes_screen(device) for device in devices), *notes)
@@ -187,12 +189,11 @@ def _tells(found: Sequence[Change]) -> bool:
 
 
 def _changes(title: str, found: Iterable[Change]) -> RenderableType:
-    table = _table(title, "before", "after", "change", "%")
+    table = _table(title, "before", "after", "change", "change %")
     for one in found:
-        percent = "new" if one.percent is None else f"{one.percent:+.1f}"
         sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
         name = word_of(one.name) if title == "category" else shortened(one.name, 60)
-        _add(table, name, *sizes, percent)
+        _add(table, name, *sizes, one.percent_text)
     return _indented(table)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tbmem.analysis.gate import Result
+from tbmem.analysis.run_status import RunStatus
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold; a finding quotes lines of anybody's source."""
@@ -23,10 +24,13 @@ def gate_lines(results: Sequence[Result], notes: Sequence[str] = ()) -> list[str
     return [*lines, *(f"note  {note}" for note in notes)]
 
 
-def gate_view(run: str, results: Sequence[Result], notes: Sequence[str] = ()) -> dict[str, Any]:
+def gate_view(
+    run: str, results: Sequence[Result], notes: Sequence[str] = (), status: RunStatus | None = None
+) -> dict[str, Any]:
     """The results as plain JSON values."""
     return {
         "run": run,
+        **(status.to_dict() if status is not None else {}),
         "holds": all(result.holds for result in results),
         "checks": [{**asdict(result), "details": list(result.details)} for result in results],
         "notes": list(notes),

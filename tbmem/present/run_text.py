@@ -8,11 +8,10 @@ from typing import NamedTuple
 from tbmem.analysis.report import Analysis
 from tbmem.analysis.run_state import standing
 from tbmem.analysis.run_story import RunStory
-from tbmem.analysis.series import Series
 from tbmem.model.category import word_of
 from tbmem.present.console import SEPARATOR, finding_line
-from tbmem.present.series_lines import highest_of, series_name
-from tbmem.units import format_bytes, format_duration, format_moment, format_share
+from tbmem.present.summary import peak_line
+from tbmem.units import format_bytes, format_duration, format_moment
 
 
 class Recorded(NamedTuple):
@@ -28,24 +27,20 @@ class Recorded(NamedTuple):
 
 def _about(story: RunStory) -> str:
     begun = format_moment(story.started) if story.started else ""
-    words = (f"begun {begun}" if begun else "", story.host, f"torch {story.torch}" if story.torch else "", story.end)
+    words = (
+        f"begun {begun}" if begun else "",
+        story.host,
+        f"torch {story.torch}" if story.torch else "",
+        story.status.sentence,
+    )
     return SEPARATOR.join(filter(None, words))
-
-
-def _share(series: Series) -> str:
-    return format_share(highest_of(series), series.most("capacity"))
 
 
 def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
     """The same in short, for a terminal."""
-    lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.end}"]
+    lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.status.sentence}"]
     several = len(story.ranks) > 1
-    lines += [
-        SEPARATOR.join(
-            filter(None, (f"highest {series_name(one, several)}: {format_bytes(highest_of(one))}", _share(one)))
-        )
-        for one in story.series
-    ]
+    lines += [peak_line(peak, several) for peak in story.peaks]
     loud = [one for one in standing(story.findings) if not one.kind.is_quiet]
     lines += [f"step {one.last_step}: {finding_line(one)}" for one in loud] or ["no findings"]
     for one in recorded:

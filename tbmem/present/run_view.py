@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tbmem.analysis.run_state import RunState, standing
+from tbmem.analysis.run_status import rank_status, run_status
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.console import SEPARATOR, device_label, finding_line, peak_word
-from tbmem.units import format_bytes, format_duration, format_signed, format_speed
+from tbmem.units import format_bytes, format_signed, format_speed
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _BARS = "▁▂▃▄▅▆▇█"
-_SILENT_SECONDS = 60.0
-"""Time without a row after which a run that has not ended may have been killed."""
-_NAMED = 8
-"""Ranks that are named one by one."""
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
 
@@ -33,52 +30,42 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
     """
     last = max((state.last_time for state in states if state.last_time is not None), default=None)
     age = None if last is None else max(now - last, 0.0)
+    status = run_status(states, now)
     findings = [finding for state in states for finding in standing(state.findings) if not finding.kind.is_quiet]
     findings.sort(key=lambda finding: finding.last_step)
     return {
         "run": name,
-        "status": _status(states, now),
-        "ended_by": next((state.ended_by for state in states if state.ended_by is not None), None),
+        **status.to_dict(),
+        "status_parts": [status.text, *status.ranks],
         "step": max((state.step for state in states), default=0),
         "steps_per_second": states[0].steps_per_second() if states else None,
         "seconds_since_last_row": age,
-        "ranks": [_rank_view(state) for state in states],
+        "ranks": [_rank_view(state, now) for state in states],
         "findings": [finding.to_dict() for finding in findings],
     }
 
 
-def _status(states: Sequence[RunState], now: float) -> str:
-    if states and all(state.has_ended for state in states):
-        return "died" if any(state.has_died for state in states) else "ended"
-    signs = [state.last_time or state.header.get("started") or 0.0 for state in states if not state.has_ended]
-    if max(signs, default=0.0) < now - _SILENT_SECONDS:
-        return "silent"
-    return "running" if any(state.tracks for state in states) else "starting"
-
-
-def _rank_view(state: RunState) -> dict[str, Any]:
+def _rank_view(state: RunState, now: float) -> dict[str, Any]:
     return {
         "rank": state.rank,
         "host": state.header.get("host"),
-        "died": state.has_died,
+        **rank_status(state, now).to_dict(),
         "devices": [_device_view(state, track) for track in state.tracks],
     }
 
 
 def _device_view(state: RunState, track: Track) -> dict[str, Any]:
     last, peak = track.last, track.peak
-    total = last.device_total if last is not None else None
     return {
         "device": track.device,
         "verdict": state.verdict(track.device).value,
         "allocated": last.allocated if last is not None else None,
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
-        "peak_first_step": peak.first_step if peak is not None else None,
         "peak_step": peak.step if peak is not None else None,
         "peak_counter": peak.counter if peak is not None else None,
-        "total": total,
-        "headroom": total - peak.bytes if total is not None and peak is not None else None,
+        "total": peak.total if peak is not None else None,
+        "headroom": peak.headroom if peak is not None else None,
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
         "peaks": track.peaks(64),
@@ -134,18 +121,8 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
 
 def _standing(view: dict[str, Any]) -> list[str]:
     """The parts of the heading after the run's name."""
-    by = f" by {view['ended_by']}" if view["status"] == "ended" and view["ended_by"] else ""
-    dead = [rank["rank"] for rank in view["ranks"] if rank["died"]]
-    status = "died without an end: killed?" if view["status"] == "died" else f"{view['status']}{by}"
-    parts = [status, f"step {view['step']}"]
-    if dead and len(view["ranks"]) > 1:
-        numbers = ", ".join(map(str, dead[:_NAMED])) + " …" * (len(dead) > _NAMED)
-        parts.insert(1, f"rank{'s' * (len(dead) > 1)} {numbers} died")
-    if view["steps_per_second"]:
-        parts.append(format_speed(view["steps_per_second"]))
-    if view["status"] == "silent" and view["seconds_since_last_row"] is not None:
-        parts.append(f"nothing for {format_duration(view['seconds_since_last_row'])}: killed?")
-    return parts
+    speed = view["steps_per_second"]
+    return [*view["status_parts"], f"step {view['step']}", *([format_speed(speed)] if speed else [])]
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:

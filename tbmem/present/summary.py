@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from tbmem.analysis.run_status import Standing, end_status
 from tbmem.model.finding import Finding
 from tbmem.model.summary import Peak, ProfilerCost, RunSummary
 from tbmem.present.console import SEPARATOR, device_label, peak_word
@@ -32,6 +33,7 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
         "profiler": _cost_view(summary.profiler) if summary.profiler else None,
         "problems": list(summary.problems),
         "exception": summary.exception,
+        **end_status(summary.exception, summary.out_of_memory).to_dict(),
     }
 
 
@@ -39,7 +41,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
     lines = [_heading(summary)]
     lines += [_verdict_line(verdict) for verdict in summary.verdicts]
-    lines += [_peak_line(peak) for peak in summary.peaks]
+    lines += [peak_line(peak) for peak in summary.peaks]
     if summary.profiler is not None:
         lines.append(_cost_line(summary.profiler))
     lines += [f"problem: {problem}" for problem in summary.problems]
@@ -51,7 +53,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
 
 
 def _heading(summary: RunSummary) -> str:
-    ended = f", ended by {summary.exception}" if summary.exception else ""
+    status = end_status(summary.exception, summary.out_of_memory)
+    ended = "" if status.standing is Standing.ENDED else f", {status.text}"
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
     rank = f" on rank {summary.rank}" if summary.rank else ""
     return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}"
@@ -62,11 +65,12 @@ def _verdict_line(verdict: Finding) -> str:
     return SEPARATOR.join(filter(None, (heading, verdict.message)))
 
 
-def _peak_line(peak: Peak) -> str:
+def peak_line(peak: Peak, several_ranks: bool = False) -> str:
+    """``'peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 47'``."""
     share = f" ({format_share(peak.bytes, peak.total)})" if peak.total else ""
-    return (
-        f"{peak_word(peak.counter)} {device_label(peak.device)}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
-    )
+    rank = f"rank {peak.rank} " if several_ranks else ""
+    place = f"{rank}{device_label(peak.device)}"
+    return f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
 
 
 def _cost_line(cost: ProfilerCost) -> str:
@@ -100,6 +104,7 @@ def _peak_view(peak: Peak) -> dict[str, Any]:
         "step": peak.step,
         "counter": peak.counter,
         "total": peak.total,
+        "headroom": peak.headroom,
     }
 
 

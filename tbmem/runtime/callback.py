@@ -23,7 +23,9 @@ from tbmem.present.summary import summary_lines
 from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import Guard
+from tbmem.runtime.last_error import LastError, failure
 from tbmem.runtime.monitor import MemoryMonitor
+from tbmem.runtime.oom import ran_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
@@ -82,6 +84,7 @@ class MemoryCallback:
         self._pid: int | None = None
         self._ended = False
         self._complained = False
+        self._last_error = LastError()
 
     def __enter__(self) -> MemoryCallback:
         self.start()
@@ -93,7 +96,7 @@ class MemoryCallback:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop(error)
+        self._stop(failure(error))
 
     @property
     def is_active(self) -> bool:
@@ -116,6 +119,7 @@ class MemoryCallback:
         self._pid = os.getpid()
         if not self.config.enabled:
             return
+        self._last_error = LastError()
         self._rank = find_rank()
         if not self.config.run.includes(self._rank.rank):
             if self._rank.world_size == 1:
@@ -185,8 +189,12 @@ class MemoryCallback:
         """The run has ended: close every file, switch everything off, sum up.
 
         Args:
-            error: The exception that ended the loop, if one did.
+            error: The exception that ended the loop, if one did. Without one that which is on its way, as in
+                ``finally``, or at exit the one that the interpreter has printed.
         """
+        self._stop(error if error is not None else self._last_error.find())
+
+    def _stop(self, error: BaseException | None) -> None:
         if self._pid != os.getpid() or self._ended:
             return
         self._ended = True
@@ -335,6 +343,7 @@ class MemoryCallback:
             profiler=profiler.cost() if profiler else None,
             problems=tuple(self._guard.problems),
             exception=type(error).__name__ if error is not None else None,
+            out_of_memory=ran_out_of_memory(error, monitor.findings if monitor else self._found),
         )
         if self.config.output.summary and self.config.output.includes(self._rank.rank):
             for line in summary_lines(self.summary):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -101,7 +100,6 @@ class FlightRecorder:
         self._pid = Process.number
         self._has_warned = False
         self._before: tuple[float, int] | None = None
-        self._error_before = id(getattr(sys, "last_value", None))
 
     def open(self) -> None:
         """Begin to listen to the allocator; to SIGTERM from the first step on."""
@@ -128,8 +126,7 @@ class FlightRecorder:
         """The run ends; if it does so because memory ran out, say why.
 
         Args:
-            error: The exception that ended it. Without one, the last that the interpreter has printed is looked at,
-                which is there when a run is closed at exit.
+            error: The exception that ended it.
 
         Returns:
             Whether the allocator's state at that moment has been written.
@@ -137,7 +134,7 @@ class FlightRecorder:
         if not self._config.enabled:
             return False
         noted, self._noted = self._noted, None
-        found = out_of_memory_in(error if error is not None else self._last_error())
+        found = out_of_memory_in(error)
         in_this_step = noted is not None and noted.report.shortage.step >= self._situation().step
         if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
             self._tell_report(self._completed(noted, found), found)
@@ -271,11 +268,6 @@ class FlightRecorder:
             return []
         path = self._guard.run(WRITING, self._folder.write_shortage, "\n".join(lines) + "\n", word)
         return [path.name] if path is not None else []
-
-    def _last_error(self) -> BaseException | None:
-        """The exception that the interpreter has just printed, if it is newer than this run."""
-        last = getattr(sys, "last_value", None)
-        return last if isinstance(last, BaseException) and id(last) != self._error_before else None
 
 
 def _shortages() -> Any:

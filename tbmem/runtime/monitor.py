@@ -26,7 +26,9 @@ from tbmem.runtime.evidence import Investigator, loop_frame
 from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
+from tbmem.runtime.last_error import LastError, failure
 from tbmem.runtime.log_header import log_header
+from tbmem.runtime.oom import ran_out_of_memory
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
@@ -119,6 +121,7 @@ class MemoryMonitor:
         self._new: list[MemorySample] = []
         self._pid: int | None = None
         self._ended = False
+        self._last_error = LastError()
 
     def __enter__(self) -> MemoryMonitor:
         self.start()
@@ -130,7 +133,7 @@ class MemoryMonitor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop(error)
+        self._stop(failure(error))
 
     def start(self) -> None:
         """The first training step begins.
@@ -145,6 +148,7 @@ class MemoryMonitor:
         if not self.config.enabled:
             self._pid, self._ended = os.getpid(), True
             return
+        self._last_error = LastError()
         self._rank = self._rank or find_rank()
         try:
             with ExitStack() as undo:
@@ -281,8 +285,12 @@ class MemoryMonitor:
         """The run has ended: judge what was open, write what is left, let go of everything.
 
         Args:
-            error: The exception that ended it, if one did.
+            error: The exception that ended it, if one did. Without one a monitor of its own looks for it, as
+                ``MemoryCallback.stop`` does.
         """
+        self._stop(self._last_error.find() if error is None and self._owns_flight else error)
+
+    def _stop(self, error: BaseException | None) -> None:
         if self._pid != os.getpid() or self._ended:
             return
         if self._owns_flight and self._flight is not None:
@@ -291,7 +299,9 @@ class MemoryMonitor:
         self._guard.run(PART, self._finish)
         verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self._last_word) or ()]
         name = type(error).__name__ if error is not None else None
-        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts, "exception": name})
+        no_memory = bool(self._guard.run(PART, ran_out_of_memory, error, self.findings))
+        how = {"exception": name, "out_of_memory": no_memory}
+        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts, **how})
         self._let_go()
 
     def _own_flight(self) -> FlightRecorder:
@@ -337,8 +347,8 @@ class MemoryMonitor:
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
         for sample in self._new:
-            self._watched(sample.device).note_peak([sample])
-        return [watched.peak for watched in self._devices.values() if watched.peak is not None]
+            self._watched(sample.device).peak.add([sample])
+        return [peak for watched in self._devices.values() if (peak := watched.peak.peak) is not None]
 
     @property
     def log_path(self) -> Path | None:

@@ -1,19 +1,24 @@
-"""An exception goes in; whether it means that memory ran out, on which device and for how much, comes out."""
+"""The test for out of memory: whether an exception says so, on which device and for how much it asked."""
 
 from __future__ import annotations
 
+import errno
 import math
 import re
+from collections.abc import Iterable
 
 import torch
 
+from tbmem.errors import TbmemError
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.units import parse_bytes
 
 _SIGNS = (
-    *("DefaultCPUAllocator", "can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-    "Caught MemoryError in ",
+    *("defaultcpuallocator", "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory"),
+    *("_status_alloc_failed", "std::bad_alloc", "caught memoryerror in "),
 )
-"""What a plain RuntimeError says when malloc, the driver or cuBLAS had nothing left, or a DataLoader's worker."""
+"""What a plain RuntimeError says, in small letters, when malloc, a driver (CUDA, MPS, XPU) or one of its libraries
+(cuBLAS, cuDNN) had nothing left, or a DataLoader's worker."""
 _ASKED = (
     re.compile(r"tried to allocate (\d+ bytes)", re.IGNORECASE),
     re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
@@ -35,10 +40,27 @@ def out_of_memory_in(error: BaseException | None) -> BaseException | None:
         seen.add(id(error))
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return error
-        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS):
+        if isinstance(error, RuntimeError) and not isinstance(error, TbmemError) and _says_so(str(error)):
             return error
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return error  # a process that could not be made, a file that could not be mapped
         error = error.__cause__
     return None
+
+
+def _says_so(text: str) -> bool:
+    text = text.lower()
+    return any(sign in text for sign in _SIGNS)
+
+
+def ran_out_of_memory(error: BaseException | None, findings: Iterable[Finding]) -> bool:
+    """Whether a run ended because memory ran out.
+
+    Args:
+        error: The exception that ended it, if one did.
+        findings: All of the run: a request that failed in its last step is one of them.
+    """
+    return out_of_memory_in(error) is not None or any(each.kind is FindingKind.OOM for each in findings)
 
 
 def requested_bytes(error: BaseException) -> int | None:
@@ -58,7 +80,14 @@ def device_of(error: BaseException) -> str:
     match = _DEVICE.search(str(error))
     if match is not None:
         return f"cuda:{match[1]}" if match[1] is not None else f"xpu:{match[2]}"
-    on_device = isinstance(error, torch.OutOfMemoryError) or "CUDA" in str(error) or "CUBLAS" in str(error)
+    if "MPS" in str(error):
+        return "mps"
+    on_device = (
+        isinstance(error, torch.OutOfMemoryError)
+        or "CUDA" in str(error)
+        or "CUBLAS" in str(error)
+        or "CUDNN" in str(error)
+    )
     if not on_device:
         return "cpu"
     is_awake = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -17,7 +17,6 @@ import torch
 from tbmem.analysis.analyzer import analyze
 from tbmem.analysis.run_timeline import timeline_of_run
 from tbmem.analysis.sweep import moment_of_run, recorded_moment
-from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.files import complete_or_nothing
@@ -26,6 +25,7 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.memory_viz import memory_viz_pickle
 from tbmem.runtime.history import MemoryHistory
+from tbmem.runtime.oom import is_out_of_memory
 from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
@@ -37,7 +37,6 @@ from tbmem.sources.trace import read_trace
 
 MAX_ENTRIES = 1_000_000
 """Events that the allocator's history keeps."""
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 class _Nobody:
@@ -67,17 +66,10 @@ def run_cell(case: SweepCase, path: Path) -> SweepCell:
     try:
         return _measured(case, path)
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, UsageError) or not is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         note = (str(error).splitlines() or [type(error).__name__])[0]
         return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=note)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:

@@ -24,6 +24,7 @@ from tbmem.sources.line_layout import Layout
 COLUMNS = (
     *("step", "time", "allocated", "reserved", "peak_allocated", "peak_reserved", "device_used", "device_total"),
     *("host_rss", "host_peak_rss", "workers_rss", "profiled", "first_step", "count", "allocated_min", "allocated_max"),
+    "peak_step",
 )
 """What is kept of a row; NaN where a counter was not read."""
 _CHUNK = 16 << 20
@@ -308,7 +309,8 @@ def sample_rows(one: DeviceColumns, places: NDArray[np.int64]) -> list[SampleRow
         )
         least, most = _whole(columns["allocated_min"][at]), _whole(columns["allocated_max"][at])
         first, count = _whole(columns["first_step"][at]), _whole(columns["count"][at])
-        rows.append(SampleRow(sample.step if first is None else first, count or 1, least, most, sample))
+        peak_step = _whole(columns["peak_step"][at])
+        rows.append(SampleRow(sample.step if first is None else first, count or 1, least, most, sample, peak_step))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""This process goes in, what tells it from every other comes out; and of such a description, whether it is gone."""
+"""What tells this process from every other, and whether a process that was described so is alive."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def this_process(proc: Path = _PROC) -> dict[str, Any]:
         return {}
 
 
-def is_gone(process: Mapping[str, Any], proc: Path = _PROC) -> bool:
-    """Whether a process has ended, as far as that can be known from here.
+def is_alive(process: Mapping[str, Any], proc: Path = _PROC) -> bool | None:
+    """Whether a process is there, as far as that can be known from here.
 
     Args:
         process: What ``this_process`` gave, in whatever process that was.
         proc: As above.
 
     Returns:
-        ``False`` also where it cannot be known: the process ran on another machine or in another container.
+        ``None`` where it cannot be known: the process ran on another machine or in another container.
     """
     pid = process.get("pid")
     try:
         if not isinstance(pid, int) or pid <= 0 or process.get("numbers") != _numbers(proc):
-            return False
+            return None
         os.kill(pid, 0)
         status = _status(proc / str(pid))
-        return status[_STATE] in _DEAD or status[_STARTED].decode() != process.get("started")
+        return status[_STATE] not in _DEAD and status[_STARTED].decode() == process.get("started")
     except ProcessLookupError:
-        return True
+        return False
     except (OSError, IndexError, OverflowError):
-        return False  # somebody else's process, which may be hidden
+        return None  # somebody else's process, which may be hidden
 
 
 def _numbers(proc: Path) -> str:

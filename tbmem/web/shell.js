@@ -9,13 +9,7 @@ import { picker } from "./picker.js";
 import { get, onChange, set } from "./state.js";
 import { startTheme } from "./theme.js";
 
-const STATUS = {
-  running: "still being written",
-  starting: "starting",
-  silent: "silent: no line for a minute",
-  ended: "",
-  files: "recordings only",
-};
+const ENDED = "ended";
 
 /** What no longer means anything when another run or recording is shown. */
 const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, axis: null };
@@ -165,9 +159,9 @@ export class Shell {
     // a view of all runs says it of each
     if (view.needs === "none") return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
-    const running = shown.find((one) => one && STATUS[one.status]);
-    if (!running) return null;
-    return el("span", { class: `state ${running.status}`, title: `last line ${moment(running.changed)}` }, STATUS[running.status]);
+    const told = shown.find((one) => one && one.status !== ENDED);
+    if (!told) return null;
+    return el("span", { class: `state ${told.status}`, title: `last line ${moment(told.changed)}` }, told.status_text);
   }
 
   runPicker(index, { run }) {
@@ -255,5 +249,5 @@ function chosenRuns(index, run) {
 }
 
 function runItems(index) {
-  return index.runs.map((one) => ({ value: one.run, text: one.run, note: STATUS[one.status] ? one.status : "" }));
+  return index.runs.map((one) => ({ value: one.run, text: one.run, note: one.status === ENDED ? "" : one.status_text }));
 }

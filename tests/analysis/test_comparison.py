@@ -7,9 +7,21 @@ import json
 import pytest
 
 from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.comparison import compare_analyses, odd_one
+from tbmem.analysis.comparison import (
+    Change,
+    Comparison,
+    RunFigures,
+    compare_analyses,
+    compare_runs,
+    odd_one,
+    run_figures,
+)
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_state import RunState
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.units import GIB, MIB
 from tests.analysis.timelines import recording
+from tests.conftest import MakeSample
 
 
 def _analysis(name: str, *sizes: int, device: str = "cuda:0", operator: str = "aten::addmm") -> Analysis:
@@ -30,6 +42,63 @@ def test_what_grew() -> None:
 
 def test_what_shrank_did_not_grow() -> None:
     assert compare_analyses(_analysis("a", 100), _analysis("b", 50)).grown_percent == -50
+
+
+def _runs(before: tuple[int, int], after: tuple[int, int], recorded: tuple[int, int] = (100, 100)) -> Comparison:
+    """Peaks and last levels of two runs in MiB, and the peaks of their recordings."""
+    found = compare_analyses(_analysis("a", recorded[0] * MIB), _analysis("b", recorded[1] * MIB))
+    figures = [{"cuda:0": RunFigures(peak * MIB, last * MIB)} for peak, last in (before, after)]
+    return Comparison(before="a", after="b", devices=found.devices, runs=compare_runs(*figures))
+
+
+@pytest.mark.parametrize(
+    ("comparison", "figure", "percent"),
+    [
+        pytest.param(_runs((1000, 900), (1644, 900), (1000, 955)), "run_peak_bytes", 64.4, id="the recordings shrank"),
+        pytest.param(_runs((1000, 200), (1048, 379), (1000, 1000)), "run_last_bytes", 89.5, id="a leak below the peak"),
+        pytest.param(_runs((1000, 900), (1000, 900), (1000, 1300)), "peak_bytes", 30.0, id="the recordings alone"),
+    ],
+)
+def test_whatever_grew_most_is_what_grew(comparison: Comparison, figure: str, percent: float) -> None:
+    assert comparison.grown[0].change.name == figure
+    assert comparison.grown_percent == pytest.approx(percent)
+    told = comparison.to_dict()
+    assert (told["figures"][0]["name"], told["grown_percent"]) == (figure, pytest.approx(percent))
+
+
+def test_a_change_of_some_bytes_beside_a_large_peak_is_none() -> None:
+    found = compare_runs({"cpu": RunFigures(GIB, 4)}, {"cpu": RunFigures(GIB, 40_000)})
+    large = compare_runs({"cpu": RunFigures(GIB, 4)}, {"cpu": RunFigures(GIB, 4 * MIB)})
+
+    assert Comparison(before="a", after="b", devices=(), runs=found).figures == ()
+    (figure,) = Comparison(before="a", after="b", devices=(), runs=large).grown
+    assert figure.change.text == "from 4 B to 4.00 MiB"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "percent", "text"),
+    [
+        (GIB, 2 * GIB, "+100.0 %", "+100.0 %, from 1.00 GiB to 2.00 GiB"),
+        (2 * GIB, GIB, "-50.0 %", "-50.0 %, from 2.00 GiB to 1.00 GiB"),
+        (4, MIB, "× 262 144", "from 4 B to 1.00 MiB"),
+        (0, MIB, "new", "from 0 B to 1.00 MiB"),
+        (MIB, 0, "-100.0 %", "-100.0 %, from 1.00 MiB to 0 B"),
+    ],
+)
+def test_a_change_in_words(before: int, after: int, percent: str, text: str) -> None:
+    change = Change(name="run_peak_bytes", before=before, after=after)
+
+    assert (change.percent_text, change.text) == (percent, text)
+
+
+def test_figures_of_a_run_are_the_highest_of_its_ranks(make_sample: MakeSample) -> None:
+    states = []
+    for rank, (peak, last) in enumerate([(3.0, 1.0), (2.0, 1.5)]):
+        rows = [SampleRow(step, 1, None, None, make_sample(step, last, peak, rank=rank)) for step in (1, 2)]
+        states.append(RunState())
+        states[-1].add(MonitorLog(rows=rows))
+
+    assert run_figures(states) == {"cuda:0": RunFigures(3 * GIB, int(1.5 * GIB))}
 
 
 def test_from_nothing_to_something() -> None:

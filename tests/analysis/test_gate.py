@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.gate import Limits, check_run, notes_on, peaks_of
+from tbmem.analysis.gate import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -62,18 +62,24 @@ def test_a_place_that_only_the_baseline_knows_is_not_passed_over(growing: RunSta
         check_run([growing], limits)
 
 
-def test_a_run_that_did_not_come_to_its_end_is_told(growing: RunState) -> None:
-    assert notes_on([growing]) == ["rank 0 has not ended: it is judged up to step 50"]
+def test_a_leak_below_the_peak_is_seen_at_the_end(growing: RunState) -> None:
+    # given the peak of before, and half of what is held at the end now
+    (level,) = levels_of([growing]).values()
+    place = "rank 0 cuda:0"
+    limits = Limits(baseline={place: 3 * GIB}, baseline_levels={place: level // 2})
 
-    growing.has_died = True
-    assert notes_on([growing]) == ["rank 0 died without an end in step 50: it is judged up to there"]
+    peak, end = check_run([growing], limits)
 
-    growing.add(MonitorLog(end={"exception": "ValueError"}))
-    growing.has_died = False
-    assert notes_on([growing]) == ["rank 0 was ended by ValueError: it is judged up to step 50"]
+    assert (peak.holds, end.holds) == (True, False)
+    assert end.message == "level at the end 1.10 GiB, +100.0 % against the baseline's 562.00 MiB, at most +5 %"
+    # and an old baseline, without levels, is held as it is
+    assert len(check_run([growing], Limits(baseline={place: 3 * GIB}, baseline_levels={}))) == 1
 
-    growing.add(MonitorLog(end={"exception": None}))
-    assert notes_on([growing]) == []
+
+def test_a_baseline_of_some_bytes_is_told_in_words(growing: RunState) -> None:
+    (result,) = check_run([growing], Limits(baseline={"rank 0 cuda:0": 4}))
+
+    assert result.message == "peak 3.00 GiB in step 20, × 805 306 368 against the baseline's 4 B, at most +5 %"
 
 
 def test_a_run_without_steps_cannot_be_judged() -> None:

@@ -84,7 +84,6 @@ def test_a_signal_ends_a_run_and_a_header_begins_anew(make_sample: MakeSample) -
     state = RunState()
     state.add(MonitorLog(rows=_rows(make_sample, 30), signal={"name": "SIGTERM", "ends": True}))
     assert state.has_ended
-    assert state.ended_by == "SIGTERM"
 
     state.add(MonitorLog(headers=[{"rank": 1}]))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.run_story import CUT_OFF, IN_ORDER, story_of
+from tbmem.analysis.run_state import RunState
+from tbmem.analysis.run_story import RunStory, story_of
 from tbmem.analysis.series import series_of, thinned
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -44,6 +45,12 @@ def test_a_thinned_series_keeps_its_spike(make_sample: MakeSample) -> None:
     assert np.array_equal(np.sort(short.step), short.step)
 
 
+def _story(log: MonitorLog) -> RunStory:
+    state = RunState()
+    state.add(log)
+    return story_of([log], "a", "runs/a", states=[state], now=1011.0)
+
+
 def test_the_story_of_a_run(make_sample: MakeSample) -> None:
     finding = Finding(
         kind=FindingKind.LEAK,
@@ -57,13 +64,13 @@ def test_the_story_of_a_run(make_sample: MakeSample) -> None:
     header = {"type": "header", "rank": 3, "started": 1000.0, "host": "node7", "torch": "2.9"}
     log = MonitorLog(headers=[header], rows=[_row(make_sample, 2, 1, rank=3)], findings=[finding], windows=[window])
 
-    story = story_of([log], "a", "runs/a")
+    story = _story(log)
 
-    assert (story.steps, story.ranks, story.end, story.host) == (2, (3,), CUT_OFF, "node7")
+    assert (story.steps, story.ranks, story.status.text, story.host) == (2, (3,), "running", "node7")
     assert story.windows[0]["rank"] == 3
     data = story.to_dict()
     assert data["findings"][0]["message"] == "it grows"
-    assert data["series"][0]["peak_bytes"] == 2 * GIB
+    assert (data["peaks"][0]["bytes"], data["peaks"][0]["rank"], data["status"]) == (2 * GIB, 3, "running")
     # and one that has its last line ended in order
     log.end = {"type": "end", "time": 1010.0, "steps": 2}
-    assert (story_of([log], "a", "runs/a").end, story_of([log], "a", "runs/a").seconds) == (IN_ORDER, 10.0)
+    assert (_story(log).status.text, _story(log).seconds) == ("ended in order", 10.0)

@@ -138,7 +138,7 @@ def see_compare(browser: Browser, ask: Ask, before: str, after: str) -> None:
     sides = ask("sides", before=before, after=after)
     assert column(browser, "sides", 3) == [format_bytes(size) for size in sides["peak"]]
     browser.until("document.querySelector('#sides-plot')?.data?.length === 2")
-    has(browser, "#grown", f"{totals['percent'][totals['name'].index('peak_bytes')]:+.1f} %")
+    has(browser, "#grown", answer["headline"]["label"], answer["headline"]["text"])
 
 
 def see_estimate(browser: Browser, ask: Ask, run: str) -> None:

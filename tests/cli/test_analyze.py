@@ -15,6 +15,9 @@ import pytest
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.cli.main import main
+from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.sample import MemorySample
 from tests.analysis.allocator.recording import busy_recorder
 from tests.analysis.allocator.test_recorded import as_snapshot
 from tests.offline.snapshots import snapshot, write_snapshot
@@ -120,6 +123,27 @@ def test_compare(run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int
         {"name": "Attention", "before": 10 << 20, "after": 12 << 20, "change": 2 << 20, "percent": 20.0}
     ]
     assert data["failed"] == bool(code)
+
+
+def test_compare_fails_on_whatever_grew(run: Run, tmp_path: Path) -> None:
+    # given recordings of one size, of runs of which the second has a higher peak, or keeps more to its end
+    for name, peak, last in (("before", 1000, 500), ("higher", 2057, 500), ("leaks", 1048, 947)):
+        (tmp_path / name).mkdir()
+        write_snapshot(tmp_path / name / "x.pickle", sizes=[10 << 20])
+        sample = MemorySample(step=1, time=1.0, device="cuda:0", allocated=last << 20, peak_allocated=peak << 20)
+        log = tmp_path / name / MONITOR_LOG
+        log.parent.mkdir(parents=True)
+        row = to_line(SampleRow(1, 1, sample.allocated, sample.allocated, sample))
+        log.write_text(f'{{"type":"header","rank":0}}\n{row}\n{{"type":"end"}}\n')
+
+    same, higher, leaks = (
+        run("compare", "before", name, "--fail-if-grown", "5%") for name in ("before", "higher", "leaks")
+    )
+
+    assert (same.code, higher.code, leaks.code) == (0, 1, 1)
+    assert "run peak of GPU 0 grew by more than 5 %: +105.7 %, from 1000.00 MiB to 2.01 GiB" in higher.out
+    assert "level at the end of the run of GPU 0 grew by more than 5 %: +89.4 %" in leaks.out
+    assert "GREW · leaks/x against before/x: level at the end of the run +89.4 %, from" in " ".join(leaks.out.split())
 
 
 def test_a_comparison_as_a_page(run: Run, tmp_path: Path) -> None:

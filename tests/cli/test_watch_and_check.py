@@ -35,7 +35,7 @@ def test_watch_once(run: Path) -> None:
     done = _call("watch", run.parent, "--once")
 
     assert done.exit_code == 0
-    assert done.stdout.startswith("mine · ended · step 30")
+    assert done.stdout.startswith("mine · ended in order · step 30")
     assert "STABLE" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tbmem.analysis.run_state import RunState
 from tbmem.analysis.run_story import story_of
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -26,8 +27,15 @@ def test_the_text_of_a_run(make_sample: MakeSample) -> None:
     )
     window = {"type": "window", "number": 1, "first_step": 4, "last_step": 6, "complete": True, "files": ["a.gz"]}
     log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, findings=[leak], windows=[window])
-    story = story_of([log], "a_run", "runs/a_run")
+    state = RunState()
+    state.add(log)
 
+    story = story_of([log], "a_run", "runs/a_run", states=[state], now=1001.0)
+
+    assert run_lines(story, ())[:2] == [
+        "run a_run: 70 steps in 1.7 s, running",
+        "peak GPU 0: 70.50 GiB (88 % of 80.00 GiB) in step 70",
+    ]
     assert any("LEAK" in line and "step 40" in line for line in run_lines(story, ()))
     assert "store loss.item()" in run_text(story, ())
     assert json.dumps(story.to_dict())

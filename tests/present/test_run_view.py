@@ -86,12 +86,12 @@ def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(stat
 
     assert max(map(len, lines)) <= 40
     assert lines[0] == "…iments/2026/a-rather-long-name-of-a-run"
-    assert lines[1:3] == ["  silent · step 100 · 100 steps/s", "  nothing for 16 min 39 s: killed?"]
+    assert lines[1:3] == ["  unknown: nothing for 16 min 39 s", "  step 100 · 100 steps/s"]
 
 
 def test_a_process_that_is_gone_without_an_end_has_died(state: RunState) -> None:
     # given
-    state.has_died = True
+    state.is_alive = False
     # when
     view = run_view("mine", [state], now=1002.0)
     # then at once, though a row came two seconds ago
@@ -103,12 +103,12 @@ def test_one_rank_of_two_has_died(state: RunState, make_sample: MakeSample) -> N
     # given
     other = RunState()
     other.add(MonitorLog(headers=[{"rank": 1}], rows=[SampleRow(1, 1, None, None, make_sample(5, 1.0))]))
-    other.has_died = True
+    other.is_alive = False
     # when
     view = run_view("mine", [state, other], now=101.0)
     # then
     assert view["status"] == "running"
-    assert run_lines(view)[0].plain.startswith("mine · running · rank 1 died · step 100")
+    assert run_lines(view)[0].plain.startswith("mine · running · rank 1 died without an end: killed? · step 100")
 
 
 def test_a_leak_that_was_told_twice_is_shown_once(state: RunState) -> None:
@@ -126,7 +126,7 @@ def test_several_ranks_have_their_numbers(state: RunState) -> None:
 
 @pytest.mark.parametrize(
     ("now", "end", "status"),
-    [(1002.0, None, "running"), (2000.0, None, "silent"), (2000.0, {"type": "end"}, "ended")],
+    [(1002.0, None, "running"), (2000.0, None, "unknown"), (2000.0, {"type": "end"}, "ended")],
 )
 def test_the_status(now: float, end: dict[str, object] | None, status: str, state: RunState) -> None:
     state.add(MonitorLog(end=end))
@@ -134,22 +134,22 @@ def test_the_status(now: float, end: dict[str, object] | None, status: str, stat
     view = run_view("mine", [state], now)
 
     assert view["status"] == status
-    assert ("killed?" in run_lines(view)[0].plain) is (status == "silent")
+    assert run_lines(view)[0].plain.startswith(f"mine · {view['status_text']} · step 100")
 
 
 @pytest.mark.parametrize(
-    ("piece", "heading"),
+    ("piece", "status", "heading"),
     [
-        (MonitorLog(end={"type": "end", "exception": "ValueError"}), "ended by ValueError"),
-        (MonitorLog(signal={"type": "signal", "name": "SIGTERM", "ends": True}), "ended by SIGTERM"),
+        (MonitorLog(end={"type": "end", "exception": "ValueError"}), "failed", "ended by ValueError"),
+        (MonitorLog(signal={"type": "signal", "name": "SIGTERM", "ends": True}), "terminated", "ended by SIGTERM"),
     ],
 )
-def test_what_ended_it(piece: MonitorLog, heading: str, state: RunState) -> None:
+def test_what_ended_it(piece: MonitorLog, status: str, heading: str, state: RunState) -> None:
     state.add(piece)
 
     view = run_view("mine", [state], 2000.0)
 
-    assert view["status"] == "ended"
+    assert view["status"] == status
     assert heading in run_lines(view)[0].plain
 
 

@@ -81,7 +81,11 @@ def test_a_run_that_left_nothing_is_one_line() -> None:
         ({"steps": 1}, "1 step in 12.3 s"),
         ({"steps": 0}, "0 steps in 12.3 s"),
         ({"rank": 3}, "30 steps on rank 3 in 12.3 s"),
-        ({"exception": "OutOfMemoryError"}, "30 steps in 12.3 s, ended by OutOfMemoryError"),
+        ({"exception": "ValueError"}, "30 steps in 12.3 s, ended by ValueError"),
+        (
+            {"exception": "RuntimeError", "out_of_memory": True},
+            "30 steps in 12.3 s, ran out of memory (RuntimeError)",
+        ),
         ({"seconds": 7800.0}, "30 steps in 2 h 10 min"),
     ],
 )
@@ -141,6 +145,7 @@ def test_the_view_is_plain_json_and_says_everything() -> None:
         "step": 7,
         "counter": "peak_allocated",
         "total": 80 * GIB,
+        "headroom": 20 * GIB,
     }
     assert [finding["kind"] for finding in view["findings"]] == ["spike"]
     assert (view["steps"], view["seconds"], view["rank"]) == (30, 12.346, 0)

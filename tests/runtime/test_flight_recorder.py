@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import pickle
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 
 from tbmem import MemoryCallback, MemoryMonitor
 from tbmem.config import OomConfig, SnapshotConfig
+from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
@@ -282,11 +283,29 @@ def test_a_container_that_fills_quickly_is_told_in_time(tmp_path: Path, monkeypa
         (MemoryError("Unable to allocate 128. TiB for an array with shape (1,)"), 128 << 40, "cpu"),
         (RuntimeError("CUDA error: out of memory"), None, "cuda:0"),
         (RuntimeError("Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback ..."), None, "cpu"),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"), None, "mps"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), None, "cuda:0"),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), 8, "cpu"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), None, "cpu"),
+        (RuntimeError("std::bad_alloc"), None, "cpu"),
     ],
 )
 def test_what_an_exception_says(error: BaseException, requested: int | None, device: str) -> None:
     assert is_out_of_memory(error)
     assert (requested_bytes(error), device_of(error)) == (requested, device)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("shapes differ"),
+        OSError(errno.ENOENT, "gone"),
+        ValueError("out of memory"),
+        UsageError("no memory"),
+    ],
+)
+def test_another_error_says_no_such_thing(error: BaseException) -> None:
+    assert not is_out_of_memory(error)
 
 
 def test_numpys_own_error_tells_to_the_byte() -> None:
@@ -359,21 +378,6 @@ def test_the_monitor_alone_tells_too(tmp_path: Path) -> None:
         train()
     assert [finding.kind for finding in monitor.findings] == [FindingKind.OOM]
     assert len(list((tmp_path / "run").glob("*.oom.txt"))) == 1
-
-
-def test_an_exception_that_only_the_interpreter_saw_is_found_at_exit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given a run that is closed at exit, after the interpreter has printed an exception
-    with _Run(tmp_path) as run:
-        monkeypatch.setattr(sys, "last_value", CPU_ERROR, raising=False)
-        run.recorder.end(None)
-    assert [finding.kind for finding in run.told] == [FindingKind.OOM]
-
-    # and one that was printed before a run began is not its own
-    with _Run(tmp_path) as later:
-        later.recorder.end(None)
-    assert later.told == []
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_finding(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
 from tbmem.runtime import sweep as module
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.sweep import facts_of, sweep
-from tbmem.runtime.sweep_cell import _Nobody, _on_cuda, is_out_of_memory, usable_precision
+from tbmem.runtime.sweep_cell import _Nobody, _on_cuda, usable_precision
 from tbmem.runtime.sweep_files import texts_of, write_texts
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.sources.fake.subject import make_subject
@@ -114,12 +114,6 @@ def test_bf16_falls_back_to_fp16_with_a_sentence() -> None:
     usable, sentence = usable_precision(mixed, bfloat16=False)
     assert usable.precision == "fp16"
     assert sentence == "This device has no bf16: fp16 is used instead."
-
-
-def test_words_for_memory_that_ran_out() -> None:
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
-    assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 12 bytes"))
-    assert not is_out_of_memory(RuntimeError("shapes differ"))
 
 
 @pytest.mark.parametrize("size", ["gpt2", "small", "llama3-8b", "mixtral-8x7b"])

@@ -1,4 +1,4 @@
-"""Whether a process that was described is gone."""
+"""Whether a process that was described is alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tbmem.sources.processes import is_gone, this_process
+from tbmem.sources.processes import is_alive, this_process
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux tells")
 
@@ -25,35 +25,35 @@ sys.stdin.read()
 
 
 def test_this_process_is_there_also_after_a_journey_through_json() -> None:
-    assert not is_gone(json.loads(json.dumps(this_process())))
+    assert is_alive(json.loads(json.dumps(this_process()))) is True
 
 
 def test_a_child_that_was_killed_is_gone_before_and_after_it_is_waited_for() -> None:
     with subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         process = json.loads(child.stdout.readline())
-        assert not is_gone(process)
+        assert is_alive(process) is True
         # when
         child.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         # then as a zombie, too
-        assert is_gone(process)
-    assert is_gone(process)
+        assert is_alive(process) is False
+    assert is_alive(process) is False
 
 
 def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
-    assert is_gone({**this_process(), "started": "1"})
+    assert is_alive({**this_process(), "started": "1"}) is False
 
 
 @pytest.mark.parametrize(
     "changed",
     [{"numbers": "another container"}, {"pid": None}, {"pid": 0}, {"pid": -1}, {"pid": 1 << 80}, {"pid": "7"}],
 )
-def test_what_cannot_be_known_is_not_gone(changed: dict[str, Any]) -> None:
-    assert not is_gone({**this_process(), "started": "1", **changed})
-    assert not is_gone({})
+def test_what_cannot_be_known_is_neither(changed: dict[str, Any]) -> None:
+    assert is_alive({**this_process(), "started": "1", **changed}) is None
+    assert is_alive({}) is None
 
 
 def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
     assert this_process(tmp_path) == {}
-    assert not is_gone(this_process(), tmp_path)
+    assert is_alive(this_process(), tmp_path) is None

@@ -59,6 +59,13 @@ class DeviceSeries:
         """The counter that the line ``peak`` is of."""
         return "host_peak_rss" if self.device == "cpu" else "peak_allocated"
 
+    def reached(self) -> F64:
+        """What counts of each row for the run's peak, 0 where nothing does: see ``analysis.peaks.RunPeak``."""
+        peak = self.line("peak")
+        level = np.where(np.isnan(peak), self.line("highest"), peak)
+        recorded = (self.columns["profiled"] == 1) & (self.device == "cpu")
+        return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
+
     @cached_property
     def telling(self) -> I64:
         """Rows among which the extremes of every line and stretch are: all of a short log, few of a long one."""
@@ -100,6 +107,8 @@ class LoggedRun:
     recordings: Sequence[str] = ()
     """Files."""
     notes: Sequence[str] = field(default=())
+    logs: Sequence[Any] = ()
+    """Files that the states were read from, in their order."""
 
     @property
     def began(self) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tbmem.analysis.outlier import outlier
 from tbmem.analysis.run_state import RunState, standing
+from tbmem.analysis.run_status import Standing
 from tbmem.analysis.tracks import Track
 from tbmem.model.finding import Finding, Severity
 from tbmem.present.console import device_label, peak_word
@@ -16,7 +17,7 @@ from tbmem.present.run_view import run_view
 from tbmem.present.views.logged import LoggedRun
 from tbmem.present.views.runs import Card, Empty, FindingItem, OverviewRun, RankColumns
 from tbmem.present.views.texts import NO_LOG, NO_RECORDINGS, NO_SAMPLES
-from tbmem.units import format_bytes, format_duration
+from tbmem.units import format_bytes
 
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -33,30 +34,23 @@ def overview_of(run: LoggedRun, now: float) -> OverviewRun:
     header = next((state.header for state in run.states if state.header), {})
     last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
     findings = sorted(_loud(run.findings), key=lambda one: (_ORDER[one.severity], -one.last_step))
-    status = view["status"] if run.states else "files"
     return {
         "run": run.name,
-        "status": status,
+        "status": view["status"],
+        "status_text": view["status_text"],
         "step": view["step"],
         "steps_per_second": view["steps_per_second"],
         "seconds": None if last is None or not run.began else round(max(last - run.began, 0.0), 3),
         "age": view["seconds_since_last_row"],
-        "end": _end(status, view["seconds_since_last_row"]),
         "host": ", ".join(dict.fromkeys(str(state.header["host"]) for state in run.states if "host" in state.header)),
         "torch": str(header.get("torch", "")),
         "cards": cards,
         "findings": [finding_item(run.name, one) for one in findings],
-        "next_steps": _next_steps(run, cards, findings),
+        "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
         "notes": list(run.notes),
         "errors": list(run.errors),
         "empty": _empty(run),
     }
-
-
-def _end(status: str, age: float | None) -> str:
-    if status == "silent":
-        return f"nothing for {format_duration(age)}: killed?" if age is not None else "killed?"
-    return "ended in order" if status == "ended" else ""
 
 
 def _empty(run: LoggedRun) -> Empty | None:
@@ -75,7 +69,6 @@ def _card(state: RunState, track: Track) -> Card:
     kind = state.verdict(track.device)
     told = state.told(track.device)
     last, peak = track.last, track.peak
-    total = last.device_total if last is not None else None
     return {
         "rank": state.rank,
         "device": track.device,
@@ -90,10 +83,9 @@ def _card(state: RunState, track: Track) -> Card:
         "reserved": last.reserved if last is not None else None,
         "peak": peak.bytes if peak is not None else None,
         "peak_word": peak_word(peak.counter if peak is not None else None),
-        "peak_first_step": peak.first_step if peak is not None else None,
         "peak_step": peak.step if peak is not None else None,
-        "capacity": total,
-        "headroom": total - peak.bytes if total is not None and peak is not None else None,
+        "capacity": peak.total if peak is not None else None,
+        "headroom": peak.headroom if peak is not None else None,
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
         "peaks": track.peaks(64),
@@ -136,7 +128,7 @@ def finding_item(run: str, one: Finding, x: float | None = None) -> FindingItem:
     }
 
 
-def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Finding]) -> list[str]:
+def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Finding], standing: Standing) -> list[str]:
     """What to do: the findings' advice, then how much room there is, then where to look."""
     found = list(dict.fromkeys(one.advice for one in findings if one.advice))
     for card in cards:
@@ -144,7 +136,7 @@ def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Findin
             share = 100 * card["headroom"] / card["capacity"]
             if share < 10:
                 found.append(f"{card['name']}: only {format_bytes(card['headroom'])} were free at the peak. See Peak.")
-    if not all(state.has_ended for state in run.states):
+    if run.states and not standing.is_over:
         found.append("The run still writes: reload to see more, or switch automatic reload on.")
     if run.recordings:
         found.append("See Timeline and Peak for what the memory of a recorded window is made of.")

@@ -7,15 +7,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, changes
+from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, Figure, changes
 from tbmem.analysis.thinning import thinned
 from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.console import device_label
-from tbmem.present.views.runs import Changes, Compare, ComparedDevice, Empty, EstimateCurve, FileItem, StackChanges
+from tbmem.present.views.runs import (
+    Changes,
+    Compare,
+    ComparedDevice,
+    Empty,
+    EstimateCurve,
+    FileItem,
+    Headline,
+    StackChanges,
+)
 from tbmem.present.views.subject import Subject
 
 _CHANGES = 300
 _STACKS = 100
+_SAME_PERCENT = 1.0
+"""Per cent below which two runs are called the same."""
 
 
 def compare_view(
@@ -44,12 +55,32 @@ def compare_view(
         "before_file": files[0],
         "after_file": files[1],
         "grown_percent": grown if math.isfinite(grown) else None,
+        "headline": headline(comparison) if runs or recordings else None,
         "runs": runs,
         "recordings": recordings,
         "notes": list(comparison.notes),
         "errors": list(errors),
         "empty": None if runs or recordings else empty,
     }
+
+
+def headline(comparison: Comparison) -> Headline:
+    """The largest change of all, and the largest of those that went the other way."""
+    figures = [figure for figure in comparison.figures if abs(figure.change.growth) >= _SAME_PERCENT]
+    sides = f"{comparison.after} against {comparison.before}"
+    if not figures:
+        return {"label": "SAME", "grew": False, "text": f"{sides}: no figure changed by 1 % or more."}
+    first = figures[0]
+    grew = first.change.bytes > 0
+    opposite = next((figure for figure in figures if (figure.change.bytes > 0) is not grew), None)
+    told = [_told(figure, comparison) for figure in (first, opposite) if figure is not None]
+    return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(told)}."}
+
+
+def _told(figure: Figure, comparison: Comparison) -> str:
+    several = len({one.name for one in (*comparison.devices, *comparison.runs)}) > 1
+    place = f" of {device_label(figure.device)}" if several else ""
+    return f"{figure.words}{place} {figure.change.text}"
 
 
 def _device(one: DeviceComparison, most: int) -> ComparedDevice:
@@ -80,6 +111,7 @@ def changes_of(found: Sequence[Change], most: int = _CHANGES) -> Changes:
         "after": [one.after for one in kept],
         "change": [one.bytes for one in kept],
         "percent": [one.percent for one in kept],
+        "percent_text": [one.percent_text for one in kept],
     }
 
 

@@ -37,7 +37,9 @@ class RunItem(TypedDict):
     run: str
     """Its name, as TensorBoard has it: path relative to the log folder, ``.`` for that itself."""
     status: str
-    """``running``, ``starting``, ``silent`` (not a line for a minute), ``ended``, ``files`` (recordings only)."""
+    """A value of ``analysis.run_status.Standing``."""
+    status_text: str
+    """The same for people: ``ended by ValueError``."""
     changed: float
     version: str
     """Another one whenever a file of the run has changed."""
@@ -112,8 +114,6 @@ class Card(TypedDict):
     peak: int | None
     peak_word: str
     """What the peak is called: ``resident peak`` on the CPU."""
-    peak_first_step: int | None
-    """Where the peak was in one of several steps, the first of them."""
     peak_step: int | None
     capacity: int | None
     headroom: int | None
@@ -130,14 +130,14 @@ class OverviewRun(TypedDict):
 
     run: str
     status: str
+    """As in ``RunItem``, and so is the next."""
+    status_text: str
     step: int
     steps_per_second: float | None
     seconds: float | None
     """How long it has run."""
     age: float | None
     """Seconds since its last line."""
-    end: str
-    """How it ended, in words; empty while it runs."""
     host: str
     torch: str
     cards: list[Card]
@@ -290,6 +290,8 @@ class Changes(TypedDict):
     change: list[int]
     percent: list[float | None]
     """``null`` for what is new."""
+    percent_text: list[str]
+    """The same for people: ``+105.7 %``, ``new``, ``× 262 144``."""
 
 
 class StackChanges(Changes):
@@ -314,6 +316,16 @@ class ComparedDevice(TypedDict):
     by_operator: Changes
 
 
+class Headline(TypedDict):
+    """What is said first of a comparison."""
+
+    label: str
+    """``GREW``, ``SHRANK`` or ``SAME``."""
+    grew: bool
+    text: str
+    """The largest change of any total, and the largest the other way; one sentence."""
+
+
 class Compare(TypedDict):
     """Two runs."""
 
@@ -323,7 +335,8 @@ class Compare(TypedDict):
     """Recording that was compared: the one with the highest peak, unless another was asked for."""
     after_file: str | None
     grown_percent: float | None
-    """Of the peak, on the device on which it grew most; negative where it shrank on all, ``null`` for what is new."""
+    """The largest growth of any total; negative where none grew, ``null`` for what is new."""
+    headline: Headline | None
     runs: list[ComparedDevice]
     """Of the whole runs, by their logs: ``totals`` only."""
     recordings: list[ComparedDevice]

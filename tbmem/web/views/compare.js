@@ -3,7 +3,7 @@
 import { isReport } from "../api.js";
 import { button, el, replace, section } from "../dom.js";
 import { deviceName, signedBytes, word } from "../format.js";
-import { badge, changeText, emptyState, errorsOf, framesOf, notesOf, shortStack } from "../parts.js";
+import { badge, emptyState, errorsOf, framesOf, notesOf, shortStack } from "../parts.js";
 import { picker } from "../picker.js";
 import { sideBySide } from "../sides.js";
 import { get, set } from "../state.js";
@@ -63,21 +63,10 @@ function chooser(runs, before, after) {
   );
 }
 
-function verdict(answer) {
-  const grown = peakChange(answer);
-  if (grown === null) return null;
-  const kind = Math.abs(grown) < 1 ? "good" : grown > 0 ? "warning" : "good";
-  const text = Math.abs(grown) < 1 ? "SAME" : grown > 0 ? "GREW" : "SHRANK";
-  const what = answer.recordings.length ? "Recorded peak" : "Peak";
-  const sentence = `${what} of ${answer.after} against ${answer.before}: ${changeText(grown)}.`;
-  return el("div", { class: `finding ${kind}`, id: "grown" }, el("p", {}, badge(text, kind), " ", sentence));
-}
-
-/** Change of the peak in per cent: of the recording, else of the whole run. */
-function peakChange(answer) {
-  const totals = (answer.recordings[0] ?? answer.runs[0])?.totals;
-  const at = totals?.name.findIndex((name) => name.includes("peak")) ?? -1;
-  return at < 0 ? answer.grown_percent : totals.percent[at];
+function verdict({ headline }) {
+  if (!headline) return null;
+  const kind = headline.grew ? "warning" : "good";
+  return el("div", { class: `finding ${kind}`, id: "grown" }, el("p", {}, badge(headline.label, kind), " ", headline.text));
 }
 
 function whole(answer) {
@@ -140,7 +129,7 @@ function changes(id, name, list, search, open) {
       bar: (row) => (100 * Math.abs(row.change)) / most,
       colour: (row) => (row.change > 0 ? "var(--warn)" : "var(--good)"),
     },
-    { key: "percent", label: "%", kind: "percent", width: "100px", text: (row) => (row.before === row.after ? "" : changeText(row.percent)) },
+    { key: "percent", label: "%", kind: "percent", width: "100px", text: (row) => (row.before === row.after ? "" : row.percent_text) },
   ].filter(Boolean);
   return table({ id, name: `change-by-${name}`, columns, rows: rowsOf(list), sort: null, search, open });
 }

@@ -6,7 +6,6 @@ import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparklin
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
 
-const STATUS = { running: "running", starting: "starting", silent: "silent", ended: "ended", files: "recordings only" };
 const AT_ONCE = 24;
 
 export const overviewView = { name: "overview", title: "Overview", needs: "none", draw };
@@ -33,11 +32,10 @@ function runsPicker(index, chosen) {
 
 function runSection(run, context) {
   const about = [
-    STATUS[run.status],
+    run.status_text,
     run.step > 0 && `step ${whole(run.step)}`,
     known(run.seconds) && duration(run.seconds),
     known(run.steps_per_second) && speed(run.steps_per_second),
-    run.end,
     run.host,
     run.torch && `torch ${run.torch}`,
   ];
@@ -99,15 +97,9 @@ function meter(card) {
   return el("div", { class: "meter", role: "img", "aria-label": label, title: label }, fill);
 }
 
-// a row of the log covers several steps: the peak was in one of them
-function stepsOfPeak(card) {
-  const last = whole(card.peak_step);
-  return card.peak_first_step === null ? `step ${last}` : `steps ${whole(card.peak_first_step)} to ${last}`;
-}
-
 function figures(card) {
   const rows = [
-    [card.peak_word, bytes(card.peak), card.peak_step !== null && stepsOfPeak(card)],
+    [card.peak_word, bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],
