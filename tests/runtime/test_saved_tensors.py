@@ -97,7 +97,7 @@ def test_saved_tensors_do_not_live_longer() -> None:
     assert alive() is None
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("transform", ["grad", "vjp", "jacrev", "hessian", "vmap"])
 def test_torch_func_works_inside_a_window(transform: str) -> None:
     # given a transform that refuses to run while hooks are set
