@@ -46,6 +46,8 @@ def _switches() -> dict[str, object]:
         "profiler": torch._C._autograd._profiler_enabled(),
         "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
         "functorch's switch": torch._C._autograd._saved_tensors_hooks_disable,
+        "functions' saved tensors": torch.autograd.function.BackwardCFunction.saved_tensors,
+        "torch's profiler": [getattr(torch.autograd.profiler, f"_{name}_profiler") for name in ("prepare", "enable")],
         "optimizer hooks": len(_global_optimizer_post_hooks),
         "memory history": MemoryHistory._owner,
         "observers of out-of-memory": _Observer.listeners,

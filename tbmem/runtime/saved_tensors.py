@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 
 from tbmem.model.address_book import StorageNote
@@ -16,6 +18,9 @@ from tbmem.model.category import Category
 from tbmem.sources.tensors import tensor_notes
 
 _autograd: Any = torch._C._autograd
+_functions: Any = BackwardCFunction
+"""What ``ctx`` is in the backward of the program's own functions."""
+_torchs_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
 
 
 class _Saved(NamedTuple):
@@ -23,6 +28,8 @@ class _Saved(NamedTuple):
 
     tensor: torch.Tensor
     version: int | None
+    is_original: bool
+    """Whether it is the program's own tensor, not an alias of it."""
     origin: str
     """For torch's own words about a change in place: which output of which operation the tensor is."""
 
@@ -57,6 +64,7 @@ class SavedTensorWatch:
         self._hooks.__enter__()
         self._on = True
         self._let_functorch_pass()
+        _functions.saved_tensors = property(_saved_tensors)
 
     def end(self) -> None:
         """Stop noting.
@@ -68,6 +76,7 @@ class SavedTensorWatch:
         if self._disable is not None:
             _autograd._saved_tensors_hooks_disable = self._disable
             self._disable = None
+            del _functions.saved_tensors
         top = _top_hooks()
         if self._hooks is not None and top is not None and top[0] == self._pack:
             self._hooks.__exit__(None, None, None)
@@ -82,7 +91,7 @@ class SavedTensorWatch:
             except Exception:
                 self._on = False
         kept = _alias(tensor)
-        return _Saved(kept, _version(kept), _origin(tensor))
+        return _Saved(kept, _version(kept), kept is tensor, _origin(tensor))
 
     def _saving_module(self, frame: FrameType | None) -> str:
         """The innermost watched module whose forward is running."""
@@ -137,14 +146,47 @@ def _origin(tensor: torch.Tensor) -> str:
 
 def _hand_back(saved: _Saved) -> torch.Tensor:
     """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
-    tensor, version, origin = saved
+    tensor, version, is_original, origin = saved
     if version is not None and tensor._version != version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation:"
             f" [{tensor.type()} {_sizes(tensor)}]{origin} is at version {tensor._version}; expected version {version}"
             f" instead. {_hint()}"
         )
+    if _unpacking.originals is not None:
+        _unpacking.originals.append(tensor if is_original else None)
     return tensor
+
+
+class _Unpacking(threading.local):
+    """What was handed back to the ``ctx.saved_tensors`` that is being read in this thread."""
+
+    originals: list[torch.Tensor | None] | None = None
+
+
+_unpacking = _Unpacking()
+
+
+def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
+    """``ctx.saved_tensors`` of the program's own functions.
+
+    Without hooks torch gives back a leaf itself, with hooks a copy that is no Parameter and has none of its
+    attributes: functions that look for ``weight.main_grad`` would not find it.
+    """
+    originals: list[torch.Tensor | None] = []
+    _unpacking.originals = originals
+    try:
+        unpacked: tuple[torch.Tensor | None, ...] = _torchs_saved_tensors(context)
+    finally:
+        _unpacking.originals = None
+    if len(originals) != sum(each is not None for each in unpacked):
+        return unpacked  # saved under other hooks, or before the window
+    handed = iter(originals)
+    return tuple(each if each is None else _or(next(handed), each) for each in unpacked)
+
+
+def _or(original: torch.Tensor | None, copy: torch.Tensor) -> torch.Tensor:
+    return copy if original is None else original
 
 
 def _sizes(tensor: torch.Tensor) -> object:

@@ -97,7 +97,7 @@ def test_saved_tensors_do_not_live_longer() -> None:
     assert alive() is None
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("transform", ["grad", "vjp", "jacrev", "hessian", "vmap"])
 def test_torch_func_works_inside_a_window(transform: str) -> None:
     # given a transform that refuses to run while hooks are set
@@ -248,6 +248,37 @@ def _custom(x: torch.Tensor, w: torch.Tensor) -> Any:
     return (*first, *torch.autograd.grad(first[0].sum() + first[1].sum(), (x, w)))
 
 
+class _Accumulates(torch.autograd.Function):
+    """Adds its gradient to an attribute of the weight, as sharded trainings do, and asks what it was given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+        y = x @ weight
+        ctx.save_for_backward(x, None, weight, y, scale)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, nothing, weight, y, scale = ctx.saved_tensors
+        assert nothing is None
+        assert scale is _SCALE
+        assert isinstance(weight, torch.nn.Parameter)
+        weight.main_grad += x.t() @ gradients[0] * scale + y.sum()
+        return gradients[0] @ weight.t(), None, None
+
+
+_SCALE = torch.tensor(3.0)
+
+
+def _attributes_of_a_weight(x: torch.Tensor, w: torch.Tensor) -> Any:
+    weight = torch.nn.Parameter(w.detach())
+    weight.main_grad = torch.zeros(4, 4)
+    y = _Accumulates.apply(x * 2, weight, _SCALE)
+    y.sum().backward(retain_graph=True)
+    y.exp().sum().backward()
+    return x.grad, weight.main_grad
+
+
 def _tensor_hooks(x: torch.Tensor, w: torch.Tensor) -> Any:
     seen = []
     y = (x @ w).sigmoid()
@@ -333,6 +364,7 @@ GRAPHS: list[Graph] = [
     _double_backward,
     _twice,
     _custom,
+    _attributes_of_a_weight,
     _tensor_hooks,
     _hooks_inside,
     _checkpoints,
