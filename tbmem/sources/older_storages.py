@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing import reductions
 
 from tbmem.model.trace_additions import OlderStorages
@@ -22,7 +23,7 @@ from tbmem.sources import graphs
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.places import PLAIN_TENSORS
 
-_MOST = 200_000
+_MOST = 50_000
 """Tensors; where there are more, nothing is noted."""
 _GRAPHS = (50_000, 0.1)
 """Nodes of autograd's graphs that are followed, and the seconds for that."""
@@ -59,17 +60,11 @@ class OlderStoragesWatch:
     def begin(self) -> None:
         """Note every storage of the CPU; before the profiler is on, which would record each look."""
         self.forget()
-        with torch._C.DisableTorchFunction(), collector_paused():
-            tensors = _live_tensors()
-            if len(tensors) > _MOST:
-                return
-            graph = graphs.Graph(*_GRAPHS)
-            for tensor in tensors:
-                self._add(tensor, by_object=True)
-            for tensor in tensors:
-                for kept in _kept_by_graph(tensor, graph):
-                    self._add(kept, by_object=False)
-            self._is_complete = True
+        try:
+            with torch._C.DisableTorchFunction(), collector_paused():
+                self._is_complete = self._note(_live_tensors())
+        except Exception:
+            self.forget()  # a trace without is better than none
         graphs.forget()
 
     def end(self) -> OlderStorages | None:
@@ -94,10 +89,21 @@ class OlderStoragesWatch:
             one.tensors.clear()  # each callback refers to what holds it
         self._watched, self._is_complete = {}, False
 
+    def _note(self, tensors: list[torch.Tensor]) -> bool:
+        if len(tensors) > _MOST:
+            return False
+        for tensor in tensors:
+            self._add(tensor, by_object=True)
+        graph = graphs.Graph(*_GRAPHS)
+        for tensor in tensors:
+            for kept in _kept_by_graph(tensor, graph):
+                self._add(kept, by_object=False)
+        return True
+
     def _add(self, tensor: torch.Tensor, by_object: bool) -> None:
         """Note a tensor's storage; what wraps others (DTensor, sparse) is passed over: its parts are tensors too."""
         try:
-            if tensor.device.type != "cpu":
+            if tensor.device.type != "cpu" or isinstance(tensor, FakeTensor):
                 return
             storage = tensor.untyped_storage()
             address = storage.data_ptr()

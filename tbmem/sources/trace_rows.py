@@ -65,18 +65,20 @@ def rows_of_device(
     rows, made_by = _rows(log, device, pairs)
     reported = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
     if older is not None and reported.type == CPU_TYPE:
+        unexplained = 0
         further = _older(log, device, rows, older)
         rows = AllocationRows.join([_as_found(_ended_by_reuse(log, rows), older), further])
         reported = _anchored(reported, rows)
     else:
         further = _unexplained(log, device) if reported.base_is_known else AllocationRows.of()
+        unexplained = len(further)
         rows = AllocationRows.join([rows, further])
     totals = replace(
         reported,
         unlisted_bytes=reported.base_bytes - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         unmatched_frees=unmatched,
         repeated_allocs=int(pairs.repeated.sum()),
-        unexplained_changes=len(further) if older is None else 0,
+        unexplained_changes=unexplained,
         out_of_order=int((np.diff(memory["begin"][which]) < 0).sum()),
     )
     made_by = np.concatenate([made_by, np.full(len(further), -1)])

@@ -21,6 +21,8 @@ from tbmem.sources.birth_report import BirthReport
 from tbmem.sources.births import births_of
 from tbmem.sources.cpu_births import CpuBirths
 
+pytestmark = pytest.mark.torch_versions
+
 WARM_UP = 1
 """Steps after ``begin`` that are not recorded."""
 

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from torch._C._profiler import RecordScope, _EventType
 
-from tbmem.sources.event_tree import StepEvents
+from tbmem.sources.event_tree import StepEvents, noted_lines
 from tbmem.sources.generations import Birth, Frame, OperatorCall, Place
 from tbmem.sources.user_lines import UserLines
+
+pytestmark = pytest.mark.torch_versions
 
 ME = __file__
 TORCH = "torch/nn/modules/module.py"
@@ -166,3 +170,40 @@ def test_a_number_that_python_makes_a_tensor_of_belongs_to_the_operator_after_it
 
     assert place.operator == "aten::mul"
     assert place.frames[0].call == OperatorCall("aten::mul", 10, 11, 11, 0)
+
+
+def test_for_a_trace_the_line_of_each_call_above_an_allocation_is_noted() -> None:
+    # given a module of torch's that allocates, and a call that allocates nothing
+    linear = call(TORCH, 5, operator("aten::linear", memory(1, 8)), into=(TORCH, 1))
+    root = _rooted(call(ME, 10, linear, into=(ME, 9)), c_call(ME, 11))
+    root.stamp(count(100))
+
+    found = noted_lines([root], UserLines())
+
+    # then the root, which nobody called, tells none
+    assert found.calls is not None
+    assert list(zip(found.calls.ns.tolist(), found.calls.line.tolist(), strict=True)) == [(101, 10), (102, 5)]
+    assert not len(found.operators.ns)
+
+
+def test_for_a_trace_the_line_of_an_operator_is_noted_by_its_allocation() -> None:
+    # given an operator between two calls of one line, and a free
+    added = operator("aten::add", memory(1, 8), memory(2, -8))
+    root = _rooted(c_call(ME, 12), added, c_call(ME, 12))
+    root.stamp(count(100))
+
+    found = noted_lines([root], UserLines())
+
+    assert (found.operators.ns.tolist(), found.operators.line.tolist()) == ([103], [12])
+
+
+def test_for_a_trace_the_folder_of_what_is_installed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a package of which torch's profiler tells the path below sys.path only
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "hub.py").touch()
+    monkeypatch.syspath_prepend(str(installed))
+    root = _rooted(call(ME, 10, operator("aten::add", memory(1, 8)), into=("hub.py", 1)))
+    root.stamp(count())
+
+    assert noted_lines([root], UserLines()).files == {"hub.py": str(installed / "hub.py")}
