@@ -75,7 +75,7 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     # then each has its sub-folder of one run, with traces, log and scalars, and only rank 0 spoke
     assert done.returncode == 0, done.stderr
     (run,) = tmp_path.iterdir()
-    assert sorted(path.name for path in run.iterdir()) == ["rank0", "rank1"]
+    assert sorted(path.name for path in run.glob("rank*")) == ["rank0", "rank1"]
     for rank in ("rank0", "rank1"):
         assert len(list((run / rank).glob(f"*_{rank}.*.pt.trace.json.gz"))) == 2
         assert (run / rank / "plugins/tbmem/monitor.jsonl").stat().st_size > 0

@@ -62,7 +62,8 @@ class Change:
         if self.percent is None:
             return "new" if self.after else "+0.0 %"
         factor = self.after / self.before
-        return f"{self.percent:+.1f} %" if self.percent < _FACTOR_FROM else f"× {format_count(factor)}"
+        # nothing is added to what rounds to nothing, so that it has no sign of its own
+        return f"{round(self.percent, 1) + 0.0:+.1f} %" if self.percent < _FACTOR_FROM else f"× {format_count(factor)}"
 
     @property
     def text(self) -> str:

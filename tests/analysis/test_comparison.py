@@ -81,6 +81,7 @@ def test_a_change_of_some_bytes_beside_a_large_peak_is_none() -> None:
         (GIB, 2 * GIB, "+100.0 %", "+100.0 %, from 1.00 GiB to 2.00 GiB"),
         (2 * GIB, GIB, "-50.0 %", "-50.0 %, from 2.00 GiB to 1.00 GiB"),
         (4, MIB, "× 262 144", "from 4 B to 1.00 MiB"),
+        (GIB, GIB - 10, "+0.0 %", "+0.0 %, from 1.00 GiB to 1.00 GiB"),
         (0, MIB, "new", "from 0 B to 1.00 MiB"),
         (MIB, 0, "-100.0 %", "-100.0 %, from 1.00 MiB to 0 B"),
     ],
