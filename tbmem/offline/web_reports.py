@@ -16,7 +16,6 @@ from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.answers import Answers
 from tbmem.offline.catalog import TRACE, Catalog, Root
 from tbmem.offline.live_logs import read_run
-from tbmem.present.views.allocations import allocations_view
 from tbmem.present.views.index import index_view
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.peak import peak_view, stack_view
@@ -30,6 +29,8 @@ from tbmem.units import format_moment
 
 _RECORDINGS = 24
 _BANDS = 1000
+_POINTS = 4000
+"""For charts of 2000 columns: a report cannot ask again for as many as there are."""
 _STACKS = 150
 _POINTS = "4000"
 _OF_RECORDING = ["timeline", "peak", "segments", "operators"]
@@ -189,8 +190,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
         if device is not main:
             place = {**place, "device": device.name}
         found: dict[str, Any] = {
-            "timeline": timeline_view(subject, device.name),
-            "allocations": allocations_view(subject, device.name, largest=_BANDS),
+            "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),
@@ -202,7 +202,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
             if device is main:
                 yield key_of(view, {**place, "device": device.name}), key
         rows |= dict.fromkeys(found["tensors"]["columns"]["row"][:_STACKS])
-        bands = found["allocations"]["bands"]
+        bands = found["timeline"]["allocations"]["bands"]
         largest = sorted(range(len(bands["row"])), key=lambda at: -bands["bytes"][at])[:_STACKS]
         rows |= dict.fromkeys(bands["row"][at] for at in largest)
     for row in rows:
