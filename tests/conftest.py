@@ -17,6 +17,7 @@ from tbmem.present.console import LOGGER_NAME
 PROJECT = Path(__file__).parent.parent
 GIB = 1 << 30
 MIB = 1 << 20
+CORPUS = Path(os.environ.get("TBMEM_CORPUS", PROJECT.parent / "shared" / "corpus"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts jobs in the background so, and every program that a test starts and interrupts would inherit it
@@ -63,10 +64,9 @@ def _switches() -> dict[str, object]:
 @pytest.fixture
 def corpus() -> Path:
     """The corpus of real material; a test that needs it is skipped, visibly, where it is missing."""
-    folder = Path(os.environ.get("TBMEM_CORPUS", PROJECT.parent / "shared" / "corpus"))
-    if not (folder / "oracle.json").is_file():
-        pytest.skip(f"no corpus at {folder}: set TBMEM_CORPUS")
-    return folder
+    if not (CORPUS / "oracle.json").is_file():
+        pytest.skip(f"no corpus at {CORPUS}: set TBMEM_CORPUS")
+    return CORPUS
 
 
 MakeSample = Callable[..., MemorySample]

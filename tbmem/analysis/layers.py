@@ -1,28 +1,41 @@
-"""An analysis goes in; memory over time by category comes out, thinned to what a picture or a viewer can show.
+"""Memory over time by category, thinned to what a picture or a viewer can show.
 
-Of every stretch of the recording the highest and the lowest moment are kept, in order of events and in order of time,
-so that no peak is lost however many rows there are. At each kept moment the layers add up to the device's bytes.
+Of every stretch of the recording the highest, the lowest and the last moment are kept, so that no peak is lost however
+many rows there are, and nothing holds longer than it did. At each kept moment the layers add up to the device's bytes.
+How they are stacked is decided once for a recording, so that no part of it is drawn in another order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tbmem.analysis.breakdown import OTHER
+from tbmem.analysis.breakdown import OTHER, sums
 from tbmem.analysis.category_rules import UNKNOWN
 from tbmem.analysis.report import Analysis
-from tbmem.analysis.thinning import even_stretches, extremes
+from tbmem.analysis.thinning import corners, even_stretches
 from tbmem.model.category import Phase
-from tbmem.model.columns import I64
+from tbmem.model.columns import I64, Bools
 from tbmem.model.timeline import AllocationTimeline, Curve
 
 _FROM_BELOW = (*("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION"),)
 """What stays lies below what comes and goes; others follow, temporaries and the unknown lie on top. The unknown lies
 below all if most of it was there before the recording."""
 _ON_TOP = ("AUTOGRAD_DETAIL", "TEMPORARY", OTHER, UNKNOWN)
+_STRETCHES = 1000
+MOST_LAYERS = 12
+
+
+class Stacking(NamedTuple):
+    """How the categories of one device are stacked, whichever part of the recording is shown."""
+
+    names: tuple[str, ...]
+    """Layers, the lowest first."""
+    layer: I64
+    """Number of the layer that each code of the analysis' labels is part of."""
 
 
 class Layers(NamedTuple):
@@ -30,8 +43,12 @@ class Layers(NamedTuple):
 
     names: tuple[str, ...]
     """Categories, the lowest layer first."""
+    layer: I64
+    """Number of the layer that each code of the analysis' labels is part of; -1 for codes with no bytes here."""
     bytes: I64
     """By category and moment."""
+    unlisted: I64
+    """By category: bytes that the recording lists no allocation for; they are there all the time."""
     total: I64
     """All categories together."""
     reserved: I64 | None
@@ -46,37 +63,77 @@ class Layers(NamedTuple):
     """Its step; -1 if not known."""
 
 
+def stacking_of(
+    analysis: Analysis, device: int, most: int | None = MOST_LAYERS, curve: Curve | None = None
+) -> Stacking:
+    """How the categories of a device are stacked.
+
+    Args:
+        analysis: With its rows.
+        device: Its number.
+        most: Layers; the smallest are put together. ``None`` keeps all apart.
+        curve: The device's, if it is at hand.
+    """
+    timeline, names = analysis.timeline, analysis.labels.names
+    curve = timeline.curve(device) if curve is None else curve
+    event = curve.event[_kept(curve, _times(curve.ns), _STRETCHES)]
+    one_each, unlisted = np.arange(len(names)), _unlisted(analysis, device)
+    layers = _bytes_by(timeline, device, analysis.labels.code, one_each, event) + unlisted[:, None]
+    highest = layers.max(axis=1)
+    present = unlisted > 0
+    present |= np.bincount(analysis.labels.code[timeline.rows.device == device], minlength=len(names)) > 0
+    kept = np.flatnonzero(present)
+    if most is not None and len(kept) > most:
+        kept = np.sort(kept[np.argsort(-highest[kept], kind="stable")][: most - 1])
+    rank = {names[code]: layer_rank(names[code]) for code in kept.tolist()}
+    unknown = layers[names.index(UNKNOWN)]
+    if UNKNOWN in rank and 2 * unknown[0] >= unknown.max():
+        rank[UNKNOWN] = -1
+    if len(kept) < np.count_nonzero(present):
+        rank[OTHER] = layer_rank(OTHER)
+    ordered = tuple(sorted(rank, key=lambda name: rank[name]))
+    layer = [ordered.index(name if name in rank else OTHER) if present[code] else 0 for code, name in enumerate(names)]
+    return Stacking(ordered, np.array(layer, np.int64))
+
+
 def layers_of(
     analysis: Analysis,
     device: int,
-    stretches: int = 1000,
-    most: int | None = 12,
+    stretches: int = _STRETCHES,
     between: tuple[int, int] | None = None,
     curve: Curve | None = None,
+    stacking: Stacking | None = None,
+    cut: Callable[[I64], I64] | None = None,
 ) -> Layers:
     """Memory of a device over time.
 
     Args:
         analysis: With its rows.
         device: Its number.
-        stretches: Into how many the recording is cut; of each at most four moments are kept.
-        most: Layers; the smallest are put together. ``None`` keeps all apart.
+        stretches: Into how many the recording is cut; of each at most three moments are kept.
         between: Last event before the stretch that is wanted, and last event in it; by default all.
         curve: The device's, if it is at hand.
+        stacking: The device's, if it is at hand.
+        cut: The stretches that events lie in; by default they are cut evenly, by events and by time.
     """
     timeline, number = analysis.timeline, device
     curve = timeline.curve(number) if curve is None else curve
+    stacking = stacking_of(analysis, number, curve=curve) if stacking is None else stacking
     if between is not None:
         curve = _cut(curve, *between)
     ns = _times(curve.ns)
-    kept = _kept(curve.bytes, ns, stretches)
+    kept = _kept(curve, ns, stretches, cut)
     event = curve.event[kept]
-    names, layers = _by_code(timeline, number, analysis.labels.names, analysis.labels.code, event)
-    names, layers = _ordered(names, layers, most)
+    unlisted = sums(stacking.layer, _unlisted(analysis, number), len(stacking.names))
+    layers = _bytes_by(timeline, number, analysis.labels.code, stacking.layer, event) + unlisted[:, None]
+    filled: Bools = layers.max(axis=1, initial=0) > 0
+    place = np.where(filled, np.cumsum(filled) - 1, -1)
     phase, step = _phases(timeline, number, event)
     return Layers(
-        names=names,
-        bytes=layers,
+        names=tuple(name for name, has in zip(stacking.names, filled.tolist(), strict=True) if has),
+        layer=place[stacking.layer],
+        bytes=layers[filled],
+        unlisted=unlisted[filled],
         total=curve.bytes[kept],
         reserved=_reserved(timeline, number, event),
         event=event,
@@ -84,6 +141,20 @@ def layers_of(
         phase=phase,
         step=step,
     )
+
+
+def spans(timeline: AllocationTimeline, which: I64, event: I64) -> tuple[I64, I64]:
+    """The moments at which allocations are alive: the first, and the first at which they are no longer.
+
+    Args:
+        timeline: The recording.
+        which: Rows of one device.
+        event: The moments, ascending; their number stands for "until the end".
+    """
+    alloc, free = timeline.rows.alloc_event[which], timeline.rows.free_event[which]
+    first = np.searchsorted(event, alloc, side="left")
+    last = np.where(free < 0, len(event), np.searchsorted(event, free, side="left"))
+    return first, np.maximum(last, first)
 
 
 def _cut(curve: Curve, before: int, last: int) -> Curve:
@@ -102,47 +173,39 @@ def _times(ns: I64) -> I64 | None:
     return found
 
 
-def _kept(total: I64, ns: I64 | None, stretches: int) -> I64:
-    """Places of the moments that a picture needs, by events and by time."""
-    count = len(total)
+def _kept(curve: Curve, ns: I64 | None, stretches: int, cut: Callable[[I64], I64] | None = None) -> I64:
+    """Places of the moments that a picture needs."""
+    count = len(curve.event)
     if count <= 2 * stretches:
         return np.arange(count)
-    places = [np.array([0, count - 1]), extremes(total, even_stretches(count, stretches))]
+    if cut is not None:
+        return corners(curve.bytes, cut(curve.event))
+    kept = corners(curve.bytes, even_stretches(count, stretches))
     if ns is not None and ns[-1] > ns[0]:
-        places.append(extremes(total, ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * stretches).astype(np.int64)))
-    return np.unique(np.concatenate(places))
+        by_time = ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * stretches).astype(np.int64)
+        kept = np.union1d(kept, corners(curve.bytes, by_time))
+    return kept
 
 
-def _by_code(
-    timeline: AllocationTimeline, device: int, names: tuple[str, ...], code: NDArray[Any], event: I64
-) -> tuple[tuple[str, ...], I64]:
-    """Bytes of each code at each event: what came until then, less what went."""
-    rows = timeline.rows
-    own = rows.device == device
-    size = len(names)
-    grid = np.zeros((size, len(event) + 1), np.int64)
-    for column, sign, which in ((rows.alloc_event, 1, own), (rows.free_event, -1, own & (rows.free_event >= 0))):
-        place = np.searchsorted(event, column[which], side="left") + code[which].astype(np.int64) * (len(event) + 1)
+def _unlisted(analysis: Analysis, device: int) -> I64:
+    """Bytes without a row, by code: nothing is known of them."""
+    names = analysis.labels.names
+    found = np.zeros(len(names), np.int64)
+    found[names.index(UNKNOWN)] = analysis.timeline.devices[device].unlisted_bytes
+    return found
+
+
+def _bytes_by(timeline: AllocationTimeline, device: int, code: NDArray[Any], layer: I64, event: I64) -> I64:
+    """Bytes of the rows of each layer at each event: what came until then, less what went."""
+    own = np.flatnonzero(timeline.rows.device == device)
+    size, layer_of_row = timeline.rows.bytes[own], layer[code[own]]
+    grid = np.zeros((int(layer.max(initial=0)) + 1, len(event) + 1), np.int64)
+    for sign, moment in zip((1, -1), spans(timeline, own, event), strict=True):
         # sums of doubles are exact up to 8 PiB
-        summed = np.bincount(place, weights=rows.bytes[which], minlength=grid.size)
+        summed = np.bincount(moment + layer_of_row * grid.shape[1], weights=size, minlength=grid.size)
         grid += sign * summed.astype(np.int64).reshape(grid.shape)
     layers: I64 = np.cumsum(grid[:, :-1], axis=1)
-    layers[names.index(UNKNOWN)] += timeline.devices[device].unlisted_bytes
-    filled = np.flatnonzero(layers.any(axis=1))
-    return tuple(names[number] for number in filled.tolist()), layers[filled]
-
-
-def _ordered(names: tuple[str, ...], layers: I64, most: int | None) -> tuple[tuple[str, ...], I64]:
-    if most is not None and len(names) > most:
-        large = np.sort(np.argsort(-layers.max(axis=1), kind="stable")[: most - 1])
-        rest = np.setdiff1d(np.arange(len(names)), large)
-        names = (*(names[number] for number in large.tolist()), OTHER)
-        layers = np.vstack([layers[large], layers[rest].sum(axis=0)])
-    was_there = {
-        name for name, row in zip(names, layers, strict=True) if name == UNKNOWN and 2 * row[0] >= row.max(initial=0)
-    }
-    order = sorted(range(len(names)), key=lambda at: -1 if names[at] in was_there else layer_rank(names[at]))
-    return tuple(names[number] for number in order), layers[order]
+    return layers
 
 
 def layer_rank(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Many values in stretches go in; the few that a picture needs come out: the highest and the lowest of each stretch."""
+"""The few of many values that a picture needs: of each stretch the highest, the lowest, and the last of a staircase."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ def extremes(values: NDArray[Any], stretch: I64) -> I64:
     return np.unique(np.array(found, np.int64))
 
 
+def corners(values: NDArray[Any], stretch: I64) -> I64:
+    """Places of the values that draw a staircase, in which each value holds until the next one, ascending.
+
+    Besides the extremes of each stretch these are its last value, which holds where the following stretches are empty,
+    and the first and last of all.
+
+    Args:
+        values: Without NaN.
+        stretch: Number of the stretch that each value is in; it never falls.
+    """
+    last = np.flatnonzero(np.append(stretch[1:] != stretch[:-1], True)[: len(values)])
+    return np.unique(np.concatenate([[0][: len(values)], last, extremes(values, stretch)]).astype(np.int64))
+
+
 def even_stretches(count: int, stretches: int) -> I64:
     """Number of the stretch of each of ``count`` values, all stretches being of one length."""
     edges = -(-np.arange(stretches + 1) * count // stretches)
@@ -35,7 +49,7 @@ def even_stretches(count: int, stretches: int) -> I64:
 
 
 def thinned(values: NDArray[Any], points: int) -> I64:
-    """Places of about so many values of a curve: the first, the last, and the extremes of even stretches.
+    """Places of about so many values of a staircase: the first, the last, and the corners of even stretches.
 
     Args:
         values: Without NaN.
@@ -44,5 +58,4 @@ def thinned(values: NDArray[Any], points: int) -> I64:
     count = len(values)
     if count <= points:
         return np.arange(count)
-    inside = extremes(values, even_stretches(count, max(points // 2, 2)))
-    return np.unique(np.concatenate([[0, count - 1], inside]))
+    return corners(values, even_stretches(count, max(points // 3, 2)))

@@ -17,7 +17,6 @@ from tbmem.offline.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
 from tbmem.offline.run_reader import RunReader
 from tbmem.offline.shelf import reason
 from tbmem.present.colours import category_colour
-from tbmem.present.views.allocations import LARGEST, allocations_view
 from tbmem.present.views.brushed import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.brushed import brushed_view
 from tbmem.present.views.index import index_view
@@ -40,7 +39,7 @@ from tbmem.present.views.texts import (
     NOTHING_TO_COMPARE,
     ONE_RANK,
 )
-from tbmem.present.views.timeline import POINTS, timeline_view
+from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
 
 _LATEST = 20
 _STATE_ROWS = 4000
@@ -83,10 +82,9 @@ class Answers:
             "sides": self._side_by_side,
             "estimate": self._estimate,
             "timeline": lambda asked: timeline_view(
-                *self._part(asked), points=asked.whole("points", POINTS, 10, _MOST_POINTS)
-            ),
-            "allocations": lambda asked: allocations_view(
-                *self._part(asked), largest=asked.whole("largest", LARGEST, 1, 1 << 31)
+                *self._part(asked),
+                points=asked.whole("points", POINTS, 10, _MOST_POINTS),
+                largest=asked.whole("largest", LARGEST, 0, 1 << 31),
             ),
             "range": lambda asked: brushed_view(
                 *self._part(asked), limit=asked.whole("limit", BRUSH_LIMIT, 0, 1 << 31)

@@ -17,7 +17,6 @@ from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.answers import Answers
 from tbmem.offline.catalog import TRACE, Catalog, Root
 from tbmem.offline.live_logs import read_run
-from tbmem.present.views.allocations import allocations_view
 from tbmem.present.views.index import index_view
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.peak import peak_view, stack_view
@@ -31,8 +30,9 @@ from tbmem.units import format_moment
 
 _RECORDINGS = 24
 _BANDS = 1000
+_POINTS = 4000
+"""For charts of 2000 columns: a report cannot ask again for as many as there are."""
 _STACKS = 150
-_POINTS = "4000"
 _OF_RECORDING = ["timeline", "peak", "segments", "operators"]
 """Views of a recording: it has no log, and nothing to compare with."""
 _LEAST = 0.001
@@ -104,10 +104,10 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
             opened.append(answers.subject(run, one.file))
         except TbmemError:
             continue
-    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [_POINTS]})
+    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [str(_POINTS)]})
     yield (
         key_of("live", {"run": run, "x": "time"}),
-        answers.answer("live", {"run": [run], "points": [_POINTS], "x": ["time"]}),
+        answers.answer("live", {"run": [run], "points": [str(_POINTS)], "x": ["time"]}),
     )
     for view in ("overview", "estimate"):
         yield key_of(view, {"run": run}), answers.answer(view, {"run": [run]})
@@ -192,8 +192,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
         if device is not main:
             place = {**place, "device": device.name}
         found: dict[str, Any] = {
-            "timeline": timeline_view(subject, device.name),
-            "allocations": allocations_view(subject, device.name, largest=_BANDS),
+            "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),
@@ -205,7 +204,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
             if device is main:
                 yield key_of(view, {**place, "device": device.name}), key
         rows |= dict.fromkeys(found["tensors"]["columns"]["row"][:_STACKS])
-        bands = found["allocations"]["bands"]
+        bands = found["timeline"]["allocations"]["bands"]
         largest = sorted(range(len(bands["row"])), key=lambda at: -bands["bytes"][at])[:_STACKS]
         rows |= dict.fromkeys(bands["row"][at] for at in largest)
     for row in rows:

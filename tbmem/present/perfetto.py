@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.layers import layers_of
+from tbmem.analysis.layers import layers_of, stacking_of
 from tbmem.analysis.report import Analysis
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import RangeKind
@@ -34,7 +34,9 @@ def _names(analysis: Analysis) -> list[dict[str, Any]]:
 def _counters(analysis: Analysis) -> list[dict[str, Any]]:
     found = []
     for device in analysis.devices:
-        layers = layers_of(analysis, device.number, _STRETCHES, most=None)
+        layers = layers_of(
+            analysis, device.number, _STRETCHES, stacking=stacking_of(analysis, device.number, most=None)
+        )
         begin = None if layers.ns is None else int(layers.ns[0])
         times = _microseconds(layers.ns, layers.event, begin)
         reserved = analysis.timeline.reserved_curve(device.number)

@@ -1,93 +1,102 @@
-// The answer `allocations` goes in; each allocation is painted as a band over its lifetime, and found under the pointer.
+// Single allocations as bands within the layers of their categories, painted and found under the pointer.
 
-import { after, fillBetween } from "./layers.js";
+import { below, lastUntil, Pixels, runsOf, tone } from "./stack.js";
 import { colours, onGround } from "./theme.js";
 
 const SHADES = [1, 0.86, 0.93, 0.79];
-const LEAST = 0.12;
+const EDGE = 0.62;
+const PALE = 0.42;
+const EDGED = 4;
 
-/** Paint all bands in sight, and what is not drawn one by one on top of them. */
+/** Paint the layers pale, and upon them each band; what stays pale are the allocations without a band of their own. */
 export function paintBands(context, frame, answer) {
-  const { bands } = answer;
-  const painted = answer.colours.map((colour) => SHADES.map((shade) => shaded(onGround(colour), shade)));
-  const { paper } = colours();
-  const [from, to] = [frame.left, frame.left + frame.wide];
-  for (let band = 0; band < bands.row.length; band++) {
-    const high = bands.bytes[band] / frame.scale;
-    if (high < LEAST || bands.x1[band] < frame.range[0] || bands.x0[band] > frame.range[1]) continue;
-    context.fillStyle = painted[bands.category[band]][bands.row[band] & 3];
-    const last = bands.start[band + 1] - 1;
-    const gap = high > 4 ? 0.6 : 0;
-    for (let corner = bands.start[band]; corner <= last; corner++) {
-      const begin = Math.max(frame.x(answer.corner_x[corner]), from);
-      const end = Math.min(frame.x(corner < last ? answer.corner_x[corner + 1] : bands.x1[band]), to);
-      if (end <= begin) continue;
-      const top = frame.y(answer.corner_y[corner]) - high;
-      context.fillRect(begin, top, Math.max(end - begin, 0.4), high - gap);
+  const runs = runsOf(frame, answer);
+  const pixels = new Pixels(frame);
+  const own = answer.colours.map(onGround);
+  pixels.fillLayers(answer, runs, own.map((colour) => tone(colour, { share: PALE })));
+  const tones = own.map((colour) => SHADES.map((shade) => tone(colour, { shade })));
+  const edges = own.map((colour) => tone(colour, { shade: EDGE }));
+  const edged = EDGED * (window.devicePixelRatio || 1);
+  const { row } = answer.allocations.bands;
+  eachBand(answer, runs, (band, layer, from, to, base, size) => {
+    const colour = tones[layer][row[band] & 3];
+    const begins = from > 0 && runs.end[to - 1] - runs.begin[from] >= edged;
+    for (let run = from; run < to; run++) {
+      const [top, bottom] = [pixels.row(base[run] + size), pixels.row(base[run])];
+      if (top === bottom) continue;
+      pixels.fill(runs.begin[run], runs.end[run], top, bottom, colour);
+      if (bottom - top < edged) continue;
+      pixels.fill(runs.begin[run], runs.end[run], top, top + 1, edges[layer]);
+      if (run === from && begins) pixels.fill(runs.begin[run], runs.begin[run] + 1, top, bottom, edges[layer]);
     }
-    if (gap && frame.x(bands.x0[band]) > from) {
-      context.fillStyle = paper;
-      context.fillRect(frame.x(bands.x0[band]), frame.y(answer.corner_y[bands.start[band]]) - high, 0.6, high - gap);
-    }
-  }
-  paintRest(context, frame, answer);
+  });
+  pixels.show(context);
 }
 
-/** The band under a point; -1 for none. */
-export function bandAt(answer, x, y) {
-  const { bands } = answer;
-  for (let band = 0; band < bands.row.length; band++) {
-    if (x < bands.x0[band] || x > bands.x1[band]) continue;
-    const low = cornerAt(answer, band, x);
-    if (low <= y && y < low + bands.bytes[band]) return band;
-  }
-  return -1;
+/**
+ * What lies under a point: `{ layer, band, bytes }`, the band being -1 for the allocations without one; `null` for
+ * nothing.
+ */
+export function foundAt(frame, answer, x, y) {
+  const all = runsOf(frame, answer);
+  const column = frame.columnOf(x);
+  const at = lastUntil(all.begin, column);
+  if (at < 0 || column >= all.end[at] || y < 0) return null;
+  const moment = all.moment[at];
+  const layer = layerAt(answer, moment, y);
+  if (layer < 0) return null;
+  const found = { layer, band: -1, bytes: answer.bytes[layer][moment] };
+  eachBand(answer, { moment: [moment] }, (band, its, from, to, base, size) => {
+    if (its !== layer || to <= from) return;
+    if (base[0] <= y && y < base[0] + size) [found.band, found.bytes] = [band, size];
+    else if (found.band < 0) found.bytes -= size;
+  });
+  return found;
 }
 
 /** Draw a line around a band. */
-export function outline(context, frame, answer, band) {
-  const { bands } = answer;
-  const last = bands.start[band + 1] - 1;
-  const lower = [];
-  context.beginPath();
-  for (let corner = bands.start[band]; corner <= last; corner++) {
-    const begin = frame.x(answer.corner_x[corner]);
-    const end = frame.x(corner < last ? answer.corner_x[corner + 1] : bands.x1[band]);
-    const base = answer.corner_y[corner];
-    const top = frame.y(base + bands.bytes[band]);
-    if (corner === bands.start[band]) context.moveTo(begin, top);
-    context.lineTo(begin, top);
-    context.lineTo(end, top);
-    lower.unshift([end, frame.y(base)], [begin, frame.y(base)]);
+export function outline(context, frame, answer, wanted) {
+  const runs = runsOf(frame, answer);
+  eachBand(answer, runs, (band, layer, from, to, base, size) => {
+    if (band !== wanted || to <= from) return;
+    const lower = [];
+    context.beginPath();
+    for (let run = from; run < to; run++) {
+      const [begin, end] = [frame.columnX(runs.begin[run]), frame.columnX(runs.end[run])];
+      const [top, bottom] = [frame.y(base[run] + size), frame.y(base[run])];
+      if (run === from) context.moveTo(begin, top);
+      context.lineTo(begin, top);
+      context.lineTo(end, top);
+      lower.unshift([end, bottom], [begin, bottom]);
+    }
+    for (const [x, y] of lower) context.lineTo(x, y);
+    context.closePath();
+    context.strokeStyle = colours().ink;
+    context.lineWidth = 1.6;
+    context.stroke();
+  });
+}
+
+/**
+ * Call `act(band, layer, from, to, base, size)` for each band, from the lowest to the highest: it is there in the runs
+ * from `from` to before `to`, and lies at `base[run]` bytes.
+ */
+function eachBand(answer, runs, act) {
+  const { layer, first, last, bytes } = answer.allocations.bands;
+  let base = new Float64Array(runs.moment.length);
+  let latest = -1;
+  for (let band = 0; band < layer.length; band++) {
+    if (layer[band] !== latest) {
+      latest = layer[band];
+      base = below(answer, runs, latest);
+    }
+    const [from, to] = [lastUntil(runs.moment, first[band] - 1) + 1, lastUntil(runs.moment, last[band] - 1) + 1];
+    act(band, latest, from, to, base, bytes[band]);
+    for (let run = from; run < to; run++) base[run] += bytes[band];
   }
-  for (const [x, y] of lower) context.lineTo(x, y);
-  context.closePath();
-  context.strokeStyle = colours().ink;
-  context.lineWidth = 1.6;
-  context.stroke();
 }
 
-function cornerAt(answer, band, x) {
-  let [low, high] = [answer.bands.start[band], answer.bands.start[band + 1]];
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (answer.corner_x[middle] <= x) low = middle;
-    else high = middle;
-  }
-  return answer.corner_y[low];
-}
-
-function paintRest(context, frame, answer) {
-  const begin = Math.max(after(answer.rest_x, frame.range[0]) - 1, 0);
-  const end = Math.min(after(answer.rest_x, frame.range[1]) + 1, answer.rest_x.length);
-  const high = answer.total.slice(begin, end);
-  const low = high.map((total, at) => total - answer.rest_bytes[begin + at]);
-  context.fillStyle = colours().rest;
-  fillBetween(context, frame, answer.rest_x, begin, end, low, high);
-}
-
-function shaded(colour, shade) {
-  const number = parseInt(colour.slice(1), 16);
-  const part = (shift) => Math.round(((number >> shift) & 255) * shade);
-  return `rgb(${part(16)},${part(8)},${part(0)})`;
+function layerAt(answer, moment, y) {
+  let sum = 0;
+  return answer.bytes.findIndex((bytes) => (sum += bytes[moment]) > y);
 }

@@ -68,16 +68,15 @@ export function allocationColumns(colours = {}) {
 }
 
 /** The same sums from the bands of a report, which has no server to ask. */
-export function brushedHere(layers, answer, [from, to]) {
-  const { bands } = answer;
+export function brushedHere(answer, [from, to]) {
+  const { bands, shown, count } = answer.allocations;
   const all = bands.row.map((_, at) => at);
   const born = (at) => !bands.before[at] && bands.x0[at] >= from && bands.x0[at] <= to;
   const dies = (at) => !bands.alive[at] && bands.x1[at] >= from && bands.x1[at] <= to;
   const there = (at) => bands.x0[at] <= to && (bands.alive[at] || bands.x1[at] > to);
-  const total = (x) => layers.total[Math.max(layers.x.findLastIndex((one) => one <= x), 0)];
-  const inside = layers.total.filter((_, at) => layers.x[at] >= from && layers.x[at] <= to);
+  const total = (x) => answer.total[Math.max(answer.x.findLastIndex((one) => one <= x), 0)];
+  const inside = answer.total.filter((_, at) => answer.x[at] >= from && answer.x[at] <= to);
   const sum = (keep) => sumOf(answer, all.filter(keep));
-  const missing = answer.count - answer.shown;
   return {
     at_begin: total(from),
     at_end: total(to),
@@ -86,14 +85,15 @@ export function brushedHere(layers, answer, [from, to]) {
     freed: sum(dies),
     alive: sum((at) => born(at) && there(at)),
     throughout: sum((at) => !born(at) && bands.x0[at] <= from && there(at)),
-    partial: missing > 0 && `Sums of the ${whole(answer.shown)} largest of ${whole(answer.count)} allocations: the report has no others.`,
+    partial: count > shown && `Sums of the ${whole(shown)} allocations drawn one by one, of ${whole(count)}: the report has no others.`,
   };
 }
 
 function sumOf(answer, kept) {
-  const { bands, names, colours } = answer;
+  const { names, colours } = answer;
+  const { bands, labels, modules, lines } = answer.allocations;
   const sizes = new Map();
-  for (const at of kept) sizes.set(bands.category[at], (sizes.get(bands.category[at]) ?? 0) + bands.bytes[at]);
+  for (const at of kept) sizes.set(bands.layer[at], (sizes.get(bands.layer[at]) ?? 0) + bands.bytes[at]);
   const categories = [...sizes].sort((one, other) => other[1] - one[1]);
   const few = [...kept].sort((one, other) => bands.bytes[other] - bands.bytes[one]).slice(0, FEW);
   const pick = (get) => few.map(get);
@@ -106,10 +106,10 @@ function sumOf(answer, kept) {
     largest: {
       row: pick((at) => bands.row[at]),
       bytes: pick((at) => bands.bytes[at]),
-      category: pick((at) => names[bands.category[at]]),
-      name: pick((at) => answer.labels[bands.label[at]] ?? ""),
-      module: pick((at) => answer.modules[bands.module[at]] ?? ""),
-      line: pick((at) => answer.lines[bands.line[at]] ?? ""),
+      category: pick((at) => names[bands.layer[at]]),
+      name: pick((at) => labels[bands.label[at]] ?? ""),
+      module: pick((at) => modules[bands.module[at]] ?? ""),
+      line: pick((at) => lines[bands.line[at]] ?? ""),
       step: pick(() => -1),
       phase: pick(() => "OTHER"),
       operator: pick(() => ""),

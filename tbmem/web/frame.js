@@ -51,14 +51,28 @@ export class Frame {
     return TOP + (1 - value / this.most) * this.high;
   }
 
-  /** Bytes a pixel stands for. */
-  get scale() {
-    return this.most / this.high;
+  /** Where the plot lies on the canvas, in the screen's own pixels. */
+  get pixels() {
+    const ratio = window.devicePixelRatio || 1;
+    const [left, top, wide, high] = [LEFT, TOP, this.wide, this.high].map((value) => Math.round(value * ratio));
+    return { left, top, wide, high };
+  }
+
+  /** The column of these pixels that an x lies in. */
+  columnOf(value) {
+    const [from, to] = this.range;
+    const { wide } = this.pixels;
+    return Math.min(Math.floor(((value - from) / (to - from || 1)) * wide), wide - 1);
+  }
+
+  /** Where such a column begins. */
+  columnX(column) {
+    return LEFT + (column / this.pixels.wide) * this.wide;
   }
 
   /** Pixels between the axes. */
   get wide() {
-    return Math.max(this.node.clientWidth - LEFT - RIGHT, 1);
+    return plotWidth(this.node.clientWidth);
   }
 
   get high() {
@@ -265,6 +279,11 @@ export class Frame {
     event.preventDefault();
     act();
   }
+}
+
+/** Pixels between the axes of a frame that is so wide. */
+export function plotWidth(wide) {
+  return Math.max(wide - LEFT - RIGHT, 1);
 }
 
 /** Round values between two others, at most so many, and the digits they need. */

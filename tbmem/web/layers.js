@@ -1,24 +1,19 @@
-// The answer `timeline` goes in; memory stacked by category is painted, with phases, steps, marks and the peak.
+// Memory stacked by category, with phases, steps, marks and the peak.
 
 import { bytes, word } from "./format.js";
+import { lastUntil, Pixels, runsOf, tone } from "./stack.js";
 import { colours, onGround } from "./theme.js";
 
 export const STRIP = 16;
 
 /** Paint the stack and what is marked on it into a frame. */
 export function paintLayers(context, frame, answer) {
-  const begin = Math.max(after(answer.x, frame.range[0]) - 1, 0);
-  const end = Math.min(after(answer.x, frame.range[1]) + 1, answer.x.length);
-  const low = new Float64Array(end - begin);
-  for (let layer = 0; layer < answer.names.length; layer++) {
-    const high = low.map((value, at) => value + answer.bytes[layer][begin + at]);
-    context.fillStyle = onGround(answer.colours[layer]);
-    fillBetween(context, frame, answer.x, begin, end, low, high);
-    low.set(high);
-  }
+  const pixels = new Pixels(frame);
+  pixels.fillLayers(answer, runsOf(frame, answer), answer.colours.map((colour) => tone(onGround(colour))));
+  pixels.show(context);
   if (answer.reserved) {
     context.setLineDash([5, 4]);
-    strokeSteps(context, frame, answer.x, begin, end, answer.reserved, colours().muted);
+    strokeSteps(context, frame, answer, answer.reserved, colours().muted);
     context.setLineDash([]);
   }
   paintSteps(context, frame, answer.steps);
@@ -31,44 +26,15 @@ export function stretchAt(stretches, x) {
   return stretches.begin.findIndex((begin, at) => begin <= x && x < stretches.end[at]);
 }
 
-/** How many values are not larger. */
-export function after(values, x) {
-  let [low, high] = [0, values.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (values[middle] <= x) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-/** Fill what lies between two staircases; `low` and `high` begin at `begin`. */
-export function fillBetween(context, frame, x, begin, end, low, high) {
+function strokeSteps(context, frame, answer, values, colour) {
+  const { x } = answer;
+  const last = frame.x(Math.min(frame.range[1], answer.axis.range[1]));
+  const [begin, end] = [Math.max(lastUntil(x, frame.range[0]), 0), lastUntil(x, frame.range[1]) + 1];
   context.beginPath();
-  steps(context, frame, x, begin, end, high);
-  for (let at = end - 1; at >= begin; at--) {
-    const right = at + 1 < end ? frame.x(x[at + 1]) : frame.x(frame.range[1]) + 1;
-    const y = frame.y(low[at - begin]);
-    context.lineTo(right, y);
-    context.lineTo(frame.x(x[at]), y);
-  }
-  context.closePath();
-  context.fill();
-}
-
-function steps(context, frame, x, begin, end, values) {
   for (let at = begin; at < end; at++) {
-    const right = at + 1 < end ? frame.x(x[at + 1]) : frame.x(frame.range[1]) + 1;
-    const y = frame.y(values[at - begin]);
-    if (at === begin) context.moveTo(frame.x(x[at]), y);
-    else context.lineTo(frame.x(x[at]), y);
-    context.lineTo(right, y);
+    context.lineTo(frame.x(x[at]), frame.y(values[at]));
+    context.lineTo(at + 1 < end ? frame.x(x[at + 1]) : last, frame.y(values[at]));
   }
-}
-
-function strokeSteps(context, frame, x, begin, end, values, colour) {
-  context.beginPath();
-  steps(context, frame, x, begin, end, values.slice(begin, end));
   context.strokeStyle = colour;
   context.lineWidth = 1.3;
   context.stroke();

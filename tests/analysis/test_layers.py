@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.layers import OTHER, layer_rank, layers_of
+from tbmem.analysis.layers import OTHER, layer_rank, layers_of, stacking_of
 from tbmem.model.category import Category, Phase
 from tests.analysis.timelines import book, ns, recording, training_step
 
@@ -62,12 +62,23 @@ def test_bytes_without_a_row_are_unknown_ones() -> None:
 def test_small_layers_are_put_together() -> None:
     analysis = analyze(recording(*training_step(0, 0)), book=book(PARAMETER))
 
-    layers = layers_of(analysis, 0, most=2)
+    layers = layers_of(analysis, 0, stacking=stacking_of(analysis, 0, most=2))
 
     assert layers.names[-1] == OTHER
     assert len(layers.names) == 2
     assert np.array_equal(layers.bytes.sum(axis=0), layers.total)
     assert layer_rank("PARAMETER") < layer_rank("Attention") < layer_rank("TEMPORARY") < layer_rank("UNKNOWN")
+
+
+def test_a_part_is_stacked_as_the_whole() -> None:
+    # given memory that nothing is known of: none at first, and all of it in the second half
+    unknown = [{"bytes": 100, "address": at, "begin": at, "end": 60} for at in range(20, 40)]
+    known = [{"bytes": 100, "address": 99, "end": 50, "category": Category.ACTIVATION}]
+    analysis = analyze(recording(*known, *unknown))
+
+    whole, part = layers_of(analysis, 0), layers_of(analysis, 0, between=(40, 50))
+
+    assert whole.names == part.names == ("ACTIVATION", "UNKNOWN")
 
 
 def test_a_recording_without_events_has_one_moment() -> None:

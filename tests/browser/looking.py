@@ -13,6 +13,10 @@ Ask = Callable[..., Any]
 """``ask(view, **parameters)`` gives an answer."""
 
 
+MARGINS = 62 + 28
+"""Pixels of a chart beside its plot."""
+
+
 def words(text: str) -> str:
     """Text with all kinds of spaces as one."""
     return re.sub(r"\s+", " ", text)
@@ -60,13 +64,22 @@ def see_live(browser: Browser, ask: Ask, run: str) -> None:
 
 
 def see_timeline(browser: Browser, ask: Ask, run: str, file: str) -> None:
-    answer = ask("timeline", run=run, file=file)
-    bands = ask("allocations", run=run, file=file, largest="1000")
+    answer = ask("timeline", run=run, file=file, largest="1000", points=str(2 * columns_of(browser)))
+    bands = answer["allocations"]
     has(browser, "main", f"peak {format_bytes(answer['peak']['bytes'])}", *answer["words"])
     has(browser, "#bands-shown", f"{bands['shown']:,} of {bands['count']:,}".replace(",", " "))
-    for number, colours in enumerate((answer["colours"], bands["colours"])):
-        least = min(len(set(colours)), 3)
-        browser.wait_for(lambda number=number, least=least: painted(browser, number) >= least)  # type: ignore[misc]
+    least = min(len(set(answer["colours"])), 3)
+    for number in (0, 1):
+        browser.wait_for(lambda number=number: painted(browser, number) >= least)  # type: ignore[misc]
+
+
+def columns_of(browser: Browser) -> int:
+    """Columns of pixels of a chart, once an answer of so many is drawn; a report has but one answer."""
+    width = f"document.querySelector('.frame')?.clientWidth - {MARGINS}"
+    fits = f"Number(document.querySelector('.timeline')?.dataset.columns) === {width}"
+    browser.until(f"document.getElementById('tbmem-data') || {fits}")
+    browser.until("document.querySelectorAll('.frame canvas')[2]?.width > 300")
+    return int(browser.script(width))
 
 
 def painted(browser: Browser, number: int) -> int:

@@ -103,7 +103,7 @@ def test_a_range_is_summed_without_a_server(
     browser.until("document.querySelector('#brushed .tiles') !== null")
 
     # then what was made in it is the sum of the bands that begin in it
-    answer = ask("allocations", run=run["run"], file=file)
+    answer = ask("timeline", run=run["run"], file=file)["allocations"]
     bands = answer["bands"]
     made = sum(size for size, before in zip(bands["bytes"], bands["before"], strict=True) if not before)
     looking.has(browser, "#brushed .tiles", looking.format_bytes(made))

@@ -244,20 +244,33 @@ def test_the_stack_adds_up_to_the_curve(recorded: Folder) -> None:
     assert part["x"][0] == 10
 
 
-def test_bands_and_the_rest_make_the_whole(recorded: Folder) -> None:
+def test_bands_and_the_rest_make_the_layers(recorded: Folder) -> None:
     for largest in (1, 3, 100):
-        answer = recorded.ask("allocations", run="a", file="w.tbmem.npz", axis="event", largest=largest)
-        bands = answer["bands"]
-        for x, rest, total in zip(answer["rest_x"], answer["rest_bytes"], answer["total"], strict=True):
-            alive = [
-                size
-                for size, begin, end, stays in zip(
-                    bands["bytes"], bands["x0"], bands["x1"], bands["alive"], strict=True
-                )
-                if begin <= x and (x < end or stays)
-            ]
-            assert sum(alive) + rest == total
-        assert answer["shown"] == min(largest, answer["count"])
+        answer = recorded.ask("timeline", run="a", file="w.tbmem.npz", axis="event", largest=largest)
+        found = answer["allocations"]
+        bands = found["bands"]
+        rest = [list(layer) for layer in answer["bytes"]]
+        for size, layer, first, last in zip(*(bands[key] for key in ("bytes", "layer", "first", "last")), strict=True):
+            for moment in range(first, last):
+                rest[layer][moment] -= size
+        assert min(map(min, rest)) >= 0
+        assert found["shown"] == len(bands["row"]) == min(largest, found["count"])
+    # and with all of them nothing is left
+    assert max(map(max, rest)) == max(found["unlisted"])
+
+
+def test_bands_last_as_long_as_their_allocations(recorded: Folder) -> None:
+    # given a range in which nothing happens after event 14
+    answer = recorded.ask("timeline", run="a", file="w.tbmem.npz", axis="event", from_=12, to=14.5)
+
+    # then those that are alive reach its end, and those from before its beginning
+    bands = answer["allocations"]["bands"]
+    rows = load_timeline(recorded.path / "a/w.tbmem.npz").rows
+    for row, x0, x1, before in zip(*(bands[key] for key in ("row", "x0", "x1", "before")), strict=True):
+        freed = 0 <= rows.free_event[row] <= 14
+        assert x1 == (rows.free_event[row] if freed else 14.5)
+        assert before == (rows.alloc_event[row] < 12)
+        assert x0 == max(rows.alloc_event[row], 12)
 
 
 def test_a_brushed_range(recorded: Folder) -> None:
@@ -393,7 +406,7 @@ def test_one_allocation(recorded: Folder) -> None:
         ("timeline", {"run": "a", "file": "w.tbmem.npz", "from_": "nan"}, UsageError),
         ("timeline", {"run": "a", "file": "w.tbmem.npz", "from_": 5, "to": 1, "axis": "event"}, UsageError),
         ("timeline", {"run": "a", "file": "w.tbmem.npz", "points": 0}, UsageError),
-        ("allocations", {"run": "a", "file": "w.tbmem.npz", "largest": "many"}, UsageError),
+        ("timeline", {"run": "a", "file": "w.tbmem.npz", "largest": "many"}, UsageError),
         ("tensors", {"run": "a", "file": "w.tbmem.npz", "sort": "colour"}, UsageError),
         ("tensors", {"run": "a", "file": "w.tbmem.npz", "order": "up"}, UsageError),
         ("tensors", {"run": "a", "file": ["w.tbmem.npz", "x"]}, UsageError),

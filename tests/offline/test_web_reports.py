@@ -43,9 +43,9 @@ def test_every_view_of_a_run(folder: Folder, tmp_path: Path) -> None:
     assert found["overview"] == "overview?run=a"
     # what the tab would be told is what stands in the file
     place = {"run": "a", "file": "w.tbmem.npz"}
-    for view in ("timeline", "peak", "tensors", "segments", "operators"):
+    for view in ("peak", "tensors", "segments", "operators"):
         assert found[f"{view}?file=w.tbmem.npz&run=a"] == folder.ask(view, **place)
-    assert found["allocations?file=w.tbmem.npz&run=a"] == folder.ask("allocations", **place, largest=1000)
+    assert found["timeline?file=w.tbmem.npz&run=a"] == folder.ask("timeline", **place, largest=1000, points=4000)
     assert found["timeline?device=cpu&file=w.tbmem.npz&run=a"] == "timeline?file=w.tbmem.npz&run=a"
     assert found["live?run=a"] == folder.ask("live", run="a", points=4000)
     assert found["live?run=a&x=time"]["x"] == "time"

@@ -71,6 +71,53 @@ class Marks(TypedDict):
     """-1 if not known."""
 
 
+class Bands(TypedDict):
+    """One entry per allocation that has a band of its own, in the order of the stack, the lowest first."""
+
+    row: list[int]
+    """Its number, for ``data/stack``."""
+    bytes: list[int]
+    layer: list[int]
+    """Into ``Timeline.names``: its category's layer, in which it lies upon the bands before it."""
+    first: list[int]
+    """Number of the first ``Timeline.x`` from which it is there."""
+    last: list[int]
+    """Number of the ``Timeline.x`` from which it is gone; how many there are if it stays."""
+    x0: list[float]
+    """When it was allocated, not before ``Axis.range``."""
+    x1: list[float]
+    """When it was freed, or the end of ``Axis.range``."""
+    before: list[bool]
+    """It was there before the range."""
+    alive: list[bool]
+    """It is still there at the end of the recording."""
+    label: list[int]
+    """Into ``labels``: what to show on hover beside size: name, module or operator."""
+    line: list[int]
+    """Into ``lines``; -1 for none."""
+    module: list[int]
+    """Into ``modules``; -1 for none."""
+
+
+class Allocations(TypedDict):
+    """The allocations that cover most of the chart, each a band in the layer of its category.
+
+    What has no band of its own lies in the same layer on top of its bands: there it adds up to ``Timeline.bytes``.
+    """
+
+    labels: list[str]
+    lines: list[str]
+    modules: list[str]
+    bands: Bands
+    unlisted: list[int]
+    """By layer: bytes that the recording lists no allocation for; they are there all the time."""
+    shown: int
+    count: int
+    """Allocations that were alive in the range."""
+    shown_bytes: int
+    count_bytes: int
+
+
 class Timeline(TypedDict):
     """Memory over time, stacked by category. At each x the categories add up to ``total``."""
 
@@ -95,64 +142,7 @@ class Timeline(TypedDict):
     peak: PeakPoint
     points: int
     """Changes in the range; more than ``x`` has where it was thinned (the highest and lowest are always kept)."""
-    empty: Empty | None
-
-
-class Bands(TypedDict):
-    """One entry per allocation that is drawn, from the lowest to the highest in the stack of its beginning."""
-
-    row: list[int]
-    """Its number, for ``data/stack``."""
-    bytes: list[int]
-    x0: list[float]
-    """Where it begins, not before ``Axis.range``."""
-    x1: list[float]
-    before: list[bool]
-    """It was there before the range."""
-    alive: list[bool]
-    """It is still there at the end of the recording."""
-    category: list[int]
-    """Into ``names`` and ``colours``."""
-    label: list[int]
-    """Into ``labels``: what to show on hover beside size: name, module or operator."""
-    line: list[int]
-    """Into ``lines``; -1 for none."""
-    module: list[int]
-    """Into ``modules``; -1 for none."""
-    start: list[int]
-    """Where its corners begin in ``corner_x`` and ``corner_y``; one entry more than there are bands."""
-
-
-class Allocations(TypedDict):
-    """Each allocation a band over its lifetime.
-
-    A band lies at ``corner_y`` (bytes from the ground) from its corner's x to the next corner's, the last until
-    ``x1``; it moves down when something below it is freed. What is not drawn one by one lies on top of all: ``rest``.
-    """
-
-    head: Head
-    axis: Axis
-    names: list[str]
-    words: list[str]
-    colours: list[str]
-    labels: list[str]
-    lines: list[str]
-    modules: list[str]
-    bands: Bands
-    corner_x: list[float]
-    corner_y: list[int]
-    rest_x: list[float]
-    rest_bytes: list[int]
-    """Bytes of what is not drawn, from each ``rest_x`` on."""
-    total: list[int]
-    """All bytes, at ``rest_x``."""
-    shown: int
-    largest: int
-    """What was asked for; ``shown`` is smaller where there are not as many, or the answer would be too long."""
-    count: int
-    """Allocations that were alive in the range."""
-    shown_bytes: int
-    count_bytes: int
+    allocations: Allocations
     empty: Empty | None
 
 

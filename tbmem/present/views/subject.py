@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.analysis.clock import Clock, clock_of
+from tbmem.analysis.layers import Stacking, stacking_of
 from tbmem.analysis.modules import module_codes
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.analysis.source_lines import SourceLines
@@ -60,6 +61,10 @@ class Subject:
     def curve(self, device: int) -> Curve:
         """Bytes over time."""
         return self._once("curve", device, lambda: self.analysis.timeline.curve(device))
+
+    def stacking(self, device: int) -> Stacking:
+        """How its categories are stacked."""
+        return self._once("stacking", device, lambda: stacking_of(self.analysis, device, curve=self.curve(device)))
 
     def lines(self) -> SourceLines:
         """Source lines of stacks."""
@@ -120,6 +125,12 @@ class Stretch(NamedTuple):
         """Where events lie, within the stretch."""
         found = np.clip(self.clock.x(event, self.axis), self.begin, self.end)
         return numbers(found)
+
+    def columns(self, event: I64, count: int) -> I64:
+        """Which of so many columns of one width events lie in."""
+        share = (self.clock.x(event, self.axis) - self.begin) / ((self.end - self.begin) or 1.0)
+        found: I64 = np.clip(share * count, 0, count - 1).astype(np.int64)
+        return found
 
     def x_of_time(self, ns: NDArray[Any]) -> NDArray[np.float64]:
         """Where Unix times lie, not cut to the stretch."""

@@ -1,4 +1,4 @@
-"""A recording and a range go in; memory over time, stacked by category, comes out (``recordings.Timeline``)."""
+"""Memory over time, stacked by category and by single allocations (``recordings.Timeline``)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tbmem.analysis.bands import bands_of
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.colours import LIGHT, PHASES, category_colour
 from tbmem.present.stretches import stretches
+from tbmem.present.views.bands import bands_part
 from tbmem.present.views.recordings import Marks, PeakPoint, Stretches, Timeline
 from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
 from tbmem.present.views.texts import NOTHING_RECORDED
 
 POINTS = 2000
+LARGEST = 300
+MOST_BANDS = 2500
 _LEAST_WIDTH = 0.001
 _MOST_RANGES = 400
 
@@ -30,6 +34,7 @@ def timeline_view(
     begin: float | None = None,
     end: float | None = None,
     points: int = POINTS,
+    largest: int = LARGEST,
 ) -> Timeline:
     """Memory over time.
 
@@ -39,7 +44,8 @@ def timeline_view(
         axis: ``time`` or ``event``.
         begin: From where, in x.
         end: Until where.
-        points: Of the range, about so many are kept: the highest and the lowest of each stretch.
+        points: Twice the columns that the range is drawn in: of each the highest, lowest and last moment are kept.
+        largest: Allocations that have a band of their own, at most ``MOST_BANDS``.
 
     Raises:
         UsageError: There is no such device, axis or range.
@@ -47,13 +53,18 @@ def timeline_view(
     one = subject.device(device)
     part = stretch_of(subject, one.number, axis, begin, end)
     curve = subject.curve(one.number)
+    between = None if part.whole else (part.before, part.last)
+    columns = max(points // 2, 2)
     layers = layers_of(
         subject.analysis,
         one.number,
-        stretches=max(points // 2, 2),
-        between=None if part.whole else (part.before, part.last),
+        stretches=columns,
+        between=between,
         curve=curve,
+        stacking=subject.stacking(one.number),
+        cut=lambda event: part.columns(event, columns),
     )
+    bands = bands_of(subject.analysis, one.number, layers, min(largest, MOST_BANDS), between)
     event = layers.event
     inside = (curve.event > part.before) & (curve.event <= part.last)
     return {
@@ -73,6 +84,7 @@ def timeline_view(
         "marks": marks_of(subject, one, part),
         "peak": peak_of(subject, one, part.axis),
         "points": int(inside.sum()),
+        "allocations": bands_part(subject, part, layers, bands),
         "empty": None if one.events else NOTHING_RECORDED,
     }
 

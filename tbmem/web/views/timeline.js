@@ -1,49 +1,59 @@
-// The answers `timeline` and `allocations` go in; memory stacked by category and as bands of single allocations comes out.
+// Memory over time, stacked by category and, in the same layers, as bands of single allocations.
 
 import { fetchView, isReport } from "../api.js";
-import { bandAt, outline, paintBands } from "../bands.js";
+import { foundAt, outline, paintBands } from "../bands.js";
 import { brushedHere, brushPanel } from "../brush.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
-import { bytes, known, percent, whole, word } from "../format.js";
-import { Frame } from "../frame.js";
-import { after, paintLayers, stretchAt, STRIP } from "../layers.js";
+import { bytes, known, whole, word } from "../format.js";
+import { Frame, plotWidth } from "../frame.js";
+import { paintLayers, stretchAt, STRIP } from "../layers.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
+import { lastUntil, momentAt } from "../stack.js";
 import { get, set } from "../state.js";
 
-const LARGEST = [50, 100, 250, 500, 1000, 2500, 5000, 10000];
+const LARGEST = [50, 100, 250, 500, 1000, 2500];
 const USUAL = 1000;
+const HIDDEN = 1440;
 
 export const timelineView = { name: "timeline", title: "Timeline", needs: "recording", prefers: ["trace", "snapshot"], draw };
 
 async function draw(context) {
   if (!context.file) return noRecording(context.item);
   const where = { run: context.run, file: context.file, device: context.device, axis: get("axis") };
-  const [layers, bands] = await Promise.all([
-    context.ask("timeline", { ...where, ...zoomed() }),
-    context.ask("allocations", { ...where, ...zoomed(), largest: largest() }),
-  ]);
-  if (layers.empty) return el("div", {}, deviceChoice(layers.head), emptyState(layers.empty), notesOf(layers.head.notes));
-  return new TimelinePage(where, layers, bands).node;
+  const columns = columnsOfPage();
+  const answer = await context.ask("timeline", { ...where, ...wanted(columns) });
+  if (answer.empty) return el("div", {}, deviceChoice(answer.head), emptyState(answer.empty), notesOf(answer.head.notes));
+  return new TimelinePage(where, answer, columns).node;
 }
 
-function zoomed() {
-  return get("t0") && get("t1") ? { from: get("t0"), to: get("t1") } : {};
+/** The range, the allocations with a band of their own, and two points for each column of pixels. */
+function wanted(columns = columnsOfPage()) {
+  const range = get("t0") && get("t1") ? { from: get("t0"), to: get("t1") } : {};
+  return { ...range, largest: largest(), points: 2 * columns };
+}
+
+/** How wide the charts will be once they are in the page; some width while the page is hidden. */
+function columnsOfPage() {
+  const main = document.querySelector("main");
+  const { paddingLeft, paddingRight } = getComputedStyle(main);
+  return plotWidth((main.clientWidth || HIDDEN) - parseFloat(paddingLeft) - parseFloat(paddingRight));
 }
 
 function largest() {
-  return Number(get("largest")) || USUAL;
+  return Math.min(Number(get("largest")) || USUAL, LARGEST.at(-1));
 }
 
 class TimelinePage {
-  constructor(where, layers, bands) {
-    this.where = { ...where, device: layers.head.device, axis: layers.axis.axis };
-    this.layers = layers;
-    this.bands = bands;
+  constructor(where, answer, columns) {
+    this.where = { ...where, device: answer.head.device, axis: answer.axis.axis };
+    this.answer = answer;
+    this.columns = columns;
     this.tip = el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     this.detail = detailPanel(where.run, where.file);
     this.brushed = el("div", { class: "brushed", id: "brushed", "aria-live": "polite" });
+    this.keys = el("div", { class: "legend", id: "categories" });
     this.info = el("span", { class: "note", id: "bands-shown" });
     this.refine = lazily(() => this.ask(), 160);
     this.makeFrames();
@@ -51,22 +61,31 @@ class TimelinePage {
       "div",
       { class: "timeline" },
       this.bar(),
-      section("By category", this.summary(), this.legend(), this.top.node),
-      section("Allocations", "each one a band over its lifetime, the largest drawn one by one", this.bandBar(), this.low.node),
+      section("By category", this.summary(), this.keys, this.top.node),
+      section("Allocations", "each a band within its category's layer; pale: those without a band of their own", this.bandBar(), this.low.node),
       this.detail.node,
       this.brushed,
-      notesOf(layers.head.notes),
+      notesOf(answer.head.notes),
       this.tip,
     );
-    const range = get("t0") && get("t1") ? [Number(get("t0")), Number(get("t1"))] : layers.axis.extent;
+    const range = get("t0") && get("t1") ? [Number(get("t0")), Number(get("t1"))] : answer.axis.extent;
     this.showRange(range);
     if (get("b0") && get("b1")) this.brush([Number(get("b0")), Number(get("b1"))], false);
     this.tell();
+    this.node.dataset.columns = columns;
+    new ResizeObserver(() => this.resized()).observe(this.node);
+  }
+
+  /** Ask again for as many columns as there are now. */
+  resized() {
+    if (!this.node.clientWidth || this.columns === this.top.wide) return;
+    this.columns = this.top.wide;
+    this.refine();
   }
 
   makeFrames() {
     const common = {
-      extent: this.layers.axis.extent,
+      extent: this.answer.axis.extent,
       xText: (value, digits) => this.xText(value, digits),
       moved: (range) => this.moved(range),
       brushed: (range) => this.brush(range, true),
@@ -76,21 +95,21 @@ class TimelinePage {
       label: `Memory over time by category. ${this.summary()}`,
       height: 320,
       strip: STRIP,
-      paint: (canvas, frame) => paintLayers(canvas, frame, this.layers),
+      paint: (canvas, frame) => paintLayers(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverLayers(x, y, event),
     });
     this.low = new Frame({
       ...common,
       label: "Allocations as bands over their lifetime; the tab Peak lists them as a table",
       height: 420,
-      paint: (canvas, frame) => paintBands(canvas, frame, this.bands),
+      paint: (canvas, frame) => paintBands(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverBands(x, y, event),
       press: (x, y) => this.press(x, y),
     });
   }
 
   bar() {
-    const { axis } = this.layers;
+    const { axis } = this.answer;
     const names = { time: "time", event: "events" };
     const axes = axis.axes.map((one) => [one, names[one] ?? one]);
     const pick = (value) => set({ axis: value, t0: null, t1: null, b0: null, b1: null });
@@ -99,7 +118,7 @@ class TimelinePage {
     return el(
       "div",
       { class: "bar", role: "group", "aria-label": "Axis and zoom" },
-      deviceChoice(this.layers.head),
+      deviceChoice(this.answer.head),
       axes.length > 1 && labelled("over", choice(axes, axis.axis, pick, { id: "pick-axis" })),
       labelled("dragging", mode),
       el("span", { class: "grow" }),
@@ -121,40 +140,38 @@ class TimelinePage {
       set({ largest: LARGEST[slider.value] }, true);
       this.refine();
     });
-    return el("div", { class: "bar" }, labelled("detail: the largest", slider), text, this.info);
+    return el("div", { class: "bar" }, labelled("detail: at most", slider), text, this.info);
   }
 
   summary() {
-    const { peak, capacity, head } = this.layers;
+    const { peak, capacity, head } = this.answer;
     const when = [peak.step >= 0 && `step ${whole(peak.step)}`, peak.phase !== "OTHER" && word(peak.phase), peak.line];
     const of = capacity ? ` of ${bytes(capacity)}` : "";
     return [`peak ${bytes(peak.bytes)}${of}`, ...when, `${head.measure} bytes`].filter(Boolean).join(" · ");
   }
 
   legend() {
-    const { words, colours } = this.layers;
-    const phases = new Map(this.layers.phases.label.map((label, at) => [label, this.layers.phases.colour[at]]));
-    phases.delete("OTHER");
-    return el(
-      "div",
-      { class: "legend", id: "categories" },
-      words.map((text, at) => keyed(text, colours[at])),
-      this.layers.reserved && el("span", { class: "keyed" }, el("span", { class: "key dashed", "aria-hidden": "true" }), "reserved"),
-      phases.size > 0 && el("span", { class: "note" }, "strip below:"),
-      [...phases].map(([label, colour]) => keyed(word(label), colour)),
-    );
+    const { words, colours, phases, reserved } = this.answer;
+    const strip = new Map(phases.label.map((label, at) => [label, phases.colour[at]]));
+    strip.delete("OTHER");
+    return [
+      ...words.map((text, at) => keyed(text, colours[at])),
+      reserved && el("span", { class: "keyed" }, el("span", { class: "key dashed", "aria-hidden": "true" }), "reserved"),
+      strip.size > 0 && el("span", { class: "note" }, "strip below:"),
+      ...[...strip].map(([label, colour]) => keyed(word(label), colour)),
+    ];
   }
 
   xText(value, digits) {
-    if (this.layers.axis.axis === "event") return whole(value);
-    const [first, last] = this.layers.axis.extent;
+    if (this.answer.axis.axis === "event") return whole(value);
+    const [first, last] = this.answer.axis.extent;
     if (last - first < 10000) return `${value.toFixed(digits)} ms`;
     return `${(value / 1000).toFixed(Math.max(0, digits + 3))} s`;
   }
 
   moved(range) {
     this.showRange(range);
-    const [first, last] = this.layers.axis.extent;
+    const [first, last] = this.answer.axis.extent;
     const all = range[0] <= first && range[1] >= last;
     set({ t0: all ? null : range[0], t1: all ? null : range[1] }, true);
     this.refine();
@@ -163,45 +180,42 @@ class TimelinePage {
   showRange(range) {
     const highest = this.highest(range);
     this.top.show(range, highest);
-    this.low.show(range, Math.max(...this.within(this.bands.rest_x, this.bands.total, range), highest));
+    this.low.show(range, highest);
   }
 
   highest(range) {
-    const { x, total, reserved } = this.layers;
+    const { x, total, reserved } = this.answer;
     return Math.max(...this.within(x, total, range), ...(reserved ? this.within(x, reserved, range) : []));
   }
 
   within(x, values, [from, to]) {
-    const begin = Math.max(after(x, from) - 1, 0);
-    const found = values.slice(begin, after(x, to));
+    const found = values.slice(Math.max(lastUntil(x, from), 0), lastUntil(x, to) + 1);
     return [found.reduce((most, one) => Math.max(most, one), 1)];
   }
 
   async ask() {
     if (isReport()) return;
     const turn = (this.turn = {});
-    const range = zoomed();
+    const { columns } = this;
     try {
-      const [layers, bands] = await Promise.all([
-        fetchView("timeline", { ...this.where, ...range }),
-        fetchView("allocations", { ...this.where, ...range, largest: largest() }),
-      ]);
+      const answer = await fetchView("timeline", { ...this.where, ...wanted(columns) });
       if (turn !== this.turn || !this.node.isConnected) return;
-      [this.layers, this.bands] = [layers, bands];
+      this.answer = answer;
     } catch (error) {
       replace(this.info, error.message);
       return;
     }
     this.showRange(this.top.range);
     this.tell();
+    this.node.dataset.columns = columns;
     this.node.dataset.refined = String(Number(this.node.dataset.refined ?? 0) + 1);
   }
 
   tell() {
-    const { shown, count, shown_bytes, count_bytes } = this.bands;
-    const share = percent((100 * shown_bytes) / (count_bytes || 1), 0);
-    const rest = count > shown ? `, ${share} of their bytes; the smaller ones grey on top` : "";
-    this.info.textContent = `${whole(shown)} of ${whole(count)} allocations${rest}`;
+    replace(this.keys, ...this.legend());
+    const { shown, count } = this.answer.allocations;
+    const others = shown < largest() ? "the others are shorter than a pixel" : "the others pale, together";
+    this.info.textContent = `${whole(shown)} of ${whole(count)} allocations${count > shown ? `; ${others}` : ""}`;
   }
 
   async brush(range, user) {
@@ -212,11 +226,11 @@ class TimelinePage {
     let panel;
     try {
       const answer = await this.askBrush(range);
-      panel = brushPanel(answer, this.layers.head, {
+      panel = brushPanel(answer, this.answer.head, {
         open: (row) => this.detail.show(row),
         zoom: () => this.moved(range),
         clear: () => this.brush(null, true),
-        text: range.map((value) => this.xText(value, this.layers.axis.axis === "event" ? 0 : 2)).join(" to "),
+        text: range.map((value) => this.xText(value, this.answer.axis.axis === "event" ? 0 : 2)).join(" to "),
       });
     } catch (error) {
       panel = failure(error);
@@ -226,14 +240,15 @@ class TimelinePage {
   }
 
   async askBrush(range) {
-    if (isReport()) return brushedHere(this.layers, this.bands, range);
+    if (isReport()) return brushedHere(this.answer, range);
     return fetchView("range", { ...this.where, from: range[0], to: range[1], limit: 200 });
   }
 
   hoverLayers(x, y, event) {
     if (x === null) return this.hideTip();
-    const { layers } = this;
-    const at = Math.max(after(layers.x, x) - 1, 0);
+    const layers = this.answer;
+    const at = momentAt(this.top, layers, x);
+    if (at < 0) return this.hideTip();
     const parts = layers.words.map((text, layer) => [text, layers.colours[layer], layers.bytes[layer][at]]);
     const lines = parts.filter(([, , size]) => size > 0).reverse();
     const phase = stretchAt(layers.phases, x);
@@ -249,26 +264,41 @@ class TimelinePage {
   }
 
   hoverBands(x, y, event) {
-    const band = x === null ? -1 : bandAt(this.bands, x, y);
-    this.low.drawFront(band >= 0 ? (context) => outline(context, this.low, this.bands, band) : undefined);
-    if (band < 0) return this.hideTip();
-    const { bands, labels, lines, modules, words, colours } = this.bands;
+    const found = x === null ? null : foundAt(this.low, this.answer, x, y);
+    const band = found?.band ?? -1;
+    this.low.drawFront(band >= 0 ? (context) => outline(context, this.low, this.answer, band) : undefined);
+    if (!found) return this.hideTip();
+    const { words, colours } = this.answer;
+    const category = keyed(words[found.layer], colours[found.layer]);
+    this.showTip(event, [el("b", {}, bytes(found.bytes)), band < 0 ? this.restTip(found.layer, category) : this.bandTip(band, category)]);
+    return band >= 0;
+  }
+
+  bandTip(band, category) {
+    const { bands, labels, lines, modules } = this.answer.allocations;
     const text = (list, at) => (at >= 0 ? list[at] : "");
-    const category = bands.category[band];
-    this.showTip(event, [
-      el("b", {}, bytes(bands.bytes[band])),
+    return [
       el("div", {}, text(labels, bands.label[band])),
-      keyed(words[category], colours[category]),
+      category,
       text(modules, bands.module[band]) && el("div", { class: "note" }, text(modules, bands.module[band])),
       text(lines, bands.line[band]) && el("code", {}, text(lines, bands.line[band])),
       el("div", { class: "note" }, "click for the whole stack"),
-    ]);
-    return true;
+    ];
+  }
+
+  restTip(layer, category) {
+    const unlisted = this.answer.allocations.unlisted[layer];
+    const more = isReport() ? "" : "; zoom in or ask for more detail to see them";
+    return [
+      category,
+      el("div", { class: "note" }, `all without a band of their own together${more}`),
+      unlisted > 0 && el("div", { class: "note" }, `${bytes(unlisted)} of it in allocations that the recording does not list`),
+    ];
   }
 
   press(x, y) {
-    const band = bandAt(this.bands, x, y);
-    if (band >= 0) this.detail.show(this.bands.bands.row[band]);
+    const band = foundAt(this.low, this.answer, x, y)?.band ?? -1;
+    if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
   }
 
   showTip(event, content) {

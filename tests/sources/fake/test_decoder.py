@@ -72,8 +72,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tupl
         # as transformers' Trainer has it: without a cache of keys and values, which a training never reads
         path.write_text(json.dumps({**config, "use_cache": False}))
         for how in HOW.values():
-            for model in (f"tests.sources.fake.decoders:{name}", str(path)):
-                jobs.append(Job(model=model, batch=2, sequence=128, **how))
+            models = (f"tests.sources.fake.decoders:{name}", str(path))
+            jobs += [Job(model=model, batch=2, sequence=128, **how) for model in models]
     found = [bytes_of(run) for run in fake_runs(jobs)]
     names = [(name, how) for name in CONFIGS for how in HOW]
     return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
