@@ -66,14 +66,16 @@ def bytes_of(run: FakeRun | Exception) -> Bytes:
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Bytes, Bytes]]:
     """The built-in decoder's, and transformers', by layout and by how it is trained."""
     folder = tmp_path_factory.mktemp("configs")
-    jobs = []
+    paths = {name: Path(folder, f"{name}.json") for name in CONFIGS}
     for name, config in CONFIGS.items():
-        path = Path(folder, f"{name}.json")
         # as transformers' Trainer has it: without a cache of keys and values, which a training never reads
-        path.write_text(json.dumps({**config, "use_cache": False}))
-        for how in HOW.values():
-            models = (f"tests.sources.fake.decoders:{name}", str(path))
-            jobs += [Job(model=model, batch=2, sequence=128, **how) for model in models]
+        paths[name].write_text(json.dumps({**config, "use_cache": False}))
+    jobs = [
+        Job(model=model, batch=2, sequence=128, **how)
+        for name, path in paths.items()
+        for how in HOW.values()
+        for model in (f"tests.sources.fake.decoders:{name}", str(path))
+    ]
     found = [bytes_of(run) for run in fake_runs(jobs)]
     names = [(name, how) for name in CONFIGS for how in HOW]
     return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
@@ -83,11 +85,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tupl
 @pytest.mark.parametrize("how", HOW)
 def test_each_category_has_the_same_bytes(both: Any, name: str, how: str) -> None:
     ours, theirs = both[name, how]
-    # transformers' GPT-2 has one matrix for queries, keys and values, for which autocast casts once and not three times
-    joined = 0.05 if (name, how) == ("gpt2", "autocast") else 0.0
+    # theirs has one matrix for queries, keys and values: autocast casts what it takes once, and not three times
+    joined = 0.07 if name == "gpt2" and "amp" in HOW[how] else 0.0
 
     for category in KINDS:
-        # its optimizer keeps a step's number for a different number of matrices
         assert ours.of[category] == pytest.approx(theirs.of[category], rel=max(joined, 2e-3)), category
     assert ours.peak == pytest.approx(theirs.peak, rel=max(joined, 0.01))
 
