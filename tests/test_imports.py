@@ -78,7 +78,19 @@ USE_TORCH = {
         "older_storages",
         "models",
     ),
-    *("naming", "open_ranges", "places", "prepared", "quiet", "slots", "spots", "tensors", "values", "weights"),
+    *(
+        "naming",
+        "open_ranges",
+        "other_profilers",
+        "places",
+        "prepared",
+        "quiet",
+        "slots",
+        "spots",
+        "tensors",
+        "values",
+        "weights",
+    ),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 
