@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# those whose types are checked: what few run must not call what is no longer there
+BENCHMARKS := $(addprefix benchmarks/,allocator.py estimate_accuracy.py estimate_gpu.py estimate_models.py estimate_speed.py \
+              gpu_check.py harness.py monitor_overhead.py profiler_overhead.py run_loop.py run_overhead.py verdicts.py)
 
 .PHONY: demo test browser lint format bench screenshots clean
 
@@ -23,6 +26,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=benchmarks $(BIN)/mypy $(BENCHMARKS)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
