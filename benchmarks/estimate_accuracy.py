@@ -123,7 +123,8 @@ def mem_tracker(job: Job) -> float | None:
     training = Training(job, make_subject(job), _Nobody())
     tracker = MemTracker()
     try:
-        tracker.track_external(training.model, training.optimizer)
+        optimizer: Any = training.optimizer
+        tracker.track_external(training.model, optimizer)
         with tracker:
             for number in range(job.steps):
                 tracker.reset_mod_stats()

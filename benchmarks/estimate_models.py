@@ -119,13 +119,13 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.ModuleList([self.double(3, 32), self.double(32, 64), self.double(64, 128)])
+        self.down = nn.ModuleList([self.two(3, 32), self.two(32, 64), self.two(64, 128)])
         self.up = nn.ModuleList([nn.ConvTranspose2d(128, 64, 2, 2), nn.ConvTranspose2d(64, 32, 2, 2)])
-        self.after = nn.ModuleList([self.double(128, 64), self.double(64, 32)])
+        self.after = nn.ModuleList([self.two(128, 64), self.two(64, 32)])
         self.head = nn.Conv2d(32, 1, 1)
 
     @staticmethod
-    def double(inside: int, outside: int) -> nn.Module:
+    def two(inside: int, outside: int) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(inside, outside, 3, padding=1),
             nn.GroupNorm(8, outside),

@@ -424,7 +424,7 @@ def lifetimes(recorded: Recorded, memory_type: int) -> dict[int, list[tuple[floa
 
 def check_address_book(bench: Bench) -> str:
     spans = lifetimes(bench.window, bench.memory_type)
-    notes = [note for note in AddressBook.load(bench.window.book).notes() if note.device == bench.name]
+    notes = [note for note in AddressBook.load(bench.window.book).notes() if note.device == str(bench.device)]
     figures = []
     for category in (Category.ACTIVATION, Category.GRADIENT):
         wanted = [note for note in notes if note.category is category]

@@ -126,7 +126,8 @@ def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float
             accelerator="auto",
             devices=1,
         )
-        data = torch.utils.data.DataLoader(torch.randn(16 * steps, 64), batch_size=16)
+        rows: Any = torch.randn(16 * steps, 64)
+        data: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(rows, batch_size=16)
         trainer.fit(Small(), data)
     counted = steps - steps // 5
     return (clock.ended - clock.began) / counted, spent[0] / counted

@@ -37,7 +37,7 @@ WAIT, WARMUP, ACTIVE = 8, 2, 3
 def run_tbmem(folder: str, overrides: dict[str, Any]) -> dict[str, float]:
     """One window under MemoryProfiler; what its own ledger says."""
     training = DemoTraining(pick_device(), WAIT + WARMUP + ACTIVE, None)
-    schedule = {"wait": WAIT, "warmup": WARMUP, "active": ACTIVE, "repeat": 1}
+    schedule: dict[str, Any] = {"wait": WAIT, "warmup": WARMUP, "active": ACTIVE, "repeat": 1}
     with MemoryProfiler(folder=folder, console=False, **schedule, **overrides) as profiler:
         profiler.watch(training.model, training.optimizer)
         for number in range(1, WAIT + WARMUP + ACTIVE + 1):

@@ -109,7 +109,8 @@ def run(loop: Loop, steps: int, limit: float, watched: bool) -> dict[str, Any]:
         command += ["--logdir", str(folder / "runs")] if watched else []
         ended = _run_process(command, output, limit)
         if ended == 0 and result.is_file():
-            return json.loads(result.read_text())
+            told: dict[str, Any] = json.loads(result.read_text())
+            return told
         last = output.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
     if ended is None:
         return {"failure": "timeout", "error": f"not done after {limit:g} s"}
@@ -228,7 +229,7 @@ def overhead(plain: Sequence[Mapping[str, Any]], watched: Sequence[Mapping[str, 
         return None
 
     def middle(runs: Sequence[Mapping[str, Any]], name: str) -> float:
-        return statistics.median(told["seconds"][name] for told in runs)
+        return statistics.median(float(told["seconds"][name]) for told in runs)
 
     return {
         "plain_mean_step": middle(plain, "mean_step"),

@@ -4,13 +4,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
+from tbmem.demo import training as demo_training
+from tbmem.demo.fault import Fault
 from tests.conftest import PROJECT
+from tests.cuda_stand_in import CudaStandIn, cuda_stand_in
 
 SCRIPT = PROJECT / "benchmarks" / "gpu_check.py"
 
@@ -155,3 +160,137 @@ def test_lifetimes_are_unix_nanoseconds(gpu_check: ModuleType) -> None:
     assert spans[64] == [(base + 1500, base + 2500, 512), (base + 3000, float("inf"), 256)]
     assert spans[99] == []
     assert gpu_check.lifetimes(recorded, memory_type=6) == {}
+
+
+NEEDS_A_GPU = {
+    "CUDA graph capture": "graphs are captured by the driver",
+    "a GPU that is not used stays asleep": "a process of its own, see below",
+    "estimates beside real peaks": "processes of their own, see below",
+    "expandable segments": "a process of its own, see below",
+}
+"""The checks that no stand-in can serve, and why."""
+_ALL_BUT_THESE = [
+    pytest.param(f"check_{function}", id=function)
+    for function in (
+        "counters",
+        "step_peaks",
+        "no_synchronisation",
+        "step_does_not_wait",
+        "cost",
+        "trace",
+        "address_book",
+        "window_snapshot",
+        "history_is_off",
+        "users_history_stays",
+        "overflow",
+        "snapshot_by_hand",
+        "record",
+        "out_of_memory",
+        "demo_none",
+        "demo_leak",
+        "demo_spike",
+        "near_capacity",
+        "births",
+        "births_under_a_curriculum",
+        "profiler_overhead",
+        "offline_verdicts",
+        "artefacts",
+    )
+]
+
+
+class SmallDemo:
+    """A ``DemoTraining`` of a few operators."""
+
+    def __init__(self, device: torch.device, steps: int, fault: Fault | None) -> None:
+        self.model = torch.nn.Linear(8, 1024, device=device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), momentum=0.9)
+        self.history: list[torch.Tensor] = []
+        self._fault = fault
+        self._outlier_step = round(0.75 * steps)
+
+    def step(self, number: int) -> float:
+        outlier = self._fault is Fault.SPIKE and number == self._outlier_step
+        scores = self.model(torch.ones(1024 if outlier else 128, 8))
+        loss = scores.square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self._fault is Fault.LEAK:
+            self.history.append(scores)
+        return loss.item()
+
+
+@pytest.fixture
+def allocator(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaStandIn]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # operators so small only wait for other threads
+    with cuda_stand_in(monkeypatch) as allocator:
+        yield allocator
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def bench(gpu_check: ModuleType, allocator: CudaStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A bench whose tensors are the CPU's, as are traces and address books; samples and snapshots say ``cuda:0``."""
+    for place in (gpu_check, demo_training):
+        monkeypatch.setattr(place, "DemoTraining", SmallDemo)
+    monkeypatch.setattr(gpu_check, "_STEP_LIMIT_US", float("inf"))
+    monkeypatch.setattr(gpu_check.Bench, "index", -1)
+    monkeypatch.setattr(gpu_check.Bench, "name", "cuda:0")
+    (tmp_path / "artefacts").mkdir()
+    bench = gpu_check.Bench(tmp_path / "artefacts", tmp_path)
+    bench.device, bench.memory_type = torch.device("cpu"), 0
+    return bench
+
+
+@pytest.mark.parametrize("name", _ALL_BUT_THESE)
+def test_a_check_holds_with_a_stand_in_for_the_allocator(gpu_check: ModuleType, bench: Any, name: str) -> None:
+    # given CUDA's counters and history of the CPU's tensors, when the check runs, then it has a figure to show
+    assert getattr(gpu_check, name)(bench)
+
+
+def test_every_check_runs_here_or_is_said_to_need_a_gpu(gpu_check: ModuleType) -> None:
+    # given
+    run = {param.values[0] for param in _ALL_BUT_THESE}
+    # then
+    assert {check.__name__ for name, check in gpu_check.CHECKS if name not in NEEDS_A_GPU} == run
+    assert set(NEEDS_A_GPU) < {name for name, _ in gpu_check.CHECKS}
+
+
+def test_the_part_under_expandable_segments_holds(gpu_check: ModuleType, bench: Any, allocator: CudaStandIn) -> None:
+    # given what the setting does to the segments
+    allocator.expandable = True
+    # then
+    assert gpu_check.under_expandable_segments(bench)
+
+
+def test_a_stand_in_that_waits_or_loses_a_counter_is_noticed(
+    gpu_check: ModuleType, bench: Any, allocator: CudaStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a step() that waits for the device
+    read = allocator.memory_stats_as_nested_dict
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda device: [allocator.synchronize(), read()][1])
+    # then
+    with pytest.raises(gpu_check.CheckFailed):
+        gpu_check.check_step_does_not_wait(bench)
+
+
+def test_training_on_the_cpu_runs_in_the_process_that_must_not_wake_a_gpu(
+    gpu_check: ModuleType, tmp_path: Path
+) -> None:
+    # given the script of that check
+    command = [sys.executable, "-c", gpu_check._ON_THE_CPU, "auto", str(tmp_path)]
+    # when
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    # then
+    assert done.returncode == 0, done.stderr
+
+
+def test_estimates_beside_real_peaks_say_that_there_is_no_gpu() -> None:
+    # given
+    script = SCRIPT.with_name("estimate_gpu.py")
+    # when
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    # then
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stderr

@@ -31,6 +31,7 @@ gpu_check = _load()
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.timeout(1800),  # estimates beside real peaks are some twenty trainings in processes of their own
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here"),
 ]
 
