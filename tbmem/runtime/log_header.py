@@ -1,4 +1,4 @@
-"""A rank and what its monitor is told go in; the first record of the live log comes out."""
+"""The first and the last record of a live log."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from tbmem.config.schema import MonitorConfig
+from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
+from tbmem.runtime.oom import ran_out_of_memory
 from tbmem.runtime.ranks import Rank
 from tbmem.sources.processes import this_process
 
@@ -39,4 +41,25 @@ def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> L
         "torch": str(torch.__version__),
         "monitor": asdict(config),
         **about,
+    }
+
+
+def log_end(
+    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
+) -> LogRecord:
+    """How the run ended.
+
+    Args:
+        steps: How many there were.
+        verdicts: One for each device.
+        error: The exception that ended it, if one did.
+        findings: Of the whole run.
+    """
+    return {
+        "type": "end",
+        "time": time.time(),
+        "steps": steps,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "exception": None if error is None else type(error).__name__,
+        "out_of_memory": ran_out_of_memory(error, findings),
     }

@@ -27,8 +27,7 @@ from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.last_error import LastError, failure
-from tbmem.runtime.log_header import log_header
-from tbmem.runtime.oom import ran_out_of_memory
+from tbmem.runtime.log_header import log_end, log_header
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
@@ -297,19 +296,15 @@ class MemoryMonitor:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
-        verdicts = [verdict.to_dict() for verdict in self._guard.run(PART, self._last_word) or ()]
-        name = type(error).__name__ if error is not None else None
-        no_memory = bool(self._guard.run(PART, ran_out_of_memory, error, self.findings))
-        how = {"exception": name, "out_of_memory": no_memory}
-        self.log({"type": "end", "time": time.time(), "steps": self._step, "verdicts": verdicts, **how})
+        verdicts = self._guard.run(PART, self._last_word) or []
+        end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
+        self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
         self._let_go()
 
     def _own_flight(self) -> FlightRecorder:
+        where = self._run_folder, OomConfig(), SnapshotConfig(), self._guard
         return FlightRecorder(
-            self._run_folder,
-            OomConfig(),
-            SnapshotConfig(),
-            self._guard,
+            *where,
             situation=self.situation,
             tell=self.report,
             log=self.log,
@@ -407,9 +402,8 @@ class MemoryMonitor:
         if watched is None:
             # the CPU stood in until the accelerator was found
             self._devices.pop(CPU, None)
-            watched = self._devices[device] = WatchedDevice(
-                self._patterns, awaits_evidence=self._investigator is not None
-            )
+            awaits = self._investigator is not None
+            watched = self._devices[device] = WatchedDevice(self._patterns, awaits_evidence=awaits)
         return watched
 
     def _detectors(self) -> dict[str, Detector]:
