@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tbmem.analysis.peaks import RunPeak
@@ -40,8 +38,8 @@ class Track:
         self._splice = Splice()
         self._step_time = StepTime()
         self._floors: list[Point] = []
-        self._levels: list[int] = []
-        self._peaks: list[int | None] = []
+        self._levels = _Course()
+        self._peaks = _Course()
 
     def add(self, row: SampleRow) -> None:
         """Take one more row in."""
@@ -56,12 +54,13 @@ class Track:
         self.judged += row.count
         if sample.allocated is not None:
             self.last_level, self._has_plain_level = sample.allocated, True
+        if sample.peak is not None:
+            self._peaks.add(sample.peak)
         if row.allocated_min is None or row.allocated_max is None:
             return  # nobody has read the level in these steps
         # where memory climbs, the lowest level of a row is that of its first step
         self._floors.append(self._splice.join(row.first_step, row.allocated_min))
-        self._levels.append(row.allocated_max)
-        self._peaks.append(sample.peak)
+        self._levels.add(row.allocated_max)
         if len(self._floors) > _POINTS:
             self._thin()
 
@@ -72,11 +71,11 @@ class Track:
 
     def levels(self, count: int) -> list[int]:
         """The level after the steps over the run, in at most ``count`` parts, the highest of each, in bytes."""
-        return _parts(self._levels, count)
+        return self._levels.parts(count)
 
     def peaks(self, count: int) -> list[int]:
         """The same of the peaks within the steps: a spike is over when its step ends; empty where none is known."""
-        return _parts([peak for peak in self._peaks if peak is not None], count)
+        return self._peaks.parts(count)
 
     def growth_per_step(self) -> float | None:
         """How fast the floor rises, in bytes per step, once the run has settled.
@@ -95,12 +94,30 @@ class Track:
         even = len(self._floors) // 2 * 2
         pairs = zip(self._floors[:even:2], self._floors[1:even:2], strict=True)
         self._floors = [Point(one.step, min(one.level, other.level)) for one, other in pairs]
-        self._levels = np.asarray(self._levels[:even]).reshape(-1, 2).max(axis=1).tolist()
-        peaks = zip(self._peaks[:even:2], self._peaks[1:even:2], strict=True)
-        self._peaks = [max((peak for peak in pair if peak is not None), default=None) for pair in peaks]
 
 
-def _parts(values: Sequence[int], count: int) -> list[int]:
-    """The highest of each of at most ``count`` parts."""
-    parts = np.array_split(np.asarray(values), min(count, len(values))) if values else []
-    return [int(part.max()) for part in parts]
+class _Course:
+    """The highest values of a sequence as it grows, each of equally many, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._each = 1
+        self._open = 0
+
+    def add(self, value: int) -> None:
+        """Take one more in."""
+        if self._open:
+            self._values[-1] = max(self._values[-1], value)
+        else:
+            self._values.append(value)
+        self._open = (self._open + 1) % self._each
+        if not self._open and len(self._values) == _POINTS:
+            self._values = np.asarray(self._values).reshape(-1, 2).max(axis=1).tolist()
+            self._each *= 2
+
+    def parts(self, count: int) -> list[int]:
+        """The highest of each of at most ``count`` parts."""
+        if not self._values:
+            return []
+        parts = np.array_split(np.asarray(self._values), min(count, len(self._values)))
+        return [int(part.max()) for part in parts]

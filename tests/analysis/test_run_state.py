@@ -139,7 +139,8 @@ def test_quiet_kinds_are_shown_nowhere(kind: FindingKind, make_sample: MakeSampl
     finding = replace(_finding(kind), severity=Severity.WARNING, message="so it is")
     state = RunState()
     state.add(MonitorLog(rows=_rows(make_sample, 30), findings=[finding]))
-    story = story_of([MonitorLog(rows=_rows(make_sample, 30), findings=[finding])], "run", "runs/run")
+    log = MonitorLog(rows=_rows(make_sample, 30), findings=[finding])
+    story = story_of([log], "run", "runs/run", states=[state], now=0.0)
     run = LoggedRun("run", states=[state], findings=[finding])
     # when
     shown = [

@@ -63,7 +63,8 @@ def test_eighty_columns(state: RunState) -> None:
 def test_a_spike_is_seen_in_the_peaks(make_sample: MakeSample) -> None:
     # given a level that does not change, and one step whose peak is far above the others
     samples = [make_sample(step, 40.0, 70.0 if step == 6 else 45.0) for step in range(1, 9)]
-    rows = [SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=each) for each in samples]
+    level = 40 << 30
+    rows = [SampleRow(first_step=1, count=1, allocated_min=level, allocated_max=level, sample=each) for each in samples]
     state = RunState()
     state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows))
 
