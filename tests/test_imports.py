@@ -77,7 +77,19 @@ USE_TORCH = {
         "live_memory",
         "models",
     ),
-    *("naming", "open_ranges", "places", "prepared", "quiet", "slots", "spots", "tensors", "values", "weights"),
+    *(
+        "naming",
+        "open_ranges",
+        "other_profilers",
+        "places",
+        "prepared",
+        "quiet",
+        "slots",
+        "spots",
+        "tensors",
+        "values",
+        "weights",
+    ),
 }
 """Sources that look at a running training; all others run where torch is not installed."""
 
