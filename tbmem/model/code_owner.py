@@ -25,7 +25,7 @@ _TORCH = re.compile(
 )
 """torch's profiler tells paths without what stands on ``sys.path``; a compiler's files lie in a folder of their own."""
 _INSTALLED = re.compile(r".*(site|dist)-packages/|.*(/usr(/local)?|conda\d?|env)/bin/[^/]*$")
-_PYTHON = re.compile(r"<|.*/lib/python\d[\d.]*/|.*/Python\d+/Lib/", re.IGNORECASE)
+_PYTHON = re.compile(r"<|.*\.py:|.*/lib/python\d[\d.]*/|.*/Python\d+/Lib/", re.IGNORECASE)
 _NATIVE = re.compile(r".*\.(c|cc|cpp|cxx|cu|cuh|h|hpp|hxx|inc|s|pyx|so|dylib|dll|pyd)(\.\d+)*$|\?*$", re.IGNORECASE)
 
 

@@ -36,6 +36,12 @@ def notes_on(timeline: AllocationTimeline, *, steps_are_counted: bool) -> tuple[
             f"{bare} of {int(recorded.sum())} allocations have no Python stack: they were made by a thread without"
             " Python (autograd's), or the profiler ran without with_stack=True."
         )
+    frames = timeline.stacks.frames
+    if any(frame.file for frame in frames) and not any(frame.line for frame in frames):
+        notes.append(
+            "The stacks name functions, not the lines that they had come to: torch writes these since 2.14, and tbmem"
+            " adds them to its own traces."
+        )
     if steps_are_counted:
         notes.append("The steps have no names: they are counted from 0 by the steps of the optimizer.")
     return tuple(notes)

@@ -42,6 +42,7 @@ from tbmem.model.code_owner import Owner, owner_of
         ("<frozen importlib._bootstrap>", Owner.PYTHON),
         ("<string>", Owner.PYTHON),
         ("<eval_with_key>.3", Owner.PYTHON),
+        ("subclass_codegen.py:codegen(compiled_function)", Owner.PYTHON),
         ("", Owner.NATIVE),
         ("??", Owner.NATIVE),
         ("../aten/src/ATen/native/Linear.cpp", Owner.NATIVE),

@@ -157,6 +157,7 @@ def test_stacks_are_the_python_calls_without_a_line_that_nobody_told(tmp_path: P
     )
     assert timeline.frames(1) == ()
     assert timeline.frames(2) == (Frame("train.py", 0, "loop (from line 9)"),)
+    assert any("not the lines" in note for note in timeline.notes)
 
 
 @WRITERS
