@@ -60,7 +60,7 @@ class RunStatus:
 
     @property
     def sentence(self) -> str:
-        """All of it: ``'running · rank 1 ended by ValueError'``."""
+        """All of it, its parts as in every line of tbmem: ``'running · rank 1 ended by ValueError'``."""
         return " · ".join((self.text, *self.ranks))
 
     def to_dict(self) -> dict[str, Any]:

@@ -36,7 +36,6 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
     return {
         "run": name,
         **status.to_dict(),
-        "status_parts": [status.text, *status.ranks],
         "step": max((state.step for state in states), default=0),
         "steps_per_second": states[0].steps_per_second() if states else None,
         "seconds_since_last_row": age,
@@ -122,7 +121,8 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
 def _standing(view: dict[str, Any]) -> list[str]:
     """The parts of the heading after the run's name."""
     speed = view["steps_per_second"]
-    return [*view["status_parts"], f"step {view['step']}", *([format_speed(speed)] if speed else [])]
+    parts = [*view["status_text"].split(SEPARATOR), f"step {view['step']}"]
+    return [*parts, format_speed(speed)] if speed else parts
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:

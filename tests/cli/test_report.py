@@ -81,7 +81,7 @@ def test_report(run: Run, tmp_path: Path) -> None:
 
     assert code == 0
     assert "run first: 19 steps" in out
-    assert "was cut off" in out
+    assert "unknown: nothing for" in out
     assert (tmp_path / "x" / "latest" / "report.html").is_file()
     assert json.loads(as_json[1])["steps"] == 19
     assert run("report", "nowhere")[0] == 2

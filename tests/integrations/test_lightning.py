@@ -163,10 +163,14 @@ def test_one_trainer_for_everything(tmp_path: Path) -> None:
     trainer.fit_loop.max_epochs = 2
     trainer.fit(model, _loader(), _loader(3))
 
-    # then each is in its place, and the second training goes on counting in the log of the first
+    # then each is in its place, and the second training goes on counting in a folder of its own
     folder = Path(trainer.logger.log_dir)
     logs = {path.parts[-4]: read_monitor_log(path) for path in folder.rglob("monitor.jsonl")}
-    assert {name: log.rows[-1].sample.step for name, log in logs.items()} == {"tbmem": 24, "tbmem-test": 5}
+    assert {name: log.rows[-1].sample.step for name, log in logs.items()} == {
+        "tbmem": 12,
+        "tbmem_2": 24,
+        "tbmem-test": 5,
+    }
 
 
 def test_a_leak_is_told_to_the_trainers_logger(tmp_path: Path) -> None:
