@@ -29,7 +29,7 @@ from tbmem.units import format_moment
 
 _RECORDINGS = 24
 _BANDS = 1000
-_POINTS = 4000
+_TIMELINE_POINTS = 4000
 """For charts of 2000 columns: a report cannot ask again for as many as there are."""
 _STACKS = 150
 _POINTS = "4000"
@@ -190,7 +190,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
         if device is not main:
             place = {**place, "device": device.name}
         found: dict[str, Any] = {
-            "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
+            "timeline": timeline_view(subject, device.name, points=_TIMELINE_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),
