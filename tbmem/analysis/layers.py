@@ -18,7 +18,7 @@ from tbmem.analysis.category_rules import UNKNOWN
 from tbmem.analysis.report import Analysis
 from tbmem.analysis.thinning import corners, even_stretches
 from tbmem.model.category import Phase
-from tbmem.model.columns import I64, Bools
+from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Curve
 
 _FROM_BELOW = (*("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION"),)
@@ -126,7 +126,7 @@ def layers_of(
     event = curve.event[kept]
     unlisted = sums(stacking.layer, _unlisted(analysis, number), len(stacking.names))
     layers = _bytes_by(timeline, number, analysis.labels.code, stacking.layer, event) + unlisted[:, None]
-    filled: Bools = layers.max(axis=1, initial=0) > 0
+    filled = np.asarray(layers.any(axis=1))
     place = np.where(filled, np.cumsum(filled) - 1, -1)
     phase, step = _phases(timeline, number, event)
     return Layers(

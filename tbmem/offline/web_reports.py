@@ -30,9 +30,10 @@ from tbmem.units import format_moment
 
 _RECORDINGS = 24
 _BANDS = 1000
-_POINTS = 4000
+_TIMELINE_POINTS = 4000
 """For charts of 2000 columns: a report cannot ask again for as many as there are."""
 _STACKS = 150
+_POINTS = "4000"
 _OF_RECORDING = ["timeline", "peak", "segments", "operators"]
 """Views of a recording: it has no log, and nothing to compare with."""
 _LEAST = 0.001
@@ -104,10 +105,10 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
             opened.append(answers.subject(run, one.file))
         except TbmemError:
             continue
-    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [str(_POINTS)]})
+    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [_POINTS]})
     yield (
         key_of("live", {"run": run, "x": "time"}),
-        answers.answer("live", {"run": [run], "points": [str(_POINTS)], "x": ["time"]}),
+        answers.answer("live", {"run": [run], "points": [_POINTS], "x": ["time"]}),
     )
     for view in ("overview", "estimate"):
         yield key_of(view, {"run": run}), answers.answer(view, {"run": [run]})
@@ -192,7 +193,7 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
         if device is not main:
             place = {**place, "device": device.name}
         found: dict[str, Any] = {
-            "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
+            "timeline": timeline_view(subject, device.name, points=_TIMELINE_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),

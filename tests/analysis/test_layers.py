@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tbmem.analysis.analyzer import analyze
@@ -47,6 +49,24 @@ def test_a_thinned_picture_loses_no_peak_and_no_valley() -> None:
     assert layers.event[0] == -1
     assert layers.event[-1] == 20_001
     assert np.array_equal(layers.bytes.sum(axis=0), layers.total)
+
+
+def test_nothing_holds_longer_than_it_did() -> None:
+    # given a burst of 6000 allocations within a stretch of time, which leaves 10 bytes, and then a long pause
+    rows = [{"bytes": 1000, "begin": 2 * at, "end": 2 * at + 1} for at in range(3000)]
+    rows += [{"bytes": 10, "begin": 6000}, {"bytes": 2000, "begin": 6001, "end": 6002}, {"bytes": 1, "begin": 6003}]
+    timeline = recording(*rows)
+    pause = {"alloc_ns": timeline.rows.alloc_ns.copy()}
+    pause["alloc_ns"][-1] += 10**9
+    timeline = replace(timeline, rows=replace(timeline.rows, **pause))
+
+    layers = layers_of(analyze(timeline), 0, stretches=100, cut=lambda event: (event >= 6003).astype(np.int64))
+    by_default = layers_of(analyze(timeline), 0, stretches=100)
+
+    # then it is these 10 bytes that hold through the pause, not the highest of the burst nor the lowest
+    for found in (layers, by_default):
+        assert found.event[-2:].tolist() == [6002, 6003]
+        assert found.total[-2:].tolist() == [10, 11]
 
 
 def test_bytes_without_a_row_are_unknown_ones() -> None:
