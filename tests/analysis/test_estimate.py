@@ -47,9 +47,20 @@ def run() -> FakeRun:
     )
 
 
-def judged(total: int = 2 * GIB) -> Estimate:
+def judged(total: int = 2 * GIB, job: Job | None = None) -> Estimate:
     gpu = Gpu(name="tiny", capability=(9, 0), total=total, context=100 * MIB)
-    return estimate_of(Job(model="gpt2"), run(), AllocatorSettings(), gpu)
+    return estimate_of(job or Job(model="gpt2"), run(), AllocatorSettings(), gpu)
+
+
+def test_the_band_is_that_of_what_was_measured() -> None:
+    alone, copies, shards = (
+        judged(job=Job(model="gpt2", world_size=world, replicate=copies, fsdp=shards))
+        for world, copies, shards in ((1, 1, 1), (2, 2, 1), (2, 1, 2))
+    )
+
+    assert alone.allocated_range == copies.allocated_range == (int(450 * MIB * 0.99), int(450 * MIB * 1.01))
+    assert shards.allocated_range == (int(450 * MIB * 0.96), int(450 * MIB * 1.08))
+    assert shards.reserved_range == (int(500 * MIB * 0.96), int(500 * MIB * 1.08))
 
 
 def test_the_peak_and_what_it_is_made_of() -> None:

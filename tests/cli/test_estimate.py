@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.conftest import PROJECT
 
@@ -60,6 +63,39 @@ def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
         assert done.stderr.startswith("tbmem: ")
+
+
+def test_a_config_is_the_model_that_transformers_makes_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install --group frameworks")
+    # given a small GPT-2 in half precision
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "vocab_size": 50,
+        "torch_dtype": "bfloat16",
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+
+    # when it is estimated
+    done = tbmem(str(path), "--seq", "32", "--checkpoint", "--no-alternatives")
+
+    # then its class and its type are told
+    assert done.returncode == 0
+    assert "config.json (GPT2LMHeadModel of transformers " in done.stdout
+    assert " parameters in bfloat16, on " in done.stdout
+
+
+def test_a_file_that_is_no_config_ends_with_two_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+
+    for model in (tmp_path, tmp_path / "config.json", tmp_path / "none.json"):
+        done = tbmem(str(model))
+
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_what_does_not_fit_ends_with_one() -> None:

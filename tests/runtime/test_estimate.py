@@ -69,6 +69,16 @@ def test_what_would_make_it_fit() -> None:
     assert 26 <= largest.batch <= 28
 
 
+def test_halves_are_not_halved_again() -> None:
+    def in_halves(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+        return [replace(run_of(job), about={**run_of(job).about, "dtype": "bfloat16"}) for job in jobs]
+
+    result = estimate(JOB, "a100-40gb", alternatives=True, execute=in_halves)
+
+    assert not any("bf16" in one.change for one in result.alternatives)
+    assert "gpt2: 0 parameters in bfloat16, on a100-40gb" in "\n".join(estimate_lines(result))
+
+
 def test_a_job_that_cannot_be_executed_is_an_error() -> None:
     with pytest.raises(UsageError, match="no"):
         estimate(replace(JOB, world_size=2, fsdp=2), execute=execute)

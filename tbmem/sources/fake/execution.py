@@ -127,7 +127,8 @@ def execute(job: Job) -> FakeRun:
         unknown = not_counted(training.model, log.operators) if job.device == "cuda" or job.instead else ()
         whole = not_checkpointed(layers_of(training.model)) if job.checkpoint else ()
         missing = (*whole, *unknown, *history_not_counted(training.optimizer))
-        return classify(log.run((*_notes(tracker, job), *missing, *_not_compiled), about))
+        notes = (*_notes(tracker, job), *_twice_halved(job, about["dtype"]), *missing, *_not_compiled)
+        return classify(log.run(notes, about))
 
 
 def _scratch(job: Job) -> Scratch | None:
@@ -219,6 +220,11 @@ def _notes(tracker: AllocationTracker, job: Job) -> Iterator[str]:
         yield f"{count} values of tensors were read ({_places(tracker.reads)}); fake tensors have none: {assumed}"
     if tracker.taken and is_factory(job.model):
         yield f"the batch's own values decided something ({_places(tracker.taken)}): others may need more or less"
+
+
+def _twice_halved(job: Job, dtype: str) -> Iterator[str]:
+    if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
+        yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
 
 
 def _places(lines: Iterable[str]) -> str:
