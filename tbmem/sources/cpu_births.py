@@ -29,7 +29,7 @@ from tbmem.sources.user_lines import UserLines
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
 _MOST_CALLS = 30_000
-_OTHER = "the program started a torch profiler of its own while births were watched"
+_OTHER = "another profiler was started while births were watched"
 
 
 class CpuBirths:

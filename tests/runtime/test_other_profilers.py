@@ -236,7 +236,7 @@ births.mark(3)
 assert births.is_full
 train()
 report = births.finish()
-assert any("profiler of its own" in note for note in report.notes), report.notes
+assert "another profiler was started while births were watched" in report.notes, report.notes
 if not {inside}:
     mine.stop()
 check(mine)
