@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from tbmem.errors import UsageError
+from tbmem.model.category import Category
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
 from tbmem.sources.fake.mode import FakeMode
@@ -128,6 +130,22 @@ def test_images_are_as_large_as_the_config_says_and_have_no_tokens(tmp_path: Pat
     assert 4 * 3 * 3 * 32 * 32 in made.size
     assert "a model of images" in str(refused)
     assert "--tp divides the built-in decoders only" in str(alone)
+
+
+def test_ranks_share_its_layers_and_a_type_that_is_asked_for_halves_them(tmp_path: Path) -> None:
+    # given a model of which all comes out even over four ranks
+    path = written(tmp_path, {**SMALL, "model_type": "llama", "hidden_size": 128, "vocab_size": 64})
+    job = Job(model=path, batch=4, sequence=32)
+
+    whole, shared, typed = fake_runs([job, replace(job, fsdp=4, world_size=4), replace(job, dtype="bfloat16")])
+
+    # then a rank keeps a quarter of it
+    assert parameters(shared) * 4 == parameters(whole)
+    assert parameters(typed) * 2 == parameters(whole)
+
+
+def parameters(run: Any) -> int:
+    return int(run.size[run.category == Category.PARAMETER].sum())
 
 
 def test_inference_computes_no_loss_and_takes_a_model_without_one(tmp_path: Path) -> None:
