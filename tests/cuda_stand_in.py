@@ -261,6 +261,8 @@ def cuda_stand_in(patch: pytest.MonkeyPatch, total: int = 2048 * MIB) -> Iterato
         patch.setattr(torch.cuda.memory, name, function, raising=not name.endswith("_metadata"))
     patch.setattr(torch._C, "_cuda_isHistoryEnabled", made.history_is_on, raising=False)
     patch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", made.observers.append, raising=False)
+    # in a build for CUDA optimizers would ask the driver whether a graph is being captured
+    patch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
     patch.setattr(oom_observer._Observer, "attached_in", None)
     # a profiler of CUDA that is not there writes a stack to stderr for every operator
     patch.setattr(window, "_activities", lambda: [ProfilerActivity.CPU])
