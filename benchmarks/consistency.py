@@ -145,6 +145,13 @@ def _of(rank: Any, device: str) -> str:
     return f"rank {rank} {device}"
 
 
+def _status(answer: Mapping[str, Any], place: str) -> Iterator[Reading]:
+    yield Reading("status", "run", place, answer["status"])
+    yield Reading("status in words", "run", place, answer["status_text"])
+    if answer.get("ended_by"):
+        yield Reading("ended by", "run", place, answer["ended_by"])
+
+
 def _present(
     of: str, place: str, figures: Mapping[str, float | str | None], tolerance: float = 0.0
 ) -> Iterator[Reading]:
@@ -254,7 +261,7 @@ def watch_readings(screens: Screens) -> Iterator[Reading]:
     found = json.loads(screens.command("watch", "--once", "--all", "--json", str(screens.run)))
     for run in found:
         yield Reading("steps", "run", "watch --json", run["step"])
-        yield Reading("status", "run", "watch --json", run["status"])
+        yield from _status(run, "watch --json")
         for rank in run["ranks"]:
             for card in rank["devices"]:
                 yield from _present(_of(rank["rank"], card["device"]), "watch --json", card_figures(card), 0.5)
@@ -271,7 +278,9 @@ def watch_readings(screens: Screens) -> Iterator[Reading]:
 def check_readings(screens: Screens) -> Iterator[Reading]:
     """``tbmem check``, with limits that nothing passes."""
     limits = ("--max-peak", "1B", "--max-growth", "1B/step", "--no-leak")
-    for one in json.loads(screens.command("check", str(screens.run), *limits, "--json"))["checks"]:
+    found = json.loads(screens.command("check", str(screens.run), *limits, "--json"))
+    yield from _status(found, "check --json")
+    for one in found["checks"]:
         of = one["place"]
         figure = {"max-peak": "peak", "max-growth": "growth per step"}.get(one["check"])
         if figure is None:
@@ -290,8 +299,12 @@ def report_readings(screens: Screens) -> Iterator[Reading]:
     yield Reading("steps", "run", "report --json", found["steps"])
     for one in found["series"]:
         figures = {"allocated": one["allocated_bytes"], "reserved": one["reserved_bytes"]}
-        figures |= {"peak": one["peak_bytes"], "capacity": one["capacity_bytes"]}
         yield from _present(_of(one["rank"], one["device"]), "report --json", figures)
+    for peak in found["peaks"]:
+        figures = {"peak": peak["bytes"], "peak step": peak["step"]}
+        figures |= {"capacity": peak["total"], "headroom": peak["headroom"]}
+        yield from _present(_of(peak["rank"], peak["device"]), "report --json", figures)
+    yield from _status(found, "report --json")
     with tempfile.TemporaryDirectory() as folder:
         text = screens.command("report", str(screens.run), "--out", folder)
         readme = Path(folder, "latest", "README.md")
@@ -299,7 +312,7 @@ def report_readings(screens: Screens) -> Iterator[Reading]:
         if len(found["series"]) == 1:
             of = _of(found["series"][0]["rank"], found["series"][0]["device"])
             for place, words in texts.items():
-                for value, tolerance in sizes(words, rf"highest [^\n:]*: {SIZE}"):
+                for value, tolerance in list(sizes(words, PEAK))[:1]:
                     yield Reading("peak", of, place, value, tolerance)
                 yield from sentence_readings(words, of, place)
         yield from _report_recordings(Path(folder, "latest"), texts)
@@ -319,7 +332,7 @@ def tab_readings(screens: Screens) -> Iterator[Reading]:
     name = screens.run.name
     (run,) = screens.tab("overview", run=name)["runs"]
     yield Reading("steps", "run", "tab, Overview", run["step"])
-    yield Reading("status", "run", "tab, Overview", run["status"])
+    yield from _status(run, "tab, Overview")
     (item,) = [one for one in screens.tab("index")["runs"] if one["run"] == name]
     yield Reading("status", "run", "tab, list of runs", item["status"])
     for card in run["cards"]:
@@ -368,7 +381,7 @@ def analysis_readings(analysis: Mapping[str, Any], place: str) -> Iterator[Readi
         "allocated": device["allocated_bytes"],
         "reserved": device["reserved_bytes"],
         "cached": free["cached_bytes"],
-        "fragmented": free["free_in_gaps_bytes"],
+        "fragmented": free["fragmented_bytes"],
     }
     yield from _present(name, place, figures)
     yield from _present(name, place, {f"{key} at the peak": size for key, size in device["by_category"].items()})
@@ -395,7 +408,7 @@ def recording_readings(screens: Screens) -> Iterator[Reading]:
         segments = screens.tab("segments", **params)
         free = segments["fragmentation"]
         figures = {key: segments[key] for key in ("allocated", "reserved")}
-        figures |= {"cached": free["cached_bytes"], "fragmented": free["free_in_gaps_bytes"]}
+        figures |= {"cached": free["cached_bytes"], "fragmented": free["fragmented_bytes"]}
         yield from _present(name, "tab, Segments", figures)
 
 

@@ -13,6 +13,8 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog
 from tbmem.model.summary import Peak
 
+_AT_THE_END = ("allocated", "reserved", "host", "workers", "capacity")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStory:
@@ -42,7 +44,7 @@ class RunStory:
     """What is not known, one sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as plain JSON values; series by their highest levels only."""
+        """The run as plain JSON values; of each series what it was at the end, and its highest level."""
         return {
             "name": self.name,
             "path": self.path,
@@ -51,8 +53,8 @@ class RunStory:
             **self.status.to_dict(),
             "ranks": list(self.ranks),
             "series": [
-                {"rank": one.rank, "device": one.device, "rows": len(one.step)}
-                | {f"{name}_bytes": one.most(name) for name in one.columns if name != "peak"}
+                {"rank": one.rank, "device": one.device, "rows": len(one.step), "highest_bytes": one.most("highest")}
+                | {f"{name}_bytes": one.last(name) for name in _AT_THE_END}
                 for one in self.series
             ],
             "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],

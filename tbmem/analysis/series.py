@@ -40,6 +40,11 @@ class Series(NamedTuple):
         values = self.columns[name]
         return None if np.isnan(values).all() else int(np.nanmax(values))
 
+    def last(self, name: str) -> int | None:
+        """The last known value of a column; ``None`` if it is never known."""
+        known = self.columns[name][~np.isnan(self.columns[name])]
+        return int(known[-1]) if len(known) else None
+
     def level(self) -> F64:
         """The highest that is known of each row: its peak, else what was allocated."""
         found: F64 = np.fmax(np.fmax(self.columns["peak"], self.columns["highest"]), self.columns["allocated"])

@@ -44,7 +44,7 @@ def test_what_unjudged_steps_leave_behind_is_taken_out() -> None:
     # then: the block that was open is lost, the new level is the old one
     assert floor is not None
     assert floor.level == 100
-    assert blocks.offset == 30
+    assert blocks.splice.bytes == 30
     # and what comes on top counts
     later = blocks.add(11, [150, 150], [150, 150], None)
     assert later is not None
@@ -56,4 +56,4 @@ def test_before_the_first_block_there_is_nothing_to_take_out() -> None:
     blocks.interrupt()
     floor = blocks.add(1, [130, 131], [130, 131], None)
     assert floor is not None
-    assert (floor.level, blocks.offset) == (130, 0)
+    assert (floor.level, blocks.splice.bytes) == (130, 0)

@@ -87,6 +87,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_categories_of_the_demo_are_exact(demo_run: Path) -> None:
     # given the demo's model, and what Adam keeps: two moments like the parameter and a step count
     from tbmem.demo.model import LanguageModel, ModelSize
+    from tbmem.demo.text import load_text
 
     parameters = list(LanguageModel(ModelSize()).parameters())
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
@@ -101,9 +102,9 @@ def test_categories_of_the_demo_are_exact(demo_run: Path) -> None:
         assert {categories[name].basis for name in ("PARAMETER", "OPTIMIZER_STATE", "GRADIENT", "ACTIVATION")} == {
             "known"
         }
-        # and hardly a byte of the peak is unknown
+        # and hardly a byte of the peak is unknown, beside the text that the demo reads before it begins
         unknown = categories["UNKNOWN"].bytes if "UNKNOWN" in categories else 0
-        assert unknown < 0.01 * device.peak.bytes
+        assert unknown - load_text().nbytes < 0.01 * device.peak.bytes
         assert sum(share.bytes for share in device.by_category) == device.peak.bytes
         # and parameters have their names
         assert "blocks.0.mlp.0" in {node.path for node in device.modules.walk()}
