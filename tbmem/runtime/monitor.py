@@ -302,14 +302,10 @@ class MemoryMonitor:
         self._let_go()
 
     def _own_flight(self) -> FlightRecorder:
-        where = self._run_folder, OomConfig(), SnapshotConfig(), self._guard
+        about = self._run_folder, OomConfig(), SnapshotConfig(), self._guard
+        shown = bool(self._console)
         return FlightRecorder(
-            *where,
-            situation=self.situation,
-            tell=self.report,
-            log=self.log,
-            flush=self.flush,
-            console=bool(self._console),
+            *about, situation=self.situation, tell=self.report, log=self.log, flush=self.flush, console=shown
         )
 
     def _let_go(self) -> None:
