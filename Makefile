@@ -15,7 +15,7 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	$(BIN)/tbmem demo
 	@echo "To use the commands named above: source $(BIN)/activate"
 
-test: lint $(VENV)/.frameworks browser   ## all checks, the same for people and CI; two at a time, a file stays together
+test: lint browser   ## all checks, the same for people and CI; two at a time, a file stays together
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
@@ -30,7 +30,7 @@ browser:                                 ## Chromium, for the tests of pages: fo
 	    || echo "No Chromium here: the tests of pages are skipped." \
 	            "To run them: apt-get install chromium chromium-driver"
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.frameworks                  ## style and types; of benchmarks too, some of which drive frameworks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
