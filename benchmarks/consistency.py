@@ -86,13 +86,22 @@ class Screens:
         path = self.run / "plugins" / "tbmem" / "monitor.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()]
 
+    def holds_profiler(self, device: str, step: int) -> bool:
+        """Whether a step's row counts for no peak: on the CPU the profiler's own memory lies in the same heap."""
+        return device == "cpu" and step in self._profiled
+
     @cached_property
-    def scalars(self) -> dict[str, list[float]]:
-        """Scalars by tag, in bytes."""
+    def _profiled(self) -> set[int]:
+        return {row["step"] for row in self.log if row["type"] == "samples" and row.get("profiled")}
+
+    @cached_property
+    def scalars(self) -> dict[str, list[tuple[int, float]]]:
+        """Scalars by tag, as steps and bytes."""
         events = EventAccumulator(str(self.run))
         with contextlib.redirect_stderr(None):
             events.Reload()
-        return {tag: [one.value * 2**30 for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        tags = events.Tags()["scalars"]
+        return {tag: [(one.step, one.value * 2**30) for one in events.Scalars(tag)] for tag in tags}
 
     @cached_property
     def tab(self) -> Callable[..., Any]:
@@ -171,8 +180,9 @@ def log_readings(screens: Screens) -> Iterator[Reading]:
     yield Reading("steps", "run", "log", ends[-1]["steps"] if ends else steps)
     for device in dict.fromkeys(row["device"] for row in rows):
         own = [row for row in rows if row["device"] == device]
+        counted = [row for row in own if not screens.holds_profiler(device, row["step"])] or own
         counter = "peak_allocated" if "peak_allocated" in own[-1] else "host_peak_rss"
-        peak = max((row[counter] for row in own if row.get(counter) is not None), default=None)
+        peak = max((row[counter] for row in counted if row.get(counter) is not None), default=None)
         last = own[-1]
         figures = {"allocated": last["allocated"], "reserved": last.get("reserved"), "peak": peak}
         yield from _present(_of(last["rank"], device), "log", {**figures, "capacity": last.get("device_total")})
@@ -209,10 +219,11 @@ def scalar_readings(screens: Screens) -> Iterator[Reading]:
     for rank, device in devices:
         prefix = "memory" if len(devices) == 1 else f"memory/{device}"
         peaks = screens.scalars.get(f"{prefix}/peak_allocated") or screens.scalars.get(f"{prefix}/host_peak_rss")
-        found = {"peak": max(peaks) if peaks else None}
+        counted = [value for step, value in peaks or () if not screens.holds_profiler(device, step)]
+        found = {"peak": max(counted, default=None)}
         for figure in ("allocated", "reserved"):
             values = screens.scalars.get(f"{prefix}/{figure}")
-            found[figure] = values[-1] if values else None
+            found[figure] = values[-1][1] if values else None
         for reading in _present(_of(rank, device), "scalars", found):
             yield Reading(reading.figure, reading.of, reading.place, reading.value, 2**-23 * abs(float(reading.value)))
 
@@ -341,7 +352,9 @@ def tab_readings(screens: Screens) -> Iterator[Reading]:
         yield from sentence_readings(card["message"], of, "tab, Overview, in words")
     for series in screens.tab("live", run=name)["series"]:
         figures = {key: _last(series[key]) for key in ("allocated", "reserved")}
-        peak = max((value for value in series["peak"] if value is not None), default=None)
+        points = zip(series["step"], series["peak"], strict=True)
+        counted = [peak for step, peak in points if not screens.holds_profiler(series["device"], step)]
+        peak = max((value for value in counted if value is not None), default=None)
         figures |= {"peak": peak, "capacity": series["capacity"]}
         yield from _present(_of(series["rank"], series["device"]), "tab, Live", figures)
     columns = screens.tab("ranks", run=name)["columns"]

@@ -16,13 +16,23 @@ _KEPT_FINDINGS = 200
 
 
 def standing(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that hold: without the spikes that have turned out to belong to a regular beat.
+    """Findings that hold: a leak as it was told last, no spike that has turned out to belong to a regular beat.
 
     Args:
-        findings: Of any ranks and devices.
+        findings: Of any ranks and devices, in the order in which they were made.
     """
     beats = [one for one in findings if one.kind is FindingKind.PERIODIC]
-    return [one for one in findings if not any(_is_taken_back(one, beat) for beat in beats)]
+    last = {_leak(one): one for one in findings if one.kind is FindingKind.LEAK}
+    return [
+        one
+        for one in findings
+        if last.get(_leak(one), one) is one and not any(_is_taken_back(one, beat) for beat in beats)
+    ]
+
+
+def _leak(one: Finding) -> tuple[object, ...]:
+    """What tells a leak from others; it is told anew when more is known of it."""
+    return one.kind, one.rank, one.device, one.evidence.get("channel"), one.evidence.get("holder")
 
 
 def _is_taken_back(one: Finding, beat: Finding) -> bool:

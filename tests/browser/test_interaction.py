@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tbmem.sources.processes import this_process
 from tests.browser import looking
 from tests.browser.conftest import copy_log
 from tests.browser.driving import TAB, Browser
@@ -195,9 +196,10 @@ def test_a_run_that_is_being_written_is_followed(browser: Browser, server: Serve
     log = logdir / "growing/plugins/tbmem/monitor.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     samples = [line for line in lines if '"samples"' in line]
-    log.write_text("".join([lines[0], *samples[:2]]))
+    alive = json.dumps({**json.loads(lines[0]), "process": this_process()}) + "\n"
+    log.write_text("".join([alive, *samples[:2]]))
     browser.open(address(server, "live", run="growing"), "live")
-    looking.has(browser, ".status", "written")
+    looking.has(browser, ".status", "running")
     looking.has(browser, ".latest", f"step {json.loads(samples[1])['step']}")
 
     # when it goes on, and TensorBoard's own button is pressed

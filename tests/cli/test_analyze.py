@@ -141,7 +141,7 @@ def test_compare_fails_on_whatever_grew(run: Run, tmp_path: Path) -> None:
     )
 
     assert (same.code, higher.code, leaks.code) == (0, 1, 1)
-    assert "run peak of GPU 0 grew by more than 5 %: +105.7 %, from 1000.00 MiB to 2.01 GiB" in higher.out
+    assert "run peak of GPU 0 grew by more than 5 %: +105.7 %, from 1000 MiB to 2.01 GiB" in higher.out
     assert "level at the end of the run of GPU 0 grew by more than 5 %: +89.4 %" in leaks.out
     assert "GREW · leaks/x against before/x: level at the end of the run +89.4 %, from" in " ".join(leaks.out.split())
 

@@ -15,6 +15,7 @@ from tbmem.analysis.report import DeviceAnalysis
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.layout import MONITOR_LOG
 from tests.offline.snapshots import write_snapshot
+from tests.own_tensors import only_own_tensors
 
 
 def test_every_snapshot_of_the_corpus_agrees_with_the_oracle(corpus: Path) -> None:
@@ -78,7 +79,8 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # so small a model only loses time to more
     torch.set_num_threads(1)
     try:
-        run_demo(load_config(None, [*layers, "profiling.repeat=2"]), steps=9)
+        with only_own_tensors():
+            run_demo(load_config(None, [*layers, "profiling.repeat=2"]), steps=9)
     finally:
         torch.set_num_threads(threads)
     return folder

@@ -281,7 +281,7 @@ def test_a_large_window_is_a_small_answer(tmp_path: Path) -> None:
     save_timeline(recording(*rows), tmp_path / "runs/a/w.tbmem.npz")
     tab = Tab(str(tmp_path / "runs"))
 
-    for question in ("timeline", "timeline?points=20000", "allocations?largest=5000", "tensors", "range", "peak"):
+    for question in ("timeline", "timeline?points=20000", "timeline?largest=5000", "tensors", "range", "peak"):
         view, _, more = question.partition("?")
         answer = tab.data(f"{view}?run=a&file=w.tbmem.npz&{more}")
         assert (answer.status_code, len(answer.data) < 2 << 20) == (200, True), question

@@ -14,6 +14,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.runtime.ranks import Rank
 from tbmem.runtime.run_folder import open_run_folder
 from tbmem.runtime.run_owner import claim_folder, job_name, launch_of
+from tests.own_tensors import only_own_tensors
 
 PROGRAM = """
 import sys
@@ -133,10 +134,11 @@ def test_two_recordings_of_a_name_are_compared_by_their_folders(tmp_path: Path) 
     import torch
 
     recordings = []
-    for size in (1 << 18, 1 << 20):
-        with tbmem.record("step", logdir=str(tmp_path)) as recording:
-            torch.ones(size).add(1)
-        recordings.append(recording)
+    with only_own_tensors():
+        for size in (1 << 18, 1 << 20):
+            with tbmem.record("step", logdir=str(tmp_path)) as recording:
+                torch.ones(size).add(1)
+            recordings.append(recording)
 
     assert [each.folder.name for each in recordings] == ["step", "step_2"]
     assert len({path.parent for each in recordings for path in each.files}) == 2

@@ -70,7 +70,7 @@ def test_what_is_predicted_to_be_too_much_for_this_machine_is_not_begun(
     (cell,) = sweep([SweepCase(size="xl", context=64)], tmp_path).cells
 
     assert cell.status is Status.OUT_OF_MEMORY
-    assert "not run: 1048576.00 TiB are predicted" in cell.note
+    assert "not run: 1048576 TiB are predicted" in cell.note
 
 
 def test_a_process_that_the_system_ended_is_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 import tbmem
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.sources.recording import read_recording
+from tests.own_tensors import only_own_tensors
 
 pytestmark = [
     pytest.mark.torch_versions,
@@ -23,9 +24,10 @@ KIB = 1024
 
 
 @pytest.fixture(autouse=True)
-def no_garbage_of_others() -> None:
-    """What other tests left in cycles is alive, and would go at any moment."""
-    gc.collect()
+def no_tensors_of_others() -> Iterator[None]:
+    """What other tests of the process keep is alive, too."""
+    with only_own_tensors():
+        yield
 
 
 class Training:
