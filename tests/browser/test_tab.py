@@ -98,7 +98,7 @@ def test_several_runs_lie_over_each_other(browser: Browser, server: Server) -> N
 
     browser.until("document.querySelector('#live-plot')?.data?.length >= 5")
     names = browser.script("document.querySelector('#live-plot').data.map((one) => one.name)")
-    assert {"leak · rank 0 · allocated", "ranks · rank 2 · allocated"} <= set(names)
+    assert {"leak · rank 0 · resident peak", "ranks · rank 2 · resident peak"} <= set(names)
 
 
 def test_a_name_that_looks_like_html_stays_text(browser: Browser, server: Server) -> None:
