@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.flop_counter
 from torch.utils.checkpoint import checkpoint
 
 from tbmem.model.address_book import StorageNote
