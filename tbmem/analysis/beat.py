@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
+
+from tbmem.analysis.bounded_list import BoundedList
 
 _KEPT = 12
 _MEMBERS = 3
@@ -25,8 +26,8 @@ class Beat:
     """Finds the period of what happens again and again, and tells what does not belong to it."""
 
     def __init__(self) -> None:
-        self._steps: deque[int] = deque(maxlen=_KEPT)
-        self._heights: deque[int] = deque(maxlen=_KEPT)
+        self._steps: BoundedList[int] = BoundedList(_KEPT)
+        self._heights: BoundedList[int] = BoundedList(_KEPT)
         self.period = 0
         """Steps between two happenings, 0 while there is no beat."""
         self.members: Sequence[int] = ()

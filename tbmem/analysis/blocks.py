@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
+from tbmem.analysis.bounded_list import BoundedList
 from tbmem.analysis.floors import BLOCK, Floor
 from tbmem.analysis.rate import Splice
 from tbmem.analysis.variate import ControlVariate
@@ -26,7 +26,7 @@ class Blocks:
         """Judged steps so far."""
         self.splice = Splice()
         """What unjudged stretches have added to levels and step numbers; taken out of the floors."""
-        self.lifts: deque[float] = deque(maxlen=LIFTS)
+        self.lifts: BoundedList[float] = BoundedList(LIFTS)
         """How far each of the last blocks reached above its floor, in bytes."""
         self._variate = ControlVariate()
         self._passed = 0

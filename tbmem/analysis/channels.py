@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.blocks import Blocks
+from tbmem.analysis.bounded_list import BoundedList
 from tbmem.analysis.floors import BLOCK, SCALES, Floor
 from tbmem.analysis.forecast import Forecast, forecast
 from tbmem.analysis.growth import Change, GrowthTest
@@ -68,7 +68,7 @@ class GrowthChannel:
         """Bytes at which the series ends; ``None`` where that is not known."""
         self.available: int | None = None
         """What is left instead, for memory that is shared with others."""
-        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._recent: BoundedList[float] = BoundedList(_RECENT)
         self._unstepped = 0
 
     def extend(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+
+from tbmem.analysis.bounded_list import BoundedList
 
 FALLEN_BACK = 0.5
 """Share of a rise that must be free again for it to have been a cycle."""
@@ -27,8 +28,8 @@ class Cycles:
         self._highest = -math.inf
         self._began = 0
         self._leap = 0.0
-        self._lengths: deque[int] = deque(maxlen=_KEPT)
-        self._ceilings: deque[float] = deque(maxlen=_KEPT)
+        self._lengths: BoundedList[int] = BoundedList(_KEPT)
+        self._ceilings: BoundedList[float] = BoundedList(_KEPT)
         self.count = 0
         """Cycles seen so far."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tbmem.analysis.bounded_list import BoundedList
 from tbmem.analysis.rate import Point
 
 BLOCK = 4
@@ -46,7 +46,7 @@ class Floors:
     """
 
     def __init__(self) -> None:
-        self._scales: list[deque[Floor]] = [deque(maxlen=KEPT) for _ in range(SCALES)]
+        self._scales: list[BoundedList[Floor]] = [BoundedList(KEPT) for _ in range(SCALES)]
         self._count = 0
 
     def add(self, floor: Floor) -> int:
@@ -66,7 +66,7 @@ class Floors:
             scales[scale].append(_lower(finer[-2], finer[-1]))
         return scale
 
-    def at(self, scale: int) -> deque[Floor]:
+    def at(self, scale: int) -> BoundedList[Floor]:
         """The last floors of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return self._scales[scale]
 

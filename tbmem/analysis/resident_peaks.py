@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median_low
 
+from tbmem.analysis.bounded_list import BoundedList
 from tbmem.analysis.spikes import WINDOW, Jump, JumpKind
 
 _REMEMBERED = 4 * WINDOW
@@ -21,7 +21,7 @@ class ResidentPeaks:
     """Remembers the peaks as every screen shows them; they are judged less what malloc had free when a step began."""
 
     def __init__(self) -> None:
-        self._peaks: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        self._peaks: BoundedList[tuple[int, int]] = BoundedList(_REMEMBERED)
 
     def note(self, peaks: Iterable[tuple[int, int]]) -> None:
         """Take in steps and their peaks in bytes."""
@@ -52,7 +52,7 @@ class ResidentPeaks:
     def _forget(self, until: int) -> None:
         """Forget the steps before a change of level: they say no longer what is usual."""
         while self._peaks and self._peaks[0][0] < until:
-            self._peaks.popleft()
+            del self._peaks[0]
 
     def clear(self) -> None:
         """Forget all: something outside the training has changed the level."""

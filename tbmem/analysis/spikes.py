@@ -7,12 +7,12 @@ told once, as a beat.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from tbmem.analysis.beat import HIGHER, Beat
+from tbmem.analysis.bounded_list import BoundedList
 
 WINDOW = 64
 """Steps that define what is usual."""
@@ -93,14 +93,14 @@ class SpikeTest:
     def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
-        self._recent: deque[int] = deque(maxlen=WINDOW)
+        self._recent: BoundedList[int] = BoundedList(WINDOW)
         self._since_ordered = 0
         self._usual: int | None = None
         self._threshold = self._worth_a_look = math.inf
         self._least = 0.0
         self._record = 0
         self._last = 0
-        self._before: deque[tuple[Jump, bool]] = deque(maxlen=WINDOW)
+        self._before: BoundedList[tuple[Jump, bool]] = BoundedList(WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Jump] = []
         self._beat_height = 0
@@ -279,7 +279,7 @@ class SpikeTest:
         others = [(other, is_record) for other, is_record in self._before if not self.beat.expects(other.first_step)]
         members = [other for other, _ in self._before if self.beat.expects(other.first_step)]
         self._beat_height = max(member.height for member in members)
-        self._before = deque(others, WINDOW)
+        self._before[:] = others
         steps = tuple(member.first_step for member in members)
         beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
         highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)

@@ -5,10 +5,10 @@ Samples are handed on as columns, many at a time where they are alike: that is w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tbmem.analysis.bounded_list import BoundedList
 from tbmem.analysis.capacity import CapacityTest
 from tbmem.analysis.channels import GrowthChannel, GrowthEvent
 from tbmem.analysis.floors import BLOCK
@@ -90,7 +90,7 @@ class Watch:
         self._resident_peaks = ResidentPeaks()
         self._has_private = False
         self._workers = (-1, 0.0)
-        self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
+        self._updated: BoundedList[tuple[int, bool | None]] = BoundedList(_REMEMBERED)
 
     @property
     def period(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tbmem.model.layout import PARTIAL_SUFFIX
 
+_CHUNK = 1 << 16
 _COMPRESSION = 4
 """Training waits for it: level 4 takes half the time of 9 and gives files 10 % larger."""
 
@@ -43,4 +44,4 @@ def complete_or_nothing(path: Path) -> Iterator[Path]:
 def compress(source: Path, target: Path) -> None:
     """Gzip ``source`` into ``target``."""
     with open(source, "rb") as plain, gzip.open(target, "wb", compresslevel=_COMPRESSION) as packed:
-        shutil.copyfileobj(plain, packed, 1 << 20)
+        shutil.copyfileobj(plain, packed, _CHUNK)

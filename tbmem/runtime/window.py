@@ -221,8 +221,8 @@ class Window:
             self._stop_profile()
         finally:
             if self._profile is not None:
-                # torch's object sits in a reference cycle: cut it, or its records outlive the window
-                self._profile.profiler = None
+                # torch's object sits in a reference cycle: cut it, or it outlives the window, and its records with it
+                vars(self._profile).clear()
                 self._profile = None
             if self._history is not None and self._began_history:
                 self._history.stop()

@@ -44,7 +44,7 @@ class OtherProfilers:
         self._ended.set()
         self._refused: set[int] = set()
         self._torchs: tuple[_Function, ...] = ()
-        self._ours: tuple[_Function, ...] = (self._prepare, self._enable, self._disable)
+        self._ours: tuple[_Function, ...] = ()
         self._is_in_place = False
         self.are_waiting = False
         """Whether a profiler of another thread waits for the recording to end."""
@@ -57,6 +57,7 @@ class OtherProfilers:
         if not self._is_in_place:
             self._is_in_place = True
             self._torchs = _functions()
+            self._ours = (self._prepare, self._enable, self._disable)
             _set(self._ours)
 
     def end(self) -> None:
@@ -108,6 +109,7 @@ class OtherProfilers:
         if self._is_in_place and self._ended.is_set() and not self._refused and _functions() == self._ours:
             self._is_in_place = False
             _set(self._torchs)
+            self._ours = ()  # bound methods of this object: a reference cycle
 
 
 class _NoResults:
