@@ -20,7 +20,7 @@ def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: in
     """
     spans, memory = columns.operators, columns.memory
     used, name = np.unique(spans["name"], return_inverse=True)
-    words = columns.words.table()
+    words = list(columns.words)
     device = np.full(len(memory), -1, np.int16)
     for number, one in enumerate(timeline.devices):
         device[(memory["type"] == one.type) & ((memory["index"] == one.index) | (one.type == 0))] = number

@@ -40,7 +40,7 @@ class Running:
         memory = columns.memory
         self._thread = memory["thread"][entries[self._made]]
         self._at = memory["begin"][entries[self._made]]
-        self._words = columns.words.table()
+        self._words = list(columns.words)
         calls = columns.functions
         noted = additions.calls
         called_from = calls["called_from"] if noted is None else noted.at(calls["begin"] + clock_zero)
@@ -54,7 +54,7 @@ class Running:
         """Columns ``operator``, ``stack``, ``module`` and ``phase``."""
         every = self._around(self._columns.operators)
         stack, module = self.stacks.of_calls(self._around(self._columns.functions), self._lines)
-        texts = self.stacks.of_texts(self._columns.call_stacks.table())
+        texts = self.stacks.of_texts(list(self._columns.call_stacks))
         if len(texts):
             text = np.append(self._columns.operators["call_stack"], -1)[every]
             stack = np.where(stack < 0, np.append(texts, -1)[text], stack)
