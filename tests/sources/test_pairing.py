@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.sources.nesting import innermost
+from tbmem.sources.trace_ranges import innermost
 from tbmem.sources.pairing import pair, pair_by_size, part_unequal
 
 
