@@ -151,7 +151,7 @@ def _decoded(text: bytes, between: bytes) -> list[Event]:
     """All events of a text; where one of them is damaged, each by itself."""
     try:
         return _BATCH.decode(b"[" + text + b"]")
-    except (msgspec.MsgspecError, ValueError):
+    except ValueError:
         if between not in text:
             return _repaired(text)
         return [event for body in text[1:-1].split(between) for event in _decoded(b"{" + body + b"}", between)]
@@ -215,7 +215,7 @@ def _object(text: bytes) -> dict[str, Any]:
     """Parse an object; an empty one if it is none."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError):
+    except ValueError:
         try:
             value = _parsed(text)
         except ValueError:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
@@ -59,7 +58,7 @@ def _read(place: str) -> tuple[AllocationTimeline, TraceColumns, int]:
             clock_zero = int(events.about.get("baseTimeNanoseconds", 0))
         except FileFormatError:
             raise
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = f"an event near number {events.count} is none of torch.profiler ({error})"
             raise FileFormatError(f"{place}: {what}") from error
     if not len(columns.memory):
