@@ -1,4 +1,4 @@
-"""Allocations and frees in the order in which they happened go in; which free ends which allocation comes out."""
+"""Pairs of allocations and the frees that end them."""
 
 from __future__ import annotations
 

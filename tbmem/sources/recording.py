@@ -1,4 +1,4 @@
-"""A path goes in, whatever it is; the allocation timeline in it comes out, with the address book beside it."""
+"""Reads any recording, told apart by its content, with the address book beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of a snapshot, as dicts, go in; tables of segments and their blocks come out."""
+"""Tables of a snapshot's segments and their blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocator's log of one device, as dicts, goes in; columns of its events come out."""
+"""Columns of a snapshot's events: the allocator's log of one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a device and its blocks at the end go in; one row per allocation and the device's totals come out.
+"""Allocations and totals of one device, from its events and its blocks at the end of a snapshot.
 
 A snapshot has no beginning: recording may have begun late, and its ring buffer forgets. But it has an end, the blocks.
 What was there at the beginning is what is there at the end, less what the events added.

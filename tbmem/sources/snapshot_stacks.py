@@ -1,4 +1,4 @@
-"""Frame dicts of a snapshot go in, numbers of interned stacks come out, and the phase that a stack tells."""
+"""Interned stacks of a snapshot."""
 
 from __future__ import annotations
 
