@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.model.columns import I64, U64
+from tbmem.model.columns import I64, U64, Bools
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.sources.snapshot_stacks import FrameDicts, SnapshotStacks
 
@@ -17,18 +17,19 @@ _STATES = {
     "active_pending_free": BlockState.PENDING_FREE,
     "active_awaiting_free": BlockState.PENDING_FREE,
 }
-DEFAULT_POOL = (0, 0)
+_KINDS = {"small": SegmentKind.SMALL}
+_DEFAULT_POOL = (0, 0)
 
 
 class Pools:
     """Numbers the memory pools of a snapshot."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {DEFAULT_POOL: 0}
+        self._numbers: dict[tuple[int, int], int] = {_DEFAULT_POOL: 0}
 
     def number(self, pool: Sequence[int] | None) -> int:
         """Number of a pool; that of the default pool if the file does not say (torch before 2.1 had no other)."""
-        first, second = pool or DEFAULT_POOL
+        first, second = pool or _DEFAULT_POOL
         return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
 
     def table(self) -> tuple[tuple[int, int], ...]:
@@ -47,35 +48,31 @@ def read_segments(
         pools: Numbers of the memory pools.
         stacks: Numbers of the stacks.
     """
-    block_rows = _blocks(segments, stacks)
+    blocks = _blocks(segments, stacks)
+
+    def held(counts: Bools) -> I64:
+        # old layouts do not give all of the sums
+        total = np.zeros(len(segments), np.int64)
+        np.add.at(total, blocks.segment[counts], blocks.bytes[counts])
+        return total
+
+    requested = np.zeros(len(segments), np.int64)
+    np.add.at(requested, blocks.segment, blocks.requested_bytes)
     table = SegmentRows.of(
         len(segments),
         device=[devices[int(segment.get("device", 0))] for segment in segments],
         address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
         bytes=[segment["total_size"] for segment in segments],
+        allocated_bytes=held(blocks.state == BlockState.ALLOCATED),
+        active_bytes=held(blocks.state != BlockState.INACTIVE),
+        requested_bytes=requested,
         stream=[segment.get("stream", 0) for segment in segments],
-        kind=[
-            SegmentKind.SMALL if segment.get("segment_type") == "small" else SegmentKind.LARGE for segment in segments
-        ],
+        kind=[_KINDS.get(segment.get("segment_type"), SegmentKind.LARGE) for segment in segments],
         pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
         expandable=[bool(segment.get("is_expandable")) for segment in segments],
         stack=stacks.numbers(segment.get("frames") for segment in segments),
     )
-    return _with_sums(table, block_rows), block_rows
-
-
-def _with_sums(segments: SegmentRows, blocks: BlockRows) -> SegmentRows:
-    """What each segment's blocks hold (old layouts do not give all of the sums)."""
-    active = blocks.state != BlockState.INACTIVE
-    sums = {
-        "allocated_bytes": np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0),
-        "active_bytes": np.where(active, blocks.bytes, 0),
-        "requested_bytes": blocks.requested_bytes,
-    }
-    filled = {name: np.zeros(len(segments), np.int64) for name in sums}
-    for name, values in sums.items():
-        np.add.at(filled[name], blocks.segment, values)
-    return segments.replace(**filled)
+    return table, blocks
 
 
 def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:

@@ -40,8 +40,8 @@ def rows_of_device(
 
     Args:
         events: Its log.
-        segments: Segments of all devices.
-        blocks: Its blocks.
+        segments: Those of all devices.
+        blocks: Those of this device.
         device: Its row in ``devices``.
         index: torch's index of it.
         reserved_change: Bytes by which reserved memory grew over the events.

@@ -117,13 +117,7 @@ class Running:
 
 
 def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: int) -> OperatorCalls:
-    """Calls and changes of a trace.
-
-    Args:
-        columns: The trace.
-        timeline: What was made of it: its devices are those of the changes.
-        clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
-    """
+    """Calls of operators, and changes of memory of the timeline's devices, in Unix time."""
     spans, memory = columns.operators, columns.memory
     used, name = np.unique(spans["name"], return_inverse=True)
     words = list(columns.words)
@@ -151,20 +145,10 @@ def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: in
 
 
 def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64:
-    """The innermost range of the same thread around each moment.
+    """Number of the innermost range of the same thread around each moment; -1 for none.
 
     A range includes its first and its last moment. Of ranges that overlap without nesting (times that are cut to
     microseconds make such) the one that began last counts.
-
-    Args:
-        thread: Thread of each range.
-        begin: When it began.
-        end: When it ended.
-        at_thread: Thread of each moment.
-        at: The moment.
-
-    Returns:
-        Number of the range; -1 for none.
     """
     found = np.full(len(at), -1, np.int64)
     for one in np.unique(at_thread):
