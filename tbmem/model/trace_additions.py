@@ -55,9 +55,9 @@ class NotedLines:
         """
         if not len(self.ns):
             return np.zeros(len(moments), np.int64)
-        place = np.clip(np.searchsorted(self.ns, moments), 1, max(len(self.ns) - 1, 1))
-        before, after = self.ns[place - 1], self.ns[np.minimum(place, len(self.ns) - 1)]
-        nearest = np.where(moments - before <= after - moments, place - 1, np.minimum(place, len(self.ns) - 1))
+        after = np.minimum(np.searchsorted(self.ns, moments), len(self.ns) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(moments - self.ns[before] <= self.ns[after] - moments, before, after)
         found: I64 = np.where(np.abs(self.ns[nearest] - moments) <= _ROUNDING_NS, self.line[nearest], 0)
         return found
 

@@ -8,6 +8,7 @@ and decoded a chunk at a time. A file without lines is parsed event by event.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ NO_ARGUMENTS = Arguments()
 class Event(msgspec.Struct, gc=False):
     """One event; keys that do not concern memory are passed over."""
 
-    name: str | None = None
+    name: str = ""
     cat: str | None = None
     tid: int | str | float | None = None
     ts: float | None = None
@@ -75,10 +76,8 @@ class JsonEvents:
 
     def __iter__(self) -> Iterator[list[Event]]:
         rest, indent = self._begin()
-        if rest.lstrip().startswith(b"]"):
-            self._finish(rest.lstrip()[1:])
-            return
-        for batch in self._by_lines(rest, indent) if b"\n" in indent else self._one_by_one(rest):
+        has_lines = b"\n" in indent and rest.startswith(b"{")
+        for batch in self._by_lines(rest, indent) if has_lines else self._one_by_one(rest):
             self.count += len(batch)
             yield batch
 
@@ -113,11 +112,7 @@ class JsonEvents:
                 rest = rest[cut + len(between) - 1 :]
             if not chunk:
                 break
-        last, after = _leading_events(rest.decode(errors="replace"))
-        if not last or not after.startswith("]"):
-            raise self._cut_off()
-        yield last
-        self._finish(after[1:].encode())
+        yield from self._one_by_one(rest)
 
     def _one_by_one(self, rest: bytes) -> Iterator[list[Event]]:
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -162,21 +157,19 @@ def _repaired(text: bytes) -> list[Event]:
     head, _, arguments = text.partition(b'"args"')
     readable = b'"args": {' + b", ".join(_ARGUMENT.findall(arguments)) + b"}}"
     for attempt in (text, head + readable):
-        try:
+        with contextlib.suppress(ValueError):
             return _converted(_parsed(b"[" + attempt + b"]"))
-        except ValueError:
-            continue
     return []
 
 
 def _converted(values: list[Any]) -> list[Event]:
-    """Events of parsed objects; what is none is left out."""
+    """Events of parsed values, without arguments that are of other types; what is no event is left out."""
     events = []
     for value in values:
-        try:
-            events.append(msgspec.convert(value, Event, strict=False))
-        except msgspec.ValidationError:
-            continue
+        for attempt in (value, {**value, "args": None}) if isinstance(value, dict) else ():
+            with contextlib.suppress(msgspec.ValidationError):
+                events.append(msgspec.convert(attempt, Event, strict=False))
+                break
     return events
 
 
@@ -204,20 +197,18 @@ def _parsed(text: bytes) -> Any:
     Raises:
         ValueError: It is no JSON.
     """
-    try:
+    with contextlib.suppress(ValueError):
+        return msgspec.json.decode(text)
+    with contextlib.suppress(ValueError):
         return _LENIENT.decode(text.decode(errors="replace"))
-    except ValueError:
-        doubled = _BACKSLASH.sub(lambda found: found[1] or rb"\\", text)
-        return _LENIENT.decode(doubled.decode(errors="replace"))
+    doubled = _BACKSLASH.sub(lambda found: found[1] or rb"\\", text)
+    return _LENIENT.decode(doubled.decode(errors="replace"))
 
 
 def _object(text: bytes) -> dict[str, Any]:
     """Parse an object; an empty one if it is none."""
-    try:
-        value = msgspec.json.decode(text)
-    except ValueError:
-        try:
-            value = _parsed(text)
-        except ValueError:
-            value = None
-    return value if isinstance(value, dict) else {}
+    with contextlib.suppress(ValueError):
+        value = _parsed(text)
+        if isinstance(value, dict):
+            return value
+    return {}

@@ -67,7 +67,7 @@ def read_segments(
         active_bytes=held(blocks.state != BlockState.INACTIVE),
         requested_bytes=requested,
         stream=[segment.get("stream", 0) for segment in segments],
-        kind=[_KINDS.get(segment.get("segment_type"), SegmentKind.LARGE) for segment in segments],
+        kind=[_KINDS.get(segment.get("segment_type", ""), SegmentKind.LARGE) for segment in segments],
         pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
         expandable=[bool(segment.get("is_expandable")) for segment in segments],
         stack=stacks.numbers(segment.get("frames") for segment in segments),

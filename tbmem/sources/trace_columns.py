@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.sources.json_events import NO_ARGUMENTS, Event
+from tbmem.sources.json_events import NO_ARGUMENTS, Arguments, Event
 
 NO_TOTAL = -1
 _LATEST = 9e15
@@ -72,7 +72,7 @@ class TraceColumns:
         """
         by_category: dict[str | None, list[Event]] = defaultdict(list)
         for event in batch:
-            if event.ts is not None and event.name is not None:
+            if event.name and event.ts is not None:
                 by_category[event.cat].append(event)
         self._add_functions(by_category.pop(_FUNCTIONS, []))
         operators = [event for category in _OPERATORS for event in by_category.pop(category, [])]
@@ -83,19 +83,19 @@ class TraceColumns:
         self._add_memory([event for events in by_category.values() for event in events if event.name == _MEMORY])
 
     def _add_functions(self, events: list[Event]) -> None:
-        given = [event.args or NO_ARGUMENTS for event in events]
+        given = _arguments(events)
         own = [-1 if one.id is None else one.id for one in given]
         parents = [-1 if one.parent is None else one.parent for one in given]
         lines = [0 if one.called_from is None else _line_of(one.called_from) for one in given]
         self.functions.add(*self._span(events), own, parents, lines)
 
     def _add_operators(self, events: list[Event]) -> None:
-        texts = [event.args and event.args.call_stack for event in events]
+        texts = [given.call_stack for given in _arguments(events)]
         self.operators.add(*self._span(events), [-1 if text is None else self.call_stacks[text] for text in texts])
 
     def _add_memory(self, events: list[Event]) -> None:
-        begin = _ns([event.ts for event in events])
-        given = [event.args or NO_ARGUMENTS for event in events]
+        begin = _ns([event.ts or 0.0 for event in events])
+        given = _arguments(events)
         columns = [[getattr(one, name) for one in given] for name in _NUMBERS]
         numbers = [
             [missing if value is None else value for value in values]
@@ -105,12 +105,16 @@ class TraceColumns:
 
     def _span(self, events: list[Event]) -> tuple[list[int], I64, I64, list[int]]:
         """Thread, begin, end and name."""
-        begin = _ns([event.ts for event in events])
+        begin = _ns([event.ts or 0.0 for event in events])
         names = [self.words[event.name] for event in events]
         return self._threads(events), begin, begin + _ns([event.dur or 0.0 for event in events]), names
 
     def _threads(self, events: list[Event]) -> list[int]:
         return [self.threads[str(event.tid)] for event in events]
+
+
+def _arguments(events: list[Event]) -> list[Arguments]:
+    return [event.args or NO_ARGUMENTS for event in events]
 
 
 def _line_of(place: str) -> int:
