@@ -5,13 +5,13 @@ They stand in the trace file itself, under one key behind the events, where othe
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tbmem.model.columns import I64
@@ -100,7 +100,7 @@ class TraceAdditions:
             if brace < 0:
                 return
             file.seek(begin + brace)
-            file.write(f',\n"{KEY}": {json.dumps(self._to_json(), separators=(",", ":"))}}}'.encode())
+            file.write(b',\n"%b": %b}' % (KEY.encode(), msgspec.json.encode(self._to_json())))
             file.truncate()
 
     @classmethod
