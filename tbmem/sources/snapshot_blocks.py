@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.model.columns import I64, U64, Bools
+from tbmem.model.columns import I64, U64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.sources.snapshot_stacks import FrameDicts, SnapshotStacks
 
@@ -40,32 +40,23 @@ class Pools:
 def read_segments(
     segments: list[dict[str, Any]], devices: dict[int, int], pools: Pools, stacks: SnapshotStacks
 ) -> tuple[SegmentRows, BlockRows]:
-    """Tables of what the allocator holds at the end.
-
-    Args:
-        segments: As in the snapshot.
-        devices: Row of a device by torch's index of it.
-        pools: Numbers of the memory pools.
-        stacks: Numbers of the stacks.
-    """
+    """Tables of what the allocator holds at the end; ``devices`` has the row of a device by torch's index of it."""
     blocks = _blocks(segments, stacks)
 
-    def held(counts: Bools) -> I64:
+    def summed(sizes: I64) -> I64:
         # old layouts do not give all of the sums
         total = np.zeros(len(segments), np.int64)
-        np.add.at(total, blocks.segment[counts], blocks.bytes[counts])
+        np.add.at(total, blocks.segment, sizes)
         return total
 
-    requested = np.zeros(len(segments), np.int64)
-    np.add.at(requested, blocks.segment, blocks.requested_bytes)
     table = SegmentRows.of(
         len(segments),
         device=[devices[int(segment.get("device", 0))] for segment in segments],
         address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
         bytes=[segment["total_size"] for segment in segments],
-        allocated_bytes=held(blocks.state == BlockState.ALLOCATED),
-        active_bytes=held(blocks.state != BlockState.INACTIVE),
-        requested_bytes=requested,
+        allocated_bytes=summed(np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0)),
+        active_bytes=summed(np.where(blocks.state != BlockState.INACTIVE, blocks.bytes, 0)),
+        requested_bytes=summed(blocks.requested_bytes),
         stream=[segment.get("stream", 0) for segment in segments],
         kind=[_KINDS.get(segment.get("segment_type", ""), SegmentKind.LARGE) for segment in segments],
         pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
