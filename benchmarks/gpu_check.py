@@ -49,8 +49,7 @@ from tbmem.demo.fault import Fault
 from tbmem.demo.training import DemoTraining, run_demo
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Category
-from tbmem.model.finding import FindingKind
-from tbmem.model.layout import (
+from tbmem.model.files import (
     ADDRESS_BOOK_SUFFIX,
     SNAPSHOT_PROTOCOL,
     SNAPSHOT_SUFFIX,
@@ -58,6 +57,7 @@ from tbmem.model.layout import (
     shortage_name,
     snapshot_name,
 )
+from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import RunSummary
@@ -260,7 +260,7 @@ def warnings_about(setting: str, records: Sequence[logging.LogRecord]) -> list[s
 
 
 def files_of(paths: Sequence[str | Path], ending: str) -> list[Path]:
-    """The files of one kind, which their names tell (``tbmem.model.layout``)."""
+    """The files of one kind, which their names tell (``tbmem.model.files``)."""
     return [Path(path) for path in paths if Path(path).name.endswith(ending)]
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import tbmem
 from tbmem.cli.main import app
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tests.plugin.test_plugin import Tab
 
 pytestmark = [

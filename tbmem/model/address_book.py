@@ -1,4 +1,4 @@
-"""Storages that a running training knows by name go in; an AddressBook, to be joined with allocation events, comes out.
+"""Storages that a training run knows by name, to be joined with allocation events.
 
 An allocation event has an address but no meaning; a parameter has a name and, at a given moment, an address.
 Each row says: at this time, the storage at this address of this device was this parameter (gradient, optimizer

@@ -1,4 +1,4 @@
-"""A numpy archive with a JSON header goes in; the record that it holds comes out, or one line on what is wrong."""
+"""Reads numpy archives with a JSON header; trouble is one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared fields go in; tables of numpy columns that are filled, selected, checked and stored alike come out."""
+"""Tables of numpy columns that are declared, filled, selected and checked alike."""
 
 from __future__ import annotations
 

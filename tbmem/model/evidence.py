@@ -1,4 +1,4 @@
-"""Suspicion, Evidence, Conclusion: growth goes in, what a few watched steps showed, and what to make of it, come out.
+"""Suspicion, evidence and conclusion about memory that grows.
 
 The detector suspects, the evidence is gathered, the conclusion tells the detector what to make of it.
 """

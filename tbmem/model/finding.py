@@ -1,11 +1,13 @@
-"""A conclusion about a run: kind, place, numbers and advice go in, a frozen Finding comes out."""
+"""A conclusion about a run: what was found, where, with its numbers and advice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 Evidence = Mapping[str, Any]
 """Numbers with their unit in the key (``bytes_per_step``), source lines, holders; plain JSON values."""
@@ -73,34 +75,14 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values."""
-        return {
-            "kind": self.kind.value,
-            "severity": self.severity.value,
-            "device": self.device,
-            "rank": self.rank,
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "message": self.message,
-            "evidence": dict(self.evidence),
-            "advice": self.advice,
-        }
+        return {**asdict(self), "kind": self.kind.value, "severity": self.severity.value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """The finding that ``to_dict`` gave; unknown keys are ignored.
 
         Raises:
-            KeyError: A required key is missing.
-            ValueError: The kind or the severity is not one that this version knows.
+            ValueError: A required key is missing, a value is of another type, or the kind or the severity is not one
+                that this version knows.
         """
-        return cls(
-            kind=FindingKind(data["kind"]),
-            severity=Severity(data["severity"]),
-            device=data["device"],
-            rank=data.get("rank", 0),
-            first_step=data["first_step"],
-            last_step=data["last_step"],
-            message=data["message"],
-            evidence=data.get("evidence", {}),
-            advice=data.get("advice", ""),
-        )
+        return msgspec.convert(data, cls)

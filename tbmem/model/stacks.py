@@ -1,4 +1,4 @@
-"""Frames of many call stacks go in; tables in which each frame and each stack stands once come out."""
+"""Tables of call stacks in which each frame and each stack stands once."""
 
 from __future__ import annotations
 

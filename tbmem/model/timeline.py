@@ -1,8 +1,7 @@
-"""Columns that a reader filled go in; what was alive when, the peak and what stood behind it come out.
+"""The one model of allocations: what was alive when, the peak, and what stood behind it.
 
-An ``AllocationTimeline`` is the one model of allocations: snapshots, traces and estimates fill it, every analysis and
-every screen reads it and knows no source. It is a handful of tables of numpy columns
-(``tbmem.model.timeline_tables`` documents each column) and of interned words:
+Snapshots, traces and estimates fill it, every analysis and every screen reads it and knows no source. It is a handful
+of tables of numpy columns (``tbmem.model.timeline_tables`` documents each column) and of interned words:
 
 | table | one row is | columns |
 |---|---|---|
@@ -29,9 +28,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from tbmem.model.columns import I64, Bools
+from tbmem.model.columns import I64
 from tbmem.model.stacks import Frame, StackTable
 from tbmem.model.timeline_tables import (
     AllocationRows,
@@ -106,38 +105,6 @@ class AllocationTimeline:
                 return number
         raise KeyError(name)
 
-    def select(self, which: NDArray[Any] | slice) -> AllocationTimeline:
-        """The same recording with some of its allocations only.
-
-        Bytes without a row are left out with the rest, blocks point to the rows that remain.
-
-        Args:
-            which: Mask, numbers or slice of rows.
-        """
-        place = np.full(len(self.rows) + 1, -1, np.int64)
-        kept = np.arange(len(self.rows))[which]
-        place[kept] = np.arange(len(kept))
-        before = self.rows.alloc_event[kept] < 0
-        bases = [
-            int(self.rows.bytes[kept][before & (self.rows.device[kept] == number)].sum())
-            for number in range(len(self.devices))
-        ]
-        return replace(
-            self,
-            rows=self.rows.take(kept),
-            blocks=self.blocks.replace(row=place[self.blocks.row]),
-            devices=tuple(
-                replace(device, base_bytes=base, unlisted_bytes=0)
-                for device, base in zip(self.devices, bases, strict=True)
-            ),
-        )
-
-    def between(self, begin_ns: int, end_ns: int) -> AllocationTimeline:
-        """Allocations that were alive at some moment of a stretch of time (rows without times count as alive)."""
-        rows = self.rows
-        ended = (rows.free_ns >= 0) & (rows.free_ns <= begin_ns)
-        return self.select((rows.alloc_ns < end_ns) & ~ended)
-
     def with_columns(self, *, names: tuple[str, ...] | None = None, **columns: ArrayLike) -> AllocationTimeline:
         """The same allocations with some columns put in place of others, such as categories that are now known.
 
@@ -171,34 +138,23 @@ class AllocationTimeline:
 
     def alive_at(self, device: int, event: int) -> I64:
         """Numbers of the rows that are alive just after an event (-1: the beginning of the recording)."""
-        return np.flatnonzero(self._alive(device, event))
-
-    def alive_at_time(self, device: int, ns: int) -> I64:
-        """Numbers of the rows that are alive at a Unix time."""
         rows = self.rows
-        ended = (rows.free_ns >= 0) & (rows.free_ns <= ns)
-        return np.flatnonzero((rows.device == device) & (rows.alloc_ns <= ns) & ~ended)
+        begun = (rows.device == device) & (rows.alloc_event <= event)
+        return np.flatnonzero(begun & ((rows.free_event > event) | (rows.free_event < 0)))
 
     def alive_at_end(self, device: int) -> I64:
         """Numbers of the rows that are still alive when the recording ends."""
         return self.alive_at(device, self.devices[device].events)
 
-    def _alive(self, device: int, event: int) -> Bools:
-        rows = self.rows
-        begun = (rows.device == device) & (rows.alloc_event <= event)
-        alive: Bools = begun & ((rows.free_event > event) | (rows.free_event < 0))
-        return alive
-
     def curve(self, device: int) -> Curve:
         """Counted bytes of a device over time, one point per allocation and free."""
         rows = self.rows if len(self.devices) == 1 else self.rows.take(self.rows.device == device)
-        allocs, frees = rows.alloc_event >= 0, rows.free_event >= 0
         events = self.devices[device].events
         change, ns = np.zeros(events, np.int64), np.full(events, -1, np.int64)
         touched = np.zeros(events, np.bool_)
         for event, moment, sign, which in (
-            (rows.alloc_event, rows.alloc_ns, 1, allocs),
-            (rows.free_event, rows.free_ns, -1, frees),
+            (rows.alloc_event, rows.alloc_ns, 1, rows.alloc_event >= 0),
+            (rows.free_event, rows.free_ns, -1, rows.free_event >= 0),
         ):
             np.add.at(change, event[which], sign * rows.bytes[which])
             ns[event[which]] = moment[which]
@@ -218,7 +174,8 @@ class AllocationTimeline:
         base = self.devices[device].base_reserved_bytes
         changes = self.reservations.take(self.reservations.device == device)
         if base is None:
-            return Curve(*(np.zeros(0, np.int64) for _ in Curve._fields))
+            nothing = np.zeros(0, np.int64)
+            return Curve(nothing, nothing, nothing)
         return _from(base, changes.event, changes.ns, changes.bytes)
 
     def peak_reserved(self, device: int) -> Peak | None:

@@ -1,12 +1,13 @@
-"""An AllocationTimeline goes in, a ``*.tbmem.npz`` file comes out, and back: arrays and a JSON header, no pickles."""
+"""Writes and reads an AllocationTimeline as ``*.tbmem.npz``: arrays and a JSON header, no pickles."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tbmem.errors import FileFormatError
@@ -34,6 +35,18 @@ _TABLES: dict[str, type[Columns]] = {
     "marks": MarkRows,
     "ranges": RangeRows,
 }
+_POINTS_INTO = {
+    "device": "devices",
+    "stack": "stacks",
+    "pool": "pools",
+    "name": "names",
+    "module": "modules",
+    "operator": "operators",
+    "context": "contexts",
+    "segment": "segments",
+    "row": "rows",
+}
+"""Table of each column that is a number into one."""
 _WORDS = ("names", "modules", "operators", "contexts", "range_names", "notes")
 
 
@@ -78,7 +91,9 @@ def _parse(stored: Any) -> AllocationTimeline:
     header = json.loads(stored["header"].tobytes())
     check_header(header, KIND, SCHEMA_VERSION)
     parts: dict[str, Any] = {
-        table: columns(**{name: stored[f"{table}.{name}"].astype(dtype) for name, dtype in _types(columns)})
+        table: columns(
+            **{name: stored[f"{table}.{name}"].astype(dtype) for name, (dtype, _) in columns.declared().items()}
+        )
         for table, columns in _TABLES.items()
     }
     stacks = StackTable(
@@ -89,7 +104,7 @@ def _parse(stored: Any) -> AllocationTimeline:
     parts |= {name: tuple(header[name]) for name in _WORDS}
     timeline = AllocationTimeline(
         source=header["source"],
-        devices=tuple(_device(values) for values in header["devices"]),
+        devices=msgspec.convert(header["devices"], tuple[DeviceTotals, ...]),
         pools=tuple((int(first), int(second)) for first, second in header["pools"]),
         settings=header["settings"],
         about=header["about"],
@@ -100,36 +115,15 @@ def _parse(stored: Any) -> AllocationTimeline:
     return timeline
 
 
-def _types(columns: type[Columns]) -> list[tuple[str, type[np.generic]]]:
-    return [(name, dtype) for name, (dtype, _) in columns.declared().items()]
-
-
-def _device(values: dict[str, Any]) -> DeviceTotals:
-    """What a later tbmem of the same schema adds is passed over."""
-    known = {one.name for one in fields(DeviceTotals)}
-    return DeviceTotals(**{name: value for name, value in values.items() if name in known})
-
-
 def _check(timeline: AllocationTimeline) -> None:
     """Refuse tables that do not belong together."""
-    device, stack = len(timeline.devices), len(timeline.stacks)
     timeline.stacks.check()
-    timeline.rows.check(
-        {
-            "device": device,
-            "stack": stack,
-            "pool": len(timeline.pools),
-            "name": len(timeline.names),
-            "module": len(timeline.modules),
-            "operator": len(timeline.operators),
-            "context": len(timeline.contexts),
-        }
-    )
-    timeline.segments.check({"device": device, "stack": stack, "pool": len(timeline.pools)})
-    timeline.blocks.check({"segment": len(timeline.segments), "row": len(timeline.rows), "stack": stack})
-    timeline.reservations.check({"device": device, "stack": stack})
-    timeline.marks.check({"device": device, "stack": stack})
-    timeline.ranges.check({"device": device, "name": len(timeline.range_names)})
+    sizes = {column: len(getattr(timeline, table)) for column, table in _POINTS_INTO.items()}
+    for table in _TABLES:
+        columns: Columns = getattr(timeline, table)
+        if table == "ranges":
+            sizes["name"] = len(timeline.range_names)
+        columns.check({name: size for name, size in sizes.items() if name in columns.columns()})
     _check_events(timeline)
 
 

@@ -5,13 +5,13 @@ They stand in the trace file itself, under one key behind the events, where othe
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tbmem.model.columns import I64
@@ -55,9 +55,9 @@ class NotedLines:
         """
         if not len(self.ns):
             return np.zeros(len(moments), np.int64)
-        place = np.clip(np.searchsorted(self.ns, moments), 1, max(len(self.ns) - 1, 1))
-        before, after = self.ns[place - 1], self.ns[np.minimum(place, len(self.ns) - 1)]
-        nearest = np.where(moments - before <= after - moments, place - 1, np.minimum(place, len(self.ns) - 1))
+        after = np.minimum(np.searchsorted(self.ns, moments), len(self.ns) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(moments - self.ns[before] <= self.ns[after] - moments, before, after)
         found: I64 = np.where(np.abs(self.ns[nearest] - moments) <= _ROUNDING_NS, self.line[nearest], 0)
         return found
 
@@ -100,7 +100,7 @@ class TraceAdditions:
             if brace < 0:
                 return
             file.seek(begin + brace)
-            file.write(f',\n"{KEY}": {json.dumps(self._to_json(), separators=(",", ":"))}}}'.encode())
+            file.write(b',\n"%b": %b}' % (KEY.encode(), msgspec.json.encode(self._to_json())))
             file.truncate()
 
     @classmethod

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from tbmem.model.layout import MONITOR_LOG, PLUGIN_FOLDER
+from tbmem.model.files import MONITOR_LOG, PLUGIN_FOLDER
 from tbmem.offline.recordings import IN_FOLDERS, short_names
 
 LOG, ESTIMATE, TRACE, SNAPSHOT, TIMELINE = "log", "estimate", "trace", "snapshot", "timeline"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 from tbmem.offline.recordings import IN_FOLDERS
 from tbmem.sources.processes import is_alive

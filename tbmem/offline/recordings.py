@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbmem.errors import FileFormatError
-from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
+from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
 
 IN_FOLDERS = (
     "trace.json",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from tbmem.model.layout import PARTIAL_SUFFIX
+from tbmem.model.files import PARTIAL_SUFFIX
 
 LATEST = "latest"
 """Link to the newest folder, beside it."""

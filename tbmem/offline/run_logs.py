@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tbmem.analysis.run_state import RunState
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.live_logs import read_log
 
 

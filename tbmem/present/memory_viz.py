@@ -14,7 +14,7 @@ import numpy as np
 
 from tbmem.analysis.report import Analysis
 from tbmem.model.columns import I64
-from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, MarkKind, ReservationKind, SegmentKind
 

@@ -17,6 +17,7 @@ import torch
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
+from tbmem.model.shortage import Situation
 from tbmem.model.summary import RunSummary
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.present.summary import summary_lines
@@ -29,7 +30,6 @@ from tbmem.runtime.oom import ran_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
-from tbmem.runtime.situation import Situation
 from tbmem.sources.devices import check_devices
 
 

@@ -11,9 +11,8 @@ from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.analysis.run_timeline import timeline_of_run
 from tbmem.model.estimate import Estimate
 from tbmem.model.fake_run import FakeRun
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.job import Job
-from tbmem.model.layout import TIMELINE_SUFFIX
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.estimate import estimate_view
 

@@ -13,7 +13,7 @@ from tbmem.analysis.shortage import reasons_of
 from tbmem.config.schema import OomConfig, SnapshotConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import LogRecord
-from tbmem.model.shortage import Limit, Shortage, ShortageReport
+from tbmem.model.shortage import Limit, Shortage, ShortageReport, Situation
 from tbmem.present.console import get_logger
 from tbmem.present.shortage_text import near_sentence, shortage_lines, shortage_sentence
 from tbmem.runtime import oom_observer
@@ -24,7 +24,6 @@ from tbmem.runtime.oom import device_of, out_of_memory_in, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sigterm import forget_sigterm, on_sigterm
-from tbmem.runtime.situation import Situation
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.units import format_bytes
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from tbmem.model.files import complete_or_nothing
-from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
 from tbmem.sources.history_state import cuda_history_is_on
 
 

@@ -19,6 +19,7 @@ from tbmem.errors import TbmemError, UsageError
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.sample import MemorySample
+from tbmem.model.shortage import Situation
 from tbmem.model.summary import Peak
 from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.background import CLOSE_ROWS, Background, Chore, Sink
@@ -31,7 +32,6 @@ from tbmem.runtime.log_header import log_end, log_header
 from tbmem.runtime.ranks import Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
-from tbmem.runtime.situation import Situation
 from tbmem.runtime.updates import UpdateWatch
 from tbmem.runtime.watched import WatchedDevice
 from tbmem.sources.counters import Counters

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
-from tbmem.model import layout
+from tbmem.model import files
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import complete_or_nothing
 from tbmem.runtime.ranks import Rank
@@ -31,11 +31,11 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
-        self.worker = layout.worker_name(socket.gethostname(), rank)
+        self.worker = files.worker_name(socket.gethostname(), rank)
         self.note = ""
         """What the user shall know of it, in one line."""
         try:
-            (self.path / layout.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)
+            (self.path / files.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
@@ -46,25 +46,25 @@ class RunFolder:
     @property
     def monitor_log(self) -> Path:
         """The live log."""
-        return self.path / layout.MONITOR_LOG
+        return self.path / files.MONITOR_LOG
 
     def trace(self, time_ns: int) -> Path:
         """A trace that was begun at ``time_ns`` (Unix nanoseconds)."""
-        return self.path / layout.trace_name(self.worker, time_ns)
+        return self.path / files.trace_name(self.worker, time_ns)
 
     def snapshot(self, label: str | int) -> Path:
         """A memory snapshot; a number is counted up until its file does not exist yet."""
-        path = self.path / layout.snapshot_name(self.worker, label)
+        path = self.path / files.snapshot_name(self.worker, label)
         number = 2
         while path.exists():
             again = label + number - 1 if isinstance(label, int) else f"{label}-{number}"
-            path = self.path / layout.snapshot_name(self.worker, again)
+            path = self.path / files.snapshot_name(self.worker, again)
             number += 1
         return path
 
     def evidence(self, number: int) -> Path:
         """What was seen when growth was suspected for the ``number``-th time."""
-        return self.path / layout.evidence_name(number)
+        return self.path / files.evidence_name(number)
 
     def write_shortage(self, text: str, word: str) -> Path:
         """Write a report on memory that ran out, whole or not at all; a second one has a number.
@@ -76,9 +76,9 @@ class RunFolder:
         Raises:
             OSError: The file cannot be written.
         """
-        path, number = self.path / layout.shortage_name(self.worker, word), 2
+        path, number = self.path / files.shortage_name(self.worker, word), 2
         while path.exists():
-            path, number = self.path / layout.shortage_name(self.worker, f"{word}-{number}"), number + 1
+            path, number = self.path / files.shortage_name(self.worker, f"{word}-{number}"), number + 1
         with complete_or_nothing(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
@@ -89,7 +89,7 @@ class RunFolder:
         Raises:
             OSError: The file cannot be written.
         """
-        path = beside.with_name(layout.address_book_name(beside.name))
+        path = beside.with_name(files.address_book_name(beside.name))
         with complete_or_nothing(path) as partial:
             book.save(partial)
         return path
@@ -111,7 +111,7 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
         run = claim_folder(logdir, name, rank)
     except OSError:
         run = logdir / name  # RunFolder says what is wrong
-    place = run / layout.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
+    place = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
     folder = RunFolder(place, rank.rank)
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"

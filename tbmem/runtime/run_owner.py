@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tbmem.model import layout
+from tbmem.model import files
 from tbmem.runtime.ranks import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -44,13 +44,13 @@ def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
     owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
     for number in count(1):
         folder = logdir / (f"{name}_{number}" if number > 1 else name)
-        if _is_ours(folder, owner) and (rank.world_size == 1 or _make(folder / layout.owner_name(rank.rank), owner)):
+        if _is_ours(folder, owner) and (rank.world_size == 1 or _make(folder / files.owner_name(rank.rank), owner)):
             return folder
     raise AssertionError  # numbers do not end
 
 
 def _is_ours(folder: Path, owner: str) -> bool:
-    place = folder / layout.owner_name()
+    place = folder / files.owner_name()
     if not place.exists() and _has_log(folder):
         return False  # of a monitor that was given its folder, or of an earlier version
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def _is_ours(folder: Path, owner: str) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    ranks = folder.glob(f"{layout.rank_folder('*')}/{layout.MONITOR_LOG}")
-    return (folder / layout.MONITOR_LOG).exists() or any(True for _ in ranks)
+    ranks = folder.glob(f"{files.rank_folder('*')}/{files.MONITOR_LOG}")
+    return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
 
 
 def _make(place: Path, text: str) -> bool:

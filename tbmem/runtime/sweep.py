@@ -14,8 +14,8 @@ from pathlib import Path
 from tbmem.analysis.sweep import predicted_moment
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
+from tbmem.model.files import TIMELINE_SUFFIX
 from tbmem.model.gpus import Gpu
-from tbmem.model.layout import TIMELINE_SUFFIX
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
 from tbmem.sources.fake.decoder import SHAPES
 from tbmem.sources.fake.parent import fake_runs

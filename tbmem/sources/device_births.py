@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tbmem.model.files import complete_or_nothing
-from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
 from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending, nothing
 from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
 from tbmem.sources.user_lines import UserLines

@@ -1,28 +1,64 @@
-"""A trace file as a stream of bytes goes in; its events come out in batches, and what stands around them.
+"""Streams the events of a torch.profiler trace as decoded records, in batches.
 
 A trace is ``{..., "traceEvents": [{...}, {...}, ...], ...}`` and may be larger than memory. As torch writes it, each
 event begins on a line of its own at one depth, and no string holds a line's end: such a file is cut at these places
-and only the events that matter are parsed further. A file without lines is parsed event by event.
+and decoded a chunk at a time. A file without lines is parsed event by event.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+import msgspec
+from msgspec import field
+
 from tbmem.errors import FileFormatError
 
-Batch = list[bytes] | list[dict[str, Any]]
-"""Some events in order: the text between their outer braces, or parsed objects."""
+
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    """What an event says in its arguments of memory and of Python; ``None`` where it says nothing."""
+
+    bytes: int | None = field(name="Bytes", default=None)
+    address: int | None = field(name="Addr", default=None)
+    type: int | None = field(name="Device Type", default=None)
+    index: int | None = field(name="Device Id", default=None)
+    allocated: int | None = field(name="Total Allocated", default=None)
+    reserved: int | None = field(name="Total Reserved", default=None)
+    id: int | None = field(name="Python id", default=None)
+    parent: int | None = field(name="Python parent id", default=None)
+    called_from: str | None = field(name="CallFrom", default=None)
+    """File and line from which a Python function was called (torch 2.14)."""
+    call_stack: str | None = field(name="Call stack", default=None)
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; keys that do not concern memory are passed over."""
+
+    name: str = ""
+    cat: str | None = None
+    tid: int | str | float | None = None
+    ts: float | None = None
+    """Microseconds."""
+    dur: float | None = None
+    args: Arguments | None = NO_ARGUMENTS
+
 
 _CHUNK = 1 << 20
 _START = re.compile(rb'"traceEvents"\s*:\s*\[(\s*)')
 _BARE = re.compile(rb"\s*\[(\s*)\{")
 _BETWEEN = re.compile(r"[\s,]*")
-_LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrtu])')
+_BACKSLASH = re.compile(rb'(\\["\\])|\\')
+_ARGUMENT = re.compile(rb'"[A-Z][A-Za-z ]*":\s*(?:-?\d+|"[^"\\]*")')
+_BATCH = msgspec.json.Decoder(list[Event], strict=False)
+_LENIENT = json.JSONDecoder(strict=False)
 
 
 class JsonEvents:
@@ -38,12 +74,10 @@ class JsonEvents:
         self.count = 0
         self._file, self._place = file, place
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[list[Event]]:
         rest, indent = self._begin()
-        if rest.lstrip().startswith(b"]"):
-            self._finish(rest.lstrip()[1:])
-            return
-        for batch in self._by_lines(rest, indent) if b"\n" in indent else self._one_by_one(rest):
+        has_lines = b"\n" in indent and rest.startswith(b"{")
+        for batch in self._by_lines(rest, indent) if has_lines else self._one_by_one(rest):
             self.count += len(batch)
             yield batch
 
@@ -67,29 +101,28 @@ class JsonEvents:
             raise FileFormatError(f'{self._place}: no trace of torch.profiler: it has no "traceEvents"')
         raise FileFormatError(f"{self._place}: not JSON, or cut off before its first event: write the trace again")
 
-    def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[Batch]:
+    def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[list[Event]]:
         between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
-        rest = rest[1:]
-        while chunk := self._file.read(_CHUNK):
-            *bodies, rest = (rest + chunk).split(between)
-            yield from _single(bodies)
-        *bodies, rest = rest.split(between)
-        yield from _single(bodies)
-        last, after = _objects(b"{" + rest)
-        if not last or not after.startswith("]"):
-            raise self._cut_off()
-        yield last
-        self._finish(after[1:].encode())
+        while True:
+            chunk = self._file.read(_CHUNK)
+            rest += chunk
+            cut = rest.rfind(between)
+            if cut >= 0:
+                yield _decoded(rest[: cut + 1], between)
+                rest = rest[cut + len(between) - 1 :]
+            if not chunk:
+                break
+        yield from self._one_by_one(rest)
 
-    def _one_by_one(self, rest: bytes) -> Iterator[Batch]:
+    def _one_by_one(self, rest: bytes) -> Iterator[list[Event]]:
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         text = decode(rest)
         while True:
-            events, text = _objects(text)
+            events, text = _leading_events(text)
             yield events
             if text.startswith("]"):
                 break
-            chunk = self._file.read(_CHUNK)
+            chunk = self._file.read(max(_CHUNK, len(text)))
             if not chunk:
                 raise self._cut_off()
             text += decode(chunk)
@@ -97,8 +130,7 @@ class JsonEvents:
 
     def _finish(self, after: bytes) -> None:
         """Read what stands after the events; torch writes the clock's zero there."""
-        after += self._file.read()
-        tail = after.strip()
+        tail = (after + self._file.read()).strip()
         if tail and not tail.endswith(b"}"):
             raise self._cut_off()
         if len(tail) > 1:
@@ -110,31 +142,48 @@ class JsonEvents:
         )
 
 
-_DECODER = json.JSONDecoder(strict=False)
-_MARK = b'"ph":'
-"""Stands in each event once."""
+def _decoded(text: bytes, between: bytes) -> list[Event]:
+    """All events of a text; where one of them is damaged, each by itself."""
+    try:
+        return _BATCH.decode(b"[" + text + b"]")
+    except ValueError:
+        if between not in text:
+            return _repaired(text)
+        return [event for body in text[1:-1].split(between) for event in _decoded(b"{" + body + b"}", between)]
 
 
-def _single(bodies: list[bytes]) -> Iterator[Batch]:
-    """The same events, those that were not cut apart now cut apart."""
-    joined = {place for place, body in enumerate(bodies) if body.count(_MARK) > 1}
-    yield [body for place, body in enumerate(bodies) if place not in joined] if joined else bodies
-    for place in sorted(joined):
-        yield _objects(b"{" + bodies[place] + b"}")[0]
+def _repaired(text: bytes) -> list[Event]:
+    """The events of a text that is no JSON; of the arguments those that can be read, if need be."""
+    head, _, arguments = text.partition(b'"args"')
+    readable = b'"args": {' + b", ".join(_ARGUMENT.findall(arguments)) + b"}}"
+    for attempt in (text, head + readable):
+        with contextlib.suppress(ValueError):
+            return _converted(_parsed(b"[" + attempt + b"]"))
+    return []
 
 
-def _objects(text: bytes | str) -> tuple[list[dict[str, Any]], str]:
+def _converted(values: list[Any]) -> list[Event]:
+    """Events of parsed values, without arguments that are of other types; what is no event is left out."""
+    events = []
+    for value in values:
+        for attempt in (value, {**value, "args": None}) if isinstance(value, dict) else ():
+            with contextlib.suppress(msgspec.ValidationError):
+                events.append(msgspec.convert(attempt, Event, strict=False))
+                break
+    return events
+
+
+def _leading_events(text: str) -> tuple[list[Event], str]:
     """The whole objects that a text begins with, and what stands behind them."""
-    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
-    at, found = _after_space(plain, 0), []
-    while plain.startswith("{", at):
+    at, found = _after_space(text, 0), []
+    while text.startswith("{", at):
         try:
-            event, at = _DECODER.raw_decode(plain, at)
+            value, at = _LENIENT.raw_decode(text, at)
         except ValueError:
             break
-        found.append(event)
-        at = _after_space(plain, at)
-    return found, plain[at:]
+        found.append(value)
+        at = _after_space(text, at)
+    return _converted(found), text[at:]
 
 
 def _after_space(text: str, at: int) -> int:
@@ -142,17 +191,24 @@ def _after_space(text: str, at: int) -> int:
     return space.end() if space else at
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
-    """Parse the text between an event's braces; an empty dict if it is no JSON."""
-    return _object(b"{" + body + b"}")
+def _parsed(text: bytes) -> Any:
+    """A JSON value; control characters, NaN and lone backslashes (kineto leaves those of Windows paths) are accepted.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    with contextlib.suppress(ValueError):
+        return msgspec.json.decode(text)
+    with contextlib.suppress(ValueError):
+        return _LENIENT.decode(text.decode(errors="replace"))
+    doubled = _BACKSLASH.sub(lambda found: found[1] or rb"\\", text)
+    return _LENIENT.decode(doubled.decode(errors="replace"))
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Parse an object; kineto leaves backslashes of Windows paths as they are."""
-    for attempt in (text, _LONE_BACKSLASH.sub(rb"\\\\", text)):
-        try:
-            value = _DECODER.decode(attempt.decode(errors="replace"))
-        except ValueError:
-            continue
-        return value if isinstance(value, dict) else {}
+    """Parse an object; an empty one if it is none."""
+    with contextlib.suppress(ValueError):
+        value = _parsed(text)
+        if isinstance(value, dict):
+            return value
     return {}

@@ -1,17 +1,20 @@
-"""A path goes in, its bytes as a stream come out, unpacked if they are gzip; trouble is one clear line."""
+"""Opens recordings of unknown origin: packed or plain files, and pickles of plain data."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import pickle
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any, NoReturn
 
-from tbmem.errors import FileFormatError
+from tbmem.errors import FileFormatError, UnsafeFileError
+from tbmem.sources.collector import collector_paused
 
 _GZIP = b"\x1f\x8b"
+_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -35,3 +38,40 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 yield packed  # type: ignore[misc]
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileFormatError(f"{place}: its gzip data is damaged or cut off: copy or write it again") from error
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Refuses every global, and so every call: a pickle can do nothing without one."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise UnsafeFileError(f"the pickle asks for {module}.{name}, which no memory snapshot needs: nothing was run")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise UnsafeFileError("the pickle asks for an object from outside, which no memory snapshot needs")
+
+
+def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
+    """Read a pickle that holds plain dicts, lists, words and numbers.
+
+    Raises:
+        UnsafeFileError: The pickle asks for a class or function, whatever it is; nothing was run.
+        FileFormatError: The file is empty, cut off, damaged, or not a pickle.
+        OSError: The file cannot be read.
+    """
+    place = os.fspath(path)
+    with opened(place) as file, collector_paused():
+        try:
+            loaded = _PlainUnpickler(file).load()
+            while file.read(_CHUNK):
+                pass  # only the end of gzip data says whether it was cut off
+            return loaded
+        except UnsafeFileError as error:
+            raise UnsafeFileError(f"{place}: {error}") from None
+        except (FileFormatError, OSError, zlib.error):
+            raise
+        except EOFError as error:
+            raise FileFormatError(f"{place}: the file is cut off: copy or write it again") from error
+        except Exception as error:
+            # a damaged pickle raises whatever its bytes happen to ask for
+            why = str(error) or type(error).__name__
+            raise FileFormatError(f"{place}: not a pickle, or a damaged or cut off one ({why})") from error

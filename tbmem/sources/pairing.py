@@ -1,4 +1,4 @@
-"""Allocations and frees in the order in which they happened go in; which free ends which allocation comes out."""
+"""Pairs of allocations and the frees that end them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,13 @@ class Pairs(NamedTuple):
 
 
 def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
-    """Match each closing entry with the opening entry just before it that has the same key.
-
-    Args:
-        keys: What tells them apart: an address for each entry.
-        opens: True for an allocation, false for a free.
-    """
+    """Match each closing entry with the opening entry just before it that has the same key: an address."""
     order = np.argsort(keys, kind="stable")
     return _pair_sorted(order, keys[order][1:] == keys[order][:-1], opens)
 
 
 def part_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
     """Take apart what is paired and differs in size: between the two, a free and an allocation are missing.
-
-    Args:
-        pairs: As paired by address.
-        sizes: Bytes of each entry, positive for both kinds.
 
     Returns:
         The pairs that are left, the opening entries of the others being ``repeated``; and how many were taken apart.
@@ -52,12 +43,7 @@ def part_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
 
 
 def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
-    """Match where there are no addresses: each free ends the youngest allocation of the same size.
-
-    Args:
-        sizes: Bytes of each entry, positive for both kinds.
-        opens: True for an allocation, false for a free.
-    """
+    """Match where there are no addresses: each free ends the youngest allocation of the same size (in bytes, > 0)."""
     order = np.argsort(sizes, kind="stable")
     by_size, change = sizes[order], np.where(opens[order], 1, -1)
     depth = np.cumsum(change)
@@ -71,13 +57,7 @@ def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
 
 
 def _pair_sorted(order: NDArray[np.intp], same: Bools, opens: Bools) -> Pairs:
-    """Pair neighbours.
-
-    Args:
-        order: Entries with equal keys side by side, in order of time.
-        same: Whether each has the key of the next.
-        opens: True for an allocation, by entry.
-    """
+    """Pair neighbours: entries with equal keys side by side, in order of time, and whether each is like the next."""
     first, second = order[:-1][same], order[1:][same]
     matched = opens[first] & ~opens[second]
     again = opens[first] & opens[second]

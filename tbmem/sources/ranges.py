@@ -1,4 +1,4 @@
-"""Annotations of a snapshot go in; named ranges come out, and the step and phase of each allocation."""
+"""Named ranges of a recording, and the step and phase of each allocation by them and by the stacks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 from tbmem.model.category import Phase
-from tbmem.model.columns import I8, I32
-from tbmem.model.stacks import Names, StackTable
+from tbmem.model.columns import I8, I32, I64, Bools
+from tbmem.model.stacks import Frame, Names, StackTable
 from tbmem.model.timeline_tables import AllocationRows, RangeKind, RangeRows
-from tbmem.sources.snapshot_stacks import phases_of
 
-STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
-OPTIMIZER_PREFIX = "Optimizer."
-OPTIMIZER_STEP_PREFIX = "Optimizer.step#"
+_STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
+_OPTIMIZER_PREFIX = "Optimizer."
+_OPTIMIZER_STEP_PREFIX = "Optimizer.step#"
+STEPS_ARE_COUNTED = "The steps have no names: they are counted from 0 by the steps of the optimizer."
+"""Note on such a recording."""
 
 
 def kind_of_range(name: str) -> RangeKind:
     """What a range is, by the name that torch or tbmem gave it."""
-    if STEP_NAME.match(name):
+    if _STEP_NAME.match(name):
         return RangeKind.STEP
-    return RangeKind.OPTIMIZER if name.startswith(OPTIMIZER_PREFIX) else RangeKind.ANNOTATION
+    return RangeKind.OPTIMIZER if name.startswith(_OPTIMIZER_PREFIX) else RangeKind.ANNOTATION
 
 
 def step_of_range(name: str) -> int:
     """Number in the name of a step; -1 for any other range."""
-    found = STEP_NAME.match(name)
+    found = _STEP_NAME.match(name)
     return int(found[1]) if found else -1
 
 
@@ -66,16 +67,16 @@ def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
     if len(stacks) and not any("::" in frame.function for frame in stacks.frames):
         found[(rows.stack < 0) & (rows.alloc_event >= 0)] = Phase.BACKWARD
     optimizer = ranges.take((ranges.kind == RangeKind.OPTIMIZER) & (ranges.end_ns >= 0))
-    running = within(rows.alloc_ns, optimizer) & (found == Phase.OTHER) & (rows.alloc_ns >= 0)
+    running = _within(rows.alloc_ns, optimizer) & (found == Phase.OTHER) & (rows.alloc_ns >= 0)
     found[running] = Phase.OPTIMIZER
     return found
 
 
-def within(ns: np.ndarray[Any, np.dtype[np.int64]], ranges: RangeRows) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _within(ns: I64, ranges: RangeRows) -> Bools:
     """Whether each moment lies in one of some ranges (which may nest)."""
     begun = np.searchsorted(np.sort(ranges.begin_ns), ns, side="right")
     ended = np.searchsorted(np.sort(ranges.end_ns), ns, side="right")
-    inside: np.ndarray[Any, np.dtype[np.bool_]] = begun > ended
+    inside: Bools = begun > ended
     return inside
 
 
@@ -97,9 +98,33 @@ def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...])
     return np.where(rows.alloc_ns >= 0, counted, -1).astype(np.int32), True
 
 
-def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> I64:
     """When the steps of the optimizer that stepped first ended: a loop with two of them is counted once."""
-    is_step = np.array([name.startswith(OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
+    is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
     stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0)) if len(ranges) else ranges
     first = stepped.take(stepped.name == stepped.name[:1]) if len(stepped) else stepped
     return np.sort(first.end_ns)
+
+
+def phases_of(stacks: StackTable) -> I8:
+    """The phase that each stack tells, by the functions of torch that are in it.
+
+    What backward recomputes (activation checkpointing) is backward.
+    """
+    of_frame = np.array([_phase(frame) for frame in stacks.frames] or [Phase.OTHER], np.int8)
+    phases = np.full(len(stacks), Phase.OTHER, np.int8)
+    if len(stacks.frame):
+        # each stack has at least one frame; later phases of a step weigh more
+        phases[:] = np.maximum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
+    return phases
+
+
+def _phase(frame: Frame) -> Phase:
+    file = frame.file.replace("\\", "/")
+    if "torch/optim/" in file:
+        return Phase.OPTIMIZER
+    if "torch::autograd::Engine::" in frame.function or frame.function == "_engine_run_backward":
+        return Phase.BACKWARD
+    if frame.function in ("_call_impl", "_wrapped_call_impl") and file.endswith("torch/nn/modules/module.py"):
+        return Phase.FORWARD
+    return Phase.OTHER

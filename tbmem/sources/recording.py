@@ -1,4 +1,4 @@
-"""A path goes in, whatever it is; the allocation timeline in it comes out, with the address book beside it."""
+"""Reads any recording, told apart by its content, with the address book beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tbmem.errors import FileFormatError
 from tbmem.model.address_book import AddressBook
-from tbmem.model.layout import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
+from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
 from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import load_timeline

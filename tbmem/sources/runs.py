@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model import layout
+from tbmem.model import files
 from tbmem.model.monitor_log import MonitorLog, take_line
 
 _CHUNK = 1 << 20
@@ -95,17 +95,17 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     if not place.is_dir():
         raise UsageError(f"{place}: no such file or folder")
     logs: dict[Path, list[Path]] = {}
-    for log in sorted(place.rglob(layout.MONITOR_LOG)):
+    for log in sorted(place.rglob(files.MONITOR_LOG)):
         logs.setdefault(_run_of(log, place), []).append(log)
     if not logs:
-        raise UsageError(f"{place}: no run of tbmem: there is no {layout.MONITOR_LOG} below it")
+        raise UsageError(f"{place}: no run of tbmem: there is no {files.MONITOR_LOG} below it")
     runs = [RunFiles(name=_name(run, place), path=run, logs=tuple(found)) for run, found in logs.items()]
     return sorted(runs, key=lambda run: run.changed)
 
 
 def _run_of(log: Path, place: Path) -> Path:
     """The run folder of a log; ranks have sub-folders of it."""
-    folder = log.parents[len(Path(layout.MONITOR_LOG).parts) - 1]
+    folder = log.parents[len(Path(files.MONITOR_LOG).parts) - 1]
     is_rank = folder.name.startswith("rank") and folder.name[4:].isdigit()
     return folder.parent if is_rank and folder != place else folder
 

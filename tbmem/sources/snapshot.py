@@ -1,4 +1,4 @@
-"""A CUDA memory snapshot of any torch from 2.0 on goes in, an AllocationTimeline comes out; nothing of it is run."""
+"""Reads CUDA memory snapshots of any torch from 2.0 on into an AllocationTimeline; nothing in them is run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tbmem.model.timeline_tables import (
     SegmentRows,
 )
 from tbmem.sources.collector import collector_paused
-from tbmem.sources.ranges import phases, read_ranges, steps
-from tbmem.sources.safe_pickle import load_plain_pickle
+from tbmem.sources.opened import load_plain_pickle
+from tbmem.sources.ranges import STEPS_ARE_COUNTED, phases, read_ranges, steps
 from tbmem.sources.snapshot_blocks import Pools, read_segments
-from tbmem.sources.snapshot_events import Events, marks, read_events, reservations
-from tbmem.sources.snapshot_notes import notes_on
+from tbmem.sources.snapshot_events import marks, read_events, reservations
 from tbmem.sources.snapshot_rows import rows_of_device
 from tbmem.sources.snapshot_stacks import SnapshotStacks
+from tbmem.units import format_bytes
 
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
@@ -125,17 +125,60 @@ class _Reader:
             settings=snapshot.get("allocator_settings") or {},
             about=about,
         )
-        return replace(timeline, notes=notes_on(timeline, steps_are_counted=counted))
+        return replace(timeline, notes=_notes_on(timeline, counted))
 
     def _device(
         self, index: int, segments: SegmentRows, blocks: BlockRows
     ) -> tuple[AllocationRows, DeviceTotals, ReservationRows, MarkRows]:
         number = self._devices[index]
         trace = self._traces[index] if index < len(self._traces) else []
-        events: Events = read_events(trace, self._stacks, self._pools, self._contexts)
+        events = read_events(trace, self._stacks, self._pools, self._contexts)
         changes = reservations(events, number)
         own = np.flatnonzero(segments.device[blocks.segment] == number)
         part = rows_of_device(events, segments, blocks.take(own), number, index, int(changes.bytes.sum()))
         blocks.row[own] = np.where(part.row_of_block < 0, -1, part.row_of_block + self._rows)
         self._rows += len(part.rows)
         return part.rows, part.totals, changes, marks(events, trace, number)
+
+
+def _notes_on(timeline: AllocationTimeline, steps_are_counted: bool) -> tuple[str, ...]:
+    """What the recording cannot know, one sentence each."""
+    notes = [f"{device.name}: {note}" for device in timeline.devices for note in _notes_on_device(device)]
+    recorded = timeline.rows.alloc_event >= 0
+    if recorded.any() and not (timeline.rows.alloc_ns[recorded] >= 0).any():
+        notes.append("The events have no times (torch 2.0): they are in order, but nothing is known of durations.")
+    bare = int((timeline.rows.stack < 0).sum())
+    if bare:
+        notes.append(
+            f"{bare} of {len(timeline.rows)} allocations have no stack: they were made before the recording began, by a"
+            " thread without Python, or with stacks turned off."
+        )
+    if steps_are_counted:
+        notes.append(STEPS_ARE_COUNTED)
+    return tuple(notes)
+
+
+def _notes_on_device(device: DeviceTotals) -> list[str]:
+    notes = []
+    if device.allocs + device.frees <= 1:
+        notes.append(
+            "no history was recorded, only the state when the snapshot was taken; the real peak may"
+            " have been higher (record with enabled='all')."
+        )
+    elif device.base_bytes > 0:
+        notes.append(
+            f"{format_bytes(device.base_bytes)} had been allocated when the history begins, because"
+            " recording began late or its ring buffer (max_entries) overflowed; an earlier peak is not seen."
+        )
+    if device.unmatched_frees:
+        notes.append(f"{device.unmatched_frees} frees are of blocks that are older than the history.")
+    lost = device.lost_frees + device.repeated_allocs
+    if lost:
+        notes.append(
+            f"the frees of {lost} allocations are missing: recording was paused; until then these count as alive."
+        )
+    if device.unlisted_bytes:
+        notes.append(
+            f"events and blocks differ by {format_bytes(abs(device.unlisted_bytes))}, which no allocation explains."
+        )
+    return notes

@@ -1,4 +1,4 @@
-"""Segments of a snapshot, as dicts, go in; tables of segments and their blocks come out."""
+"""Tables of a snapshot's segments and their blocks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _STATES = {
     "active_pending_free": BlockState.PENDING_FREE,
     "active_awaiting_free": BlockState.PENDING_FREE,
 }
-DEFAULT_POOL = (0, 0)
+_KINDS = {"small": SegmentKind.SMALL}
+_DEFAULT_POOL = (0, 0)
 
 
 class Pools:
     """Numbers the memory pools of a snapshot."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {DEFAULT_POOL: 0}
+        self._numbers: dict[tuple[int, int], int] = {_DEFAULT_POOL: 0}
 
     def number(self, pool: Sequence[int] | None) -> int:
         """Number of a pool; that of the default pool if the file does not say (torch before 2.1 had no other)."""
-        first, second = pool or DEFAULT_POOL
+        first, second = pool or _DEFAULT_POOL
         return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
 
     def table(self) -> tuple[tuple[int, int], ...]:
@@ -39,43 +40,30 @@ class Pools:
 def read_segments(
     segments: list[dict[str, Any]], devices: dict[int, int], pools: Pools, stacks: SnapshotStacks
 ) -> tuple[SegmentRows, BlockRows]:
-    """Tables of what the allocator holds at the end.
+    """Tables of what the allocator holds at the end; ``devices`` has the row of a device by torch's index of it."""
+    blocks = _blocks(segments, stacks)
 
-    Args:
-        segments: As in the snapshot.
-        devices: Row of a device by torch's index of it.
-        pools: Numbers of the memory pools.
-        stacks: Numbers of the stacks.
-    """
-    block_rows = _blocks(segments, stacks)
+    def summed(sizes: I64) -> I64:
+        # old layouts do not give all of the sums
+        total = np.zeros(len(segments), np.int64)
+        np.add.at(total, blocks.segment, sizes)
+        return total
+
     table = SegmentRows.of(
         len(segments),
         device=[devices[int(segment.get("device", 0))] for segment in segments],
         address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
         bytes=[segment["total_size"] for segment in segments],
+        allocated_bytes=summed(np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0)),
+        active_bytes=summed(np.where(blocks.state != BlockState.INACTIVE, blocks.bytes, 0)),
+        requested_bytes=summed(blocks.requested_bytes),
         stream=[segment.get("stream", 0) for segment in segments],
-        kind=[
-            SegmentKind.SMALL if segment.get("segment_type") == "small" else SegmentKind.LARGE for segment in segments
-        ],
+        kind=[_KINDS.get(segment.get("segment_type", ""), SegmentKind.LARGE) for segment in segments],
         pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
         expandable=[bool(segment.get("is_expandable")) for segment in segments],
         stack=stacks.numbers(segment.get("frames") for segment in segments),
     )
-    return _with_sums(table, block_rows), block_rows
-
-
-def _with_sums(segments: SegmentRows, blocks: BlockRows) -> SegmentRows:
-    """What each segment's blocks hold (old layouts do not give all of the sums)."""
-    active = blocks.state != BlockState.INACTIVE
-    sums = {
-        "allocated_bytes": np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0),
-        "active_bytes": np.where(active, blocks.bytes, 0),
-        "requested_bytes": blocks.requested_bytes,
-    }
-    filled = {name: np.zeros(len(segments), np.int64) for name in sums}
-    for name, values in sums.items():
-        np.add.at(filled[name], blocks.segment, values)
-    return segments.replace(**filled)
+    return table, blocks
 
 
 def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:

@@ -1,4 +1,4 @@
-"""The allocator's log of one device, as dicts, goes in; columns of its events come out."""
+"""Columns of a snapshot's events: the allocator's log of one device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tbmem.model.columns import I8, I32, I64, U64
 from tbmem.model.stacks import Names
-from tbmem.model.timeline_tables import MarkKind, MarkRows, ReservationKind, ReservationRows
+from tbmem.model.timeline_tables import MarkRows, ReservationKind, ReservationRows
 from tbmem.sources.snapshot_blocks import Pools
 from tbmem.sources.snapshot_stacks import SnapshotStacks
 
@@ -20,7 +20,7 @@ _Number = TypeVar("_Number", np.int64, np.uint64)
 
 
 class Action(IntEnum):
-    """What an event is."""
+    """What an event is; segments in the order of ``ReservationKind``, what moves no memory in that of ``MarkKind``."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -40,17 +40,10 @@ class _Codes(dict[str, int]):
 
 
 _CODES = _Codes({action.name.lower(): int(action) for action in Action})
-_RESERVATIONS = {
-    Action.SEGMENT_ALLOC: (ReservationKind.ALLOC, 1),
-    Action.SEGMENT_FREE: (ReservationKind.FREE, -1),
-    Action.SEGMENT_MAP: (ReservationKind.MAP, 1),
-    Action.SEGMENT_UNMAP: (ReservationKind.UNMAP, -1),
-}
-_MARKS = {Action.OOM: MarkKind.OOM, Action.SNAPSHOT: MarkKind.SNAPSHOT, Action.OTHER: MarkKind.OTHER}
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
-NOTHING_SAID = {"", "N/A", None}
+_NOTHING_SAID = {"", "N/A", None}
 _CONTEXTS = ("user_metadata", "compile_context")
 
 
@@ -74,14 +67,7 @@ class Events(NamedTuple):
 
 
 def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
-    """Columns of one device's log.
-
-    Args:
-        trace: As in the snapshot.
-        stacks: Numbers of the stacks.
-        pools: Numbers of the memory pools.
-        contexts: Numbers of what else an event says.
-    """
+    """Columns of one device's log; the tables of stacks, pools and contexts grow on the way."""
     action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
     time = _column(trace, "time_us", -1, np.int64)
     return Events(
@@ -133,46 +119,42 @@ def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
 
 def _says_something(events: list[dict[str, Any]], key: str) -> bool:
     try:
-        return not set(map(itemgetter(key), events)) <= NOTHING_SAID
+        return not set(map(itemgetter(key), events)) <= _NOTHING_SAID
     except KeyError:
-        return any(event.get(key) not in NOTHING_SAID for event in events)
+        return any(event.get(key) not in _NOTHING_SAID for event in events)
 
 
 def _context(words: tuple[Any, ...]) -> str:
-    return "; ".join(str(word) for word in words if word not in NOTHING_SAID)
+    return "; ".join(str(word) for word in words if word not in _NOTHING_SAID)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:
     """Changes of the reserved memory."""
-    parts = []
-    for action, (kind, sign) in _RESERVATIONS.items():
-        at = np.flatnonzero(events.action == action)
-        parts.append(
-            ReservationRows.of(
-                len(at),
-                device=device,
-                event=at,
-                ns=events.ns[at],
-                bytes=sign * events.bytes[at],
-                kind=kind,
-                address=events.address[at],
-                stream=events.stream[at],
-                stack=events.stack[at],
-            )
-        )
-    table = ReservationRows.join(parts)
-    return table.take(np.argsort(table.event, kind="stable"))
+    at = np.flatnonzero((events.action >= Action.SEGMENT_ALLOC) & (events.action <= Action.SEGMENT_UNMAP))
+    kind = events.action[at] - Action.SEGMENT_ALLOC
+    less = (kind == ReservationKind.FREE) | (kind == ReservationKind.UNMAP)
+    return ReservationRows.of(
+        len(at),
+        device=device,
+        event=at,
+        ns=events.ns[at],
+        bytes=np.where(less, -events.bytes[at], events.bytes[at]),
+        kind=kind,
+        address=events.address[at],
+        stream=events.stream[at],
+        stack=events.stack[at],
+    )
 
 
 def marks(events: Events, trace: list[dict[str, Any]], device: int) -> MarkRows:
     """Events that move no memory."""
-    at = np.flatnonzero(np.isin(events.action, list(_MARKS)))
+    at = np.flatnonzero(events.action >= Action.OOM)
     return MarkRows.of(
         len(at),
         device=device,
         event=at,
         ns=events.ns[at],
-        kind=[_MARKS[Action(code)] for code in events.action[at].tolist()],
+        kind=events.action[at] - Action.OOM,
         bytes=events.bytes[at],
         device_free_bytes=[trace[event].get("device_free", -1) for event in at.tolist()],
         stack=events.stack[at],

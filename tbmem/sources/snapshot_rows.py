@@ -1,4 +1,4 @@
-"""Events of a device and its blocks at the end go in; one row per allocation and the device's totals come out.
+"""Allocations and totals of one device, from its events and its blocks at the end of a snapshot.
 
 A snapshot has no beginning: recording may have begun late, and its ring buffer forgets. But it has an end, the blocks.
 What was there at the beginning is what is there at the end, less what the events added.
@@ -40,8 +40,8 @@ def rows_of_device(
 
     Args:
         events: Its log.
-        segments: Segments of all devices.
-        blocks: Its blocks.
+        segments: Those of all devices.
+        blocks: Those of this device.
         device: Its row in ``devices``.
         index: torch's index of it.
         reserved_change: Bytes by which reserved memory grew over the events.

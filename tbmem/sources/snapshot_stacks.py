@@ -1,15 +1,11 @@
-"""Frame dicts of a snapshot go in, numbers of interned stacks come out, and the phase that a stack tells."""
+"""Interned stacks of a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from tbmem.model.category import Phase
-from tbmem.model.columns import I8
-from tbmem.model.stacks import Frame, StackBuilder, StackTable
+from tbmem.model.stacks import StackBuilder, StackTable
 
 FrameDicts = list[dict[str, Any]]
 
@@ -68,27 +64,3 @@ class SnapshotStacks:
             )
             self._frame_numbers[id(frame)] = number
         return number
-
-
-def phases_of(stacks: StackTable) -> I8:
-    """The phase that each stack tells, by the functions of torch that are in it.
-
-    What backward recomputes (activation checkpointing) is backward.
-    """
-    of_frame = np.array([_phase(frame) for frame in stacks.frames] or [Phase.OTHER], np.int8)
-    phases = np.full(len(stacks), Phase.OTHER, np.int8)
-    if len(stacks.frame):
-        # each stack has at least one frame; later phases of a step weigh more
-        phases[:] = np.maximum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
-    return phases
-
-
-def _phase(frame: Frame) -> Phase:
-    file = frame.file.replace("\\", "/")
-    if "torch/optim/" in file:
-        return Phase.OPTIMIZER
-    if "torch::autograd::Engine::" in frame.function or frame.function == "_engine_run_backward":
-        return Phase.BACKWARD
-    if frame.function in ("_call_impl", "_wrapped_call_impl") and file.endswith("torch/nn/modules/module.py"):
-        return Phase.FORWARD
-    return Phase.OTHER

@@ -1,20 +1,21 @@
-"""Operator, stack, module, phase and step of each allocation, from what was running in a trace."""
+"""Finds what was running in a trace: calls of operators, and operator, stack, module and phase of each allocation."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
+from tbmem.model.operator_calls import CallRows, ChangeRows, OperatorCalls
 from tbmem.model.stacks import Names
+from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import RangeKind, RangeRows
 from tbmem.model.trace_additions import TraceAdditions
-from tbmem.sources.nesting import innermost
-from tbmem.sources.ranges import kind_of_range, step_of_range
-from tbmem.sources.snapshot_stacks import phases_of
+from tbmem.sources.ranges import kind_of_range, phases_of, step_of_range
 from tbmem.sources.trace_columns import Spans, TraceColumns
 from tbmem.sources.trace_stacks import TraceStacks
 
@@ -40,7 +41,7 @@ class Running:
         memory = columns.memory
         self._thread = memory["thread"][entries[self._made]]
         self._at = memory["begin"][entries[self._made]]
-        self._words = columns.words.table()
+        self._words = list(columns.words)
         calls = columns.functions
         noted = additions.calls
         called_from = calls["called_from"] if noted is None else noted.at(calls["begin"] + clock_zero)
@@ -48,37 +49,32 @@ class Running:
         self._lines = additions.operators.at(self._at + clock_zero)
         self._clock_zero = clock_zero
         self.operators = Names()
-        self.range_names = Names()
 
     def attributes(self) -> dict[str, Any]:
         """Columns ``operator``, ``stack``, ``module`` and ``phase``."""
         every = self._around(self._columns.operators)
         stack, module = self.stacks.of_calls(self._around(self._columns.functions), self._lines)
-        texts = self.stacks.of_texts(self._columns.call_stacks.table())
+        texts = self.stacks.of_texts(list(self._columns.call_stacks))
         if len(texts):
             text = np.append(self._columns.operators["call_stack"], -1)[every]
             stack = np.where(stack < 0, np.append(texts, -1)[text], stack)
-        found = {
-            "operator": self._operators(every),
-            "stack": stack,
-            "module": module,
-            "phase": self._phases(stack),
-        }
+        found = {"operator": self._operators(every), "stack": stack, "module": module, "phase": self._phases(stack)}
         return {name: self._on_rows(values, 0 if name == "phase" else -1) for name, values in found.items()}
 
-    def ranges(self) -> RangeRows:
-        """Steps, optimizer and annotations."""
+    def ranges(self) -> tuple[RangeRows, tuple[str, ...]]:
+        """Steps, optimizer and annotations, and the table of their names."""
         spans = self._columns.annotations
-        names = [self._words[number] for number in spans["name"].tolist()]
+        used = [self._words[number] for number in spans["name"].tolist()]
+        names = Names()
         table = RangeRows.of(
             len(spans),
-            name=[self.range_names.number(name) for name in names],
-            kind=[kind_of_range(name) for name in names],
+            name=[names.number(name) for name in used],
+            kind=[kind_of_range(name) for name in used],
             begin_ns=spans["begin"] + self._clock_zero,
             end_ns=spans["end"] + self._clock_zero,
-            step=[step_of_range(name) for name in names],
+            step=[step_of_range(name) for name in used],
         )
-        return table.take(np.argsort(table.begin_ns, kind="stable"))
+        return table.take(np.argsort(table.begin_ns, kind="stable")), names.table()
 
     def _operators(self, every: I64) -> I64:
         spans = self._columns.operators
@@ -100,10 +96,10 @@ class Running:
         found[self._around(annotations, optimizer) >= 0] = Phase.OPTIMIZER
         return found
 
-    def _named(self, names: I64, says: Any) -> Bools:
+    def _named(self, names: I64, accepts: Callable[[str], bool]) -> Bools:
         """Which of some spans have a name that a test accepts."""
-        accepted = np.array([says(word) for word in self._words] or [False], np.bool_)
-        chosen: Bools = accepted[names] if len(names) else np.zeros(0, np.bool_)
+        accepted = np.array([accepts(word) for word in self._words] or [False], np.bool_)
+        chosen: Bools = accepted[names]
         return chosen
 
     def _around(self, spans: Spans, which: Bools | None = None) -> I64:
@@ -118,3 +114,68 @@ class Running:
         column = np.full(self._rows, fill, np.int64)
         column[self._made] = values
         return column
+
+
+def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: int) -> OperatorCalls:
+    """Calls of operators, and changes of memory of the timeline's devices, in Unix time."""
+    spans, memory = columns.operators, columns.memory
+    used, name = np.unique(spans["name"], return_inverse=True)
+    words = list(columns.words)
+    device = np.full(len(memory), -1, np.int16)
+    for number, one in enumerate(timeline.devices):
+        device[(memory["type"] == one.type) & ((memory["index"] == one.index) | (one.type == 0))] = number
+    return OperatorCalls(
+        calls=CallRows.of(
+            len(spans),
+            name=name.reshape(-1),
+            thread=spans["thread"],
+            begin_ns=spans["begin"] + clock_zero,
+            end_ns=spans["end"] + clock_zero,
+        ),
+        changes=ChangeRows.of(
+            len(memory),
+            device=device,
+            thread=memory["thread"],
+            ns=memory["begin"] + clock_zero,
+            bytes=memory["bytes"],
+            call=innermost(spans["thread"], spans["begin"], spans["end"], memory["thread"], memory["begin"]),
+        ),
+        names=tuple(words[number] for number in used.tolist()),
+    )
+
+
+def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64:
+    """Number of the innermost range of the same thread around each moment; -1 for none.
+
+    A range includes its first and its last moment. Of ranges that overlap without nesting (times that are cut to
+    microseconds make such) the one that began last counts.
+    """
+    found = np.full(len(at), -1, np.int64)
+    for one in np.unique(at_thread):
+        ranges, moments = np.flatnonzero(thread == one), np.flatnonzero(at_thread == one)
+        moments = moments[np.argsort(at[moments], kind="stable")]
+        times = at[moments]
+        # most ranges hold no moment at all
+        holding = np.searchsorted(times, begin[ranges], "left") < np.searchsorted(times, end[ranges], "right")
+        ranges = ranges[holding]
+        ranges = ranges[np.lexsort((-end[ranges], begin[ranges]))]
+        inner = np.array(_sweep(begin[ranges].tolist(), end[ranges].tolist(), times.tolist()), np.int64)
+        found[moments] = np.append(ranges, -1)[inner]
+    return found
+
+
+def _sweep(begins: list[int], ends: list[int], times: list[int]) -> list[int]:
+    """Walk through ranges and moments in order of time with the calls that are open."""
+    found: list[int] = []
+    open_ranges: list[int] = []
+    following, count = 0, len(begins)
+    for time in times:
+        while following < count and begins[following] <= time:
+            while open_ranges and ends[open_ranges[-1]] < begins[following]:
+                open_ranges.pop()
+            open_ranges.append(following)
+            following += 1
+        while open_ranges and ends[open_ranges[-1]] < time:
+            open_ranges.pop()
+        found.append(open_ranges[-1] if open_ranges else -1)
+    return found

@@ -93,7 +93,7 @@ def test_holders_of_live_memory_are_of_one_device_and_count_each_address_once() 
 @pytest.mark.parametrize("name", ["Yiyi-philosophy__oom_snapshot__fc31f1e", "volcengine__mem__001e30b"])
 def test_real_snapshots_have_their_blocks_told_to_the_byte(corpus: Any, name: str) -> None:
     # given a snapshot that somebody wrote when memory ran out, of which only the segments are read
-    from tbmem.sources.safe_pickle import load_plain_pickle
+    from tbmem.sources.opened import load_plain_pickle
 
     snapshot = load_plain_pickle(str(corpus / "snapshots" / f"{name}.pickle"))
     timeline = timeline_of_snapshot({"segments": snapshot["segments"]})

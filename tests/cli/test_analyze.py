@@ -15,7 +15,7 @@ import pytest
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.cli.main import main
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
 from tests.analysis.allocator.recording import busy_recorder

@@ -69,7 +69,7 @@ def test_what_may_be_left_out_has_a_default() -> None:
 def test_a_missing_key_is_named(key: str) -> None:
     data = make_finding().to_dict()
     del data[key]
-    with pytest.raises(KeyError, match=key):
+    with pytest.raises(ValueError, match=key):
         Finding.from_dict(data)
 
 

@@ -31,7 +31,7 @@ def test_step_time_and_device_must_be_given() -> None:
 
 def test_a_devices_reading_fills_the_sample_in_order() -> None:
     # given: Counters.sample writes a reading into a sample by position
-    from tbmem.sources.devices import DeviceReading
+    from tbmem.model.sample import DeviceReading
 
     own = MemorySample._fields
     assert own[4 : 4 + len(DeviceReading._fields)] == DeviceReading._fields

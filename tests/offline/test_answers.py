@@ -11,7 +11,7 @@ import pytest
 
 from tbmem.analysis.analyzer import analyze
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
 from tbmem.model.timeline_file import load_timeline, save_timeline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.catalog import Catalog, Root, Run, is_inside, roots_of
 
 

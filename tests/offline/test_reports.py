@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.reports import write_report
 from tbmem.offline.result_folder import clean_name, result_folder
 from tbmem.offline.run_reports import write_run_report

@@ -13,7 +13,7 @@ import pytest
 import tbmem
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tests.offline.snapshots import write_snapshot
 from tests.own_tensors import only_own_tensors
 

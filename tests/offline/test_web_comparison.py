@@ -11,7 +11,7 @@ import pytest
 
 from tbmem.analysis.analyzer import analyze
 from tbmem.analysis.comparison import odd_one
-from tbmem.model.layout import MONITOR_LOG
+from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.study import read_pair
 from tbmem.offline.web_comparison import Compared, comparison_html, write_pair_html
 from tbmem.offline.web_reports import subject_of

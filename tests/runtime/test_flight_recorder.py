@@ -19,14 +19,13 @@ from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
-from tbmem.model.shortage import Limit
+from tbmem.model.shortage import Limit, Situation
 from tbmem.runtime import flight_recorder, oom_observer
 from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.oom import device_of, is_out_of_memory, requested_bytes
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.situation import Situation
 from tbmem.sources.host_limits import HostState
 from tbmem.units import GIB, MIB
 

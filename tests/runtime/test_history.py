@@ -12,7 +12,7 @@ import torch
 import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 from tbmem.model.address_book import AddressBook
-from tbmem.model.layout import SNAPSHOT_PROTOCOL
+from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.runtime.history import MemoryHistory
 from tests.sources.fakes import FakeCuda, FakeMemory
 

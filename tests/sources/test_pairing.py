@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.sources.nesting import innermost
 from tbmem.sources.pairing import pair, pair_by_size, part_unequal
+from tbmem.sources.trace_ranges import innermost
 
 
 def test_a_free_ends_the_allocation_before_it_at_the_same_address() -> None:

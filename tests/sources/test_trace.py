@@ -377,6 +377,38 @@ def test_lone_backslashes_of_windows_are_survived(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t.json").frames(0)[0].file == r"C:\users\qx.py"
 
 
+@pytest.mark.parametrize(
+    ("was", "damaged"),
+    [
+        ('"Bytes": 512', '"Input": "a"b", "Bytes": 512'),
+        ('"Bytes": 512', '"Scale": NaN, "Other": null, "Bytes": "512"'),
+        ('"stream": 7', '"Addr": [7], "Python id": "none"'),
+        ('"cat": "kernel"', '"cat": {"kernel": 3}'),
+        ('"name": "sgemm"', '"name": "sg\t\x00emm"'),
+    ],
+)
+@WRITERS
+def test_a_damaged_event_costs_no_other(tmp_path: Path, was: str, damaged: str, write: Any) -> None:
+    if '"b"' in damaged:
+        write = as_torch_writes  # only there does the end of a damaged event show
+    if write is as_one_line:
+        was, damaged = was.replace(": ", ":"), damaged.replace(": ", ":")
+    text = write(TRAINING)
+    assert was in text
+
+    (tmp_path / "t.json").write_text(text.replace(was, damaged, 1))
+
+    assert read_trace(tmp_path / "t.json").rows.bytes.tolist() == [512, 256, 128, 64, 8]
+
+
+@WRITERS
+def test_endless_nesting_is_one_clear_line(tmp_path: Path, write: Any) -> None:
+    (tmp_path / "t.json").write_text(write(TRAINING).replace("512", "[" * 100_000 + "]" * 100_000, 1))
+
+    with pytest.raises(FileFormatError, match="none of torch.profiler"):
+        read_trace(tmp_path / "t.json")
+
+
 def test_events_that_are_not_apart_by_the_usual_line_are_found(tmp_path: Path) -> None:
     text = as_torch_writes(TRAINING).replace('  },\n  {\n    "ph": "i"', '  } ,\n\n {\n    "ph": "i"')
     (tmp_path / "t.json").write_text(text)
