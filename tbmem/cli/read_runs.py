@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from tbmem.analysis.run_state import RunState
 from tbmem.errors import UsageError
+from tbmem.sources.log_columns import FollowedLog
 from tbmem.sources.processes import is_alive
-from tbmem.sources.runs import FollowedLog, RunFiles, find_runs
+from tbmem.sources.runs import RunFiles, find_runs
 
 
 class ReadRun:

@@ -3,66 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.errors import UsageError
 from tbmem.model import layout
-from tbmem.model.monitor_log import MonitorLog, take_line
-
-_CHUNK = 1 << 20
-
-
-class FollowedLog:
-    """A live log that may still be written.
-
-    Args:
-        path: The ``monitor.jsonl``.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._position = 0
-        self._rest = b""
-        self._understood = self._damaged = 0
-
-    def read(self) -> Iterator[MonitorLog]:
-        """What was written since the last call, in pieces; a header begins a piece, a line half written waits.
-
-        Raises:
-            FileFormatError: Not one line is a monitor log's.
-            OSError: The file cannot be read.
-        """
-        with open(self.path, "rb") as file:
-            if file.seek(0, os.SEEK_END) < self._position:
-                self._position, self._rest = 0, b""  # it was replaced
-            file.seek(self._position)
-            while chunk := file.read(_CHUNK):
-                self._position += len(chunk)
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                yield from self._pieces(lines)
-        if self._damaged and not self._understood:
-            raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
-
-    def _pieces(self, lines: list[bytes]) -> Iterator[MonitorLog]:
-        piece = MonitorLog()
-        for line in lines:
-            taken = MonitorLog()
-            if not take_line(line, taken):
-                self._damaged += 1
-                continue
-            self._understood += 1
-            if taken.headers:
-                yield piece
-                piece = taken
-            else:
-                piece.rows += taken.rows
-                piece.findings += taken.findings
-                piece.windows += taken.windows
-                piece.end = taken.end or piece.end
-                piece.signal = taken.signal or piece.signal
-        yield piece
 
 
 @dataclass(slots=True, kw_only=True)
