@@ -128,6 +128,6 @@ def _framed(event: Event) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and offset so that a checksum of checksums is not trivial: TensorFlow's ``lib/hash/crc32c.h``."""
+    """CRC-32C, masked as TensorFlow's ``lib/hash/crc32c.h`` does, so that a checksum of checksums is not trivial."""
     crc: int = google_crc32c.value(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
