@@ -14,8 +14,7 @@ from tbmem.analysis.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.asked import Asked, MissingError, Params
 from tbmem.offline.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
-from tbmem.offline.run_reader import RunReader
-from tbmem.offline.shelf import reason
+from tbmem.offline.run_reader import RunReader, reason
 from tbmem.present.colours import category_colour
 from tbmem.present.views.brushed import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.brushed import brushed_view

@@ -9,8 +9,8 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.monitor_log import MonitorLog, SampleRow, to_line
+from tbmem.offline.catalog import find_runs
 from tbmem.sources.log_columns import FollowedLog
-from tbmem.sources.runs import find_runs
 from tests.conftest import MakeSample
 
 
