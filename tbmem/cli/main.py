@@ -33,27 +33,17 @@ _COMMANDS = {
 class _Commands(TyperGroup):
     """Commands that are imported when they are called."""
 
-    is_listed = False
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=summary) for name, summary in _COMMANDS.items()}
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, or in the list of commands its summary alone."""
-        if cmd_name not in _COMMANDS:
-            return None
-        if self.is_listed:
-            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name])
-        module = import_module(f"tbmem.cli.{cmd_name}")
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is called, as it is."""
+        name, _, rest = super().resolve_command(ctx, args)
+        module = import_module(f"tbmem.cli.{name}")
         one = typer.Typer(add_completion=False)
-        one.command(cmd_name, cls=getattr(module, "RunCommand", None))(module.command)
-        return typer.main.get_command(one)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands."""
-        self.is_listed = True
-        super().format_help(ctx, formatter)
+        one.command(name, cls=getattr(module, "RunCommand", None))(module.command)
+        return name, typer.main.get_command(one), rest
 
 
 app = typer.Typer(
