@@ -98,9 +98,6 @@ class RowBuilder:
 
         A row also ends a second after the one before, so that slow steps are seen at once, and where a profiler is
         switched on or off: its memory is in the figures of its own steps only.
-
-        Args:
-            samples: The next ones, steps ascending.
         """
         rows = []
         for sample in samples:

@@ -87,11 +87,7 @@ def read_log(path: Path) -> tuple[MonitorLog, RunState]:
 
 
 class ReadRun:
-    """A run, read as far as it is written.
-
-    Args:
-        files: Where it lies.
-    """
+    """A run, read as far as it is written."""
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from tbmem.analysis.analyzer import analyze
+from tbmem.analysis.peaks import peak_levels
 from tbmem.analysis.run_state import RunState
 from tbmem.analysis.run_status import RunStatus, run_status
 from tbmem.analysis.thinning import even_stretches, extremes
@@ -47,12 +48,7 @@ _Value = TypeVar("_Value")
 
 
 class RunReader:
-    """Reads what is asked for, once.
-
-    Args:
-        catalog: The runs.
-        now: Unix time in seconds.
-    """
+    """Reads what is asked for, once."""
 
     def __init__(self, catalog: Catalog, now: Callable[[], float]) -> None:
         self.catalog = catalog
@@ -179,12 +175,7 @@ class RunReader:
         return known[1]
 
     def file_item(self, one: RunFile, error: str | None = None) -> FileItem:
-        """A file as plain values.
-
-        Args:
-            one: The file.
-            error: Why it cannot be read; by default what is known of it.
-        """
+        """A file as plain values."""
         return {
             "file": one.file,
             "name": one.name,
@@ -338,7 +329,7 @@ def _telling(one: DeviceSeries) -> I64:
     count = len(one.columns["step"])
     if count <= _STATE_ROWS:
         return np.arange(count)
-    level = one.reached()
+    level = peak_levels(one.device, one.columns)
     low = np.nan_to_num(one.columns["allocated"])
     stretch = even_stretches(count, _STATE_ROWS // 4)
     return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

@@ -32,11 +32,7 @@ _KEPT_ANSWERS = 256
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
-    """The Memory tab.
-
-    Args:
-        context: TensorBoard's ``TBContext``; of it the log folder is used, as typed.
-    """
+    """The Memory tab."""
 
     plugin_name = "tbmem"
 

@@ -57,10 +57,6 @@ _NUMBER = count()
 def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tuple[str, float]]:
     """The points of one sample.
 
-    Args:
-        sample: Counters of one device.
-        several: Whether the process has more than one device, so that tags must name theirs.
-
     Yields:
         Tag and value for each counter that the device has.
     """
@@ -82,9 +78,6 @@ class ScalarWriter:
 
     TensorBoard's own writers bring a thread and a queue that can block; this one is called from tbmem's thread.
 
-    Args:
-        folder: The run folder.
-
     Raises:
         OSError: The file cannot be created.
     """
@@ -98,10 +91,6 @@ class ScalarWriter:
 
     def write(self, samples: Sequence[MemorySample], *, several: bool = False) -> None:
         """Add the points of samples.
-
-        Args:
-            samples: Any number, of one or more devices.
-            several: Whether the process has more than one device.
 
         Raises:
             OSError: The file cannot be written.

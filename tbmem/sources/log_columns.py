@@ -41,11 +41,7 @@ _key = attrgetter("rank", "device")
 
 
 class _Lines:
-    """Lines of a file that may still be written.
-
-    Args:
-        path: The ``monitor.jsonl``.
-    """
+    """Lines of a file that may still be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -201,12 +197,7 @@ def _joined(parts: Sequence[tuple[int, F64]]) -> Mapping[str, F64]:
 
 
 def sample_rows(one: DeviceColumns, places: NDArray[np.int64]) -> list[SampleRow]:
-    """Some of a device's rows as records.
-
-    Args:
-        one: The device.
-        places: Which ones.
-    """
+    """Some of a device's rows as records."""
     columns = {name: values[places].tolist() for name, values in one.columns.items()}
     rows = []
     for values in zip(*columns.values(), strict=True):

@@ -1,4 +1,4 @@
-"""Where a run stands goes in; its cards, findings and what to do next come out (``runs.Overview``, ``Ranks``)."""
+"""Views of where runs stand: cards, findings and what to do next (``runs.Overview``, ``runs.Ranks``)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def overview_of(run: LoggedRun, now: float) -> OverviewRun:
-    """One run's cards.
-
-    Args:
-        run: As its logs tell it.
-        now: Unix time.
-    """
+    """One run's cards."""
     view = run_view(run.name, run.states, now)
     cards = [_card(state, track) for state in run.states for track in state.tracks]
     header = next((state.header for state in run.states if state.header), {})
@@ -102,13 +97,7 @@ def _line(evidence: Mapping[str, Any]) -> str:
 
 
 def finding_item(run: str, one: Finding, x: float | None = None) -> FindingItem:
-    """A finding as plain values.
-
-    Args:
-        run: Its run's name.
-        one: The finding.
-        x: Where it lies.
-    """
+    """A finding as plain values."""
     return {
         "run": run,
         "kind": one.kind.value,
