@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -138,25 +138,14 @@ def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
     """All ranks side by side, and the sentence on the odd one."""
     pairs = [(state, track, _card(state, track)) for state in run.states for track in state.tracks]
     odd, message = _odd([card for _, _, card in pairs])
-    columns: RankColumns = {
-        "rank": [card["rank"] for _, _, card in pairs],
+    own = {
         "host": [str(state.header.get("host", "")) for state, _, _ in pairs],
-        "device": [card["device"] for _, _, card in pairs],
-        "verdict": [card["verdict"] for _, _, card in pairs],
-        "label": [card["label"] for _, _, card in pairs],
-        "severity": [card["severity"] for _, _, card in pairs],
         "step": [track.last.step if track.last is not None else 0 for _, track, _ in pairs],
-        "allocated": [card["allocated"] for _, _, card in pairs],
-        "reserved": [card["reserved"] for _, _, card in pairs],
-        "peak": [card["peak"] for _, _, card in pairs],
-        "capacity": [card["capacity"] for _, _, card in pairs],
-        "headroom": [card["headroom"] for _, _, card in pairs],
-        "growth_per_step": [card["growth_per_step"] for _, _, card in pairs],
-        "levels": [card["levels"] for _, _, card in pairs],
-        "peaks": [card["peaks"] for _, _, card in pairs],
         "odd": [at == odd for at in range(len(pairs))],
     }
-    return columns, message
+    cards: list[Mapping[str, Any]] = [card for _, _, card in pairs]
+    columns = {name: own.get(name) or [card.get(name) for card in cards] for name in RankColumns.__annotations__}
+    return cast(RankColumns, columns), message
 
 
 def _odd(cards: Sequence[Card]) -> tuple[int | None, str | None]:
