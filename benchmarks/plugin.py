@@ -192,7 +192,7 @@ def views_of_window(logdir: Path, run: str) -> list[list[object]]:
 
 
 def _cached(asking: Asking, view: str, params: dict[str, Any]) -> tuple[str, str]:
-    """The file is read; each turn asks something new, so that no answer is taken from the shelf."""
+    """The file is read; each turn asks something new, so that no answer is taken from the cache."""
     took, size = [], 0
     for turn in range(TURNS):
         more = {"limit": 990 + turn} if view == "tensors" else {"turn": turn}

@@ -52,7 +52,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "config": {"omegaconf", "yaml"},
     "analysis": {"numpy"},
     "sources": {"msgspec", "numpy", "psutil", "torch"},
-    "present": {"matplotlib", "numpy", "rich", "tensorboard"},
+    "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "runtime": {"torch", "psutil"},

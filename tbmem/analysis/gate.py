@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tbmem.analysis.comparison import Change, is_material
 from tbmem.analysis.run_state import RunState
@@ -101,14 +101,12 @@ def _at_most(track: Track, check: str, limit: float, words: str) -> Result:
     if track.peak is None:
         raise UsageError(f"{place_of(track)}: no peak is known, so {check} cannot be told")
     peak = track.peak
-    return Result(
-        check=check,
-        place=place_of(track),
-        holds=peak.bytes <= limit,
-        message=f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}",
-        measured=peak.bytes,
-        limit=limit,
-    )
+    return _against(track, check, peak.bytes, limit, f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}")
+
+
+def _against(track: Track, check: str, measured: float, limit: float, message: str) -> Result:
+    holds = measured <= limit
+    return Result(check=check, place=place_of(track), holds=holds, message=message, measured=measured, limit=limit)
 
 
 def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float) -> Result:
@@ -117,23 +115,18 @@ def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float)
         known = ", ".join(baseline) or "nothing"
         raise UsageError(f"{place_of(track)} is not in the baseline (it holds {known}); write it anew")
     change = Change(name="peak", before=base, after=track.peak.bytes if track.peak is not None else 0)
-    return _at_most(track, "baseline", base * (1 + tolerance), _against(change, tolerance))
+    return _at_most(track, "baseline", base * (1 + tolerance), _words(change, tolerance))
 
 
 def _check_level(track: Track, level: int, base: int, tolerance: float) -> Result:
     change = Change(name="level", before=base, after=level)
-    limit = base * (1 + tolerance)
-    return Result(
-        check="baseline",
-        place=place_of(track),
-        holds=level <= limit or not is_material(change, track.peak.bytes if track.peak is not None else 0),
-        message=f"level at the end {format_bytes(level)}, {_against(change, tolerance)}",
-        measured=level,
-        limit=limit,
-    )
+    message = f"level at the end {format_bytes(level)}, {_words(change, tolerance)}"
+    found = _against(track, "baseline", level, base * (1 + tolerance), message)
+    immaterial = not is_material(change, track.peak.bytes if track.peak is not None else 0)
+    return replace(found, holds=found.holds or immaterial)
 
 
-def _against(change: Change, tolerance: float) -> str:
+def _words(change: Change, tolerance: float) -> str:
     base = format_bytes(change.before)
     return f"{change.percent_text} against the baseline's {base}, at most +{100 * tolerance:g} %"
 
@@ -145,14 +138,8 @@ def _check_growth(state: RunState, track: Track, limit: float) -> Result:
             f"{place_of(track)}: too few steps were logged to tell how memory grows;"
             " train longer, or set monitor.log_every_n_steps=1"
         )
-    return Result(
-        check="max-growth",
-        place=place_of(track),
-        holds=growth <= limit,
-        message=f"{format_signed(growth)} per step, at most {format_bytes(limit)}",
-        measured=growth,
-        limit=limit,
-    )
+    message = f"{format_signed(growth)} per step, at most {format_bytes(limit)}"
+    return _against(track, "max-growth", growth, limit, message)
 
 
 def _check_leak(state: RunState, track: Track) -> Result:

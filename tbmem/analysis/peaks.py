@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from tbmem.model.columns import F64
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import Peak
@@ -46,6 +49,16 @@ class RunPeak:
             self._found[says] = Peak(
                 device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=_counter(sample)
             )
+
+
+def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
+    """What each row of a log's columns counts for the run's peak by the same rule, 0 where nothing does."""
+    known = ("peak_allocated", "host_peak_rss") if device == "cpu" else ("peak_allocated",)
+    level = columns[known[0]]
+    for name in (*known[1:], "allocated_max", "allocated"):
+        level = np.where(np.isnan(level), columns[name], level)
+    recorded = (columns["profiled"] == 1) & (device == "cpu")
+    return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
 
 
 def _counter(sample: MemorySample) -> str:

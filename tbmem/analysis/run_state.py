@@ -16,11 +16,7 @@ _KEPT_FINDINGS = 200
 
 
 def standing(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that hold: a leak as it was told last, no spike that has turned out to belong to a regular beat.
-
-    Args:
-        findings: Of any ranks and devices, in the order in which they were made.
-    """
+    """Findings that hold: a leak as it was told last, no spike that has turned out to belong to a regular beat."""
     beats = [one for one in findings if one.kind is FindingKind.PERIODIC]
     last = {_leak(one): one for one in findings if one.kind is FindingKind.LEAK}
     return [
@@ -114,11 +110,7 @@ class RunState:
         return self._said_at_end(device) or self._last(device, self._verdict_so_far(device))
 
     def growth_per_step(self, track: Track) -> float | None:
-        """Growth rate of a device in bytes per step: that of its leak or growth, as told, else that of its floor.
-
-        Args:
-            track: The device's.
-        """
+        """Growth rate of a device in bytes per step: that of its leak or growth, as told, else that of its floor."""
         telling = [self.told(track.device)]
         if self.is_leaking(track.device):
             telling.append(self._last(track.device, FindingKind.LEAK))

@@ -69,12 +69,7 @@ class RunStatus:
 
 
 def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
-    """How a run ended that was there to say so.
-
-    Args:
-        exception: Class name of the exception that ended it.
-        out_of_memory: Whether memory ran out, as ``runtime.oom`` tells.
-    """
+    """How a run ended that was there to say so."""
     if out_of_memory:
         by = f" ({exception})" if exception else ""
         return RunStatus(Standing.OUT_OF_MEMORY, f"ran out of memory{by}", exception)
@@ -84,12 +79,7 @@ def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
 
 
 def rank_status(state: RunState, now: float) -> RunStatus:
-    """Where one rank stands.
-
-    Args:
-        state: What is known of it.
-        now: Unix time in seconds.
-    """
+    """Where one rank stands."""
     if state.end is not None:
         return end_status(state.end.get("exception"), state.end.get("out_of_memory") is True)
     if state.signal is not None:
@@ -108,12 +98,7 @@ def rank_status(state: RunState, now: float) -> RunStatus:
 
 
 def run_status(states: Sequence[RunState], now: float) -> RunStatus:
-    """Where a run stands: as its ranks do, and where these differ as the one that says most.
-
-    Args:
-        states: One per rank; none where there is no log.
-        now: Unix time in seconds.
-    """
+    """Where a run stands: as its ranks do, and where these differ as the one that says most."""
     if not states:
         return RunStatus(Standing.FILES, "recordings only")
     order = list(Standing)
@@ -135,13 +120,7 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 
 def status_notes(states: Sequence[RunState], now: float, done: str = "judged") -> list[str]:
-    """What a reader of figures must know: a rank without an end in order is judged as far as it came.
-
-    Args:
-        states: One per rank.
-        now: Unix time in seconds.
-        done: What is done with the figures.
-    """
+    """What a reader of figures must know: a rank without an end in order is judged as far as it came."""
     pairs = [(state, rank_status(state, now)) for state in states]
     return [
         f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}"

@@ -65,15 +65,7 @@ class RunStory:
 
 
 def story_of(logs: Sequence[MonitorLog], name: str, path: str, *, states: Sequence[RunState], now: float) -> RunStory:
-    """Tell what happened.
-
-    Args:
-        logs: One for each rank.
-        name: Of the run.
-        path: Where it was read.
-        states: Where each rank stands.
-        now: Unix time in seconds.
-    """
+    """Tell what happened."""
     headers = [log.headers[0] if log.headers else {} for log in logs]
     ranks = [int(header.get("rank", 0)) for header in headers]
     started = min([header["started"] for header in headers if "started" in header], default=0.0)

@@ -52,11 +52,7 @@ class Series(NamedTuple):
 
 
 def series_of(logs: Sequence[MonitorLog]) -> tuple[Series, ...]:
-    """All series, by rank and device.
-
-    Args:
-        logs: One for each rank.
-    """
+    """All series, by rank and device."""
     rows: dict[tuple[int, str], dict[int, SampleRow]] = {}
     for log in logs:
         for row in log.rows:
@@ -75,12 +71,7 @@ def _number(value: Any) -> float:
 
 
 def thinned(series: Series, most: int = _MOST) -> Series:
-    """The same with fewer rows: of each stretch of steps the highest and the lowest.
-
-    Args:
-        series: Of any length.
-        most: Rows that are kept at most.
-    """
+    """The same with fewer rows: of each stretch of steps the highest and the lowest."""
     count = len(series.step)
     if count <= most:
         return series

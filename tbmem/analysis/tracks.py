@@ -17,12 +17,7 @@ _SETTLING = 0.2
 
 
 class Track:
-    """One device of one rank.
-
-    Args:
-        device: As in ``MemorySample.device``.
-        rank: Global rank.
-    """
+    """One device of one rank."""
 
     def __init__(self, device: str, rank: int) -> None:
         self.device = device

@@ -14,9 +14,9 @@ import typer
 from tbmem.analysis.gate import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
-from tbmem.cli.read_runs import read_one_run
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import complete_or_nothing
+from tbmem.offline.live_logs import read_one_run
 from tbmem.present.gate_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import format_bytes, parse_bytes
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tbmem.cli.arguments import Rules
-from tbmem.offline.export_format import ExportFormat
+from tbmem.offline.exports import ExportFormat, default_name, export
 
 
 def command(
@@ -17,7 +17,6 @@ def command(
     rules: Rules = None,
 ) -> None:
     """Turn a recording into a file for another tool, and print the file's name."""
-    from tbmem.offline.exports import default_name, export
     from tbmem.offline.rules_file import load_rules
     from tbmem.offline.study import analyze
 

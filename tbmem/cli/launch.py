@@ -24,6 +24,18 @@ class Runnable(Protocol):
         """Run it."""
 
 
+class Launch(BaseException):
+    """A program is ready; it must not run under a parser that catches its exceptions.
+
+    Args:
+        program: What to run.
+    """
+
+    def __init__(self, program: Runnable) -> None:
+        super().__init__()
+        self.program = program
+
+
 @dataclass(kw_only=True)
 class Order:
     """What shall run, and how it is watched."""

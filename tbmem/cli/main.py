@@ -1,38 +1,57 @@
-"""Arguments go in, an exit code comes out: 0 fine, 1 a check failed, 2 wrong input, 130 interrupted."""
+"""Runs a command; exit code 0 fine, 1 a check failed, 2 wrong input, 130 interrupted."""
 
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from tbmem.cli import analyze, check, compare, config, demo, estimate, export, report, run, sweep, watch
-from tbmem.cli.launch import Runnable
+from tbmem.cli.launch import Launch, Runnable
 from tbmem.errors import TbmemError
 
 _INTERRUPTED = 130
 
+_COMMANDS = {
+    "demo": "Train a small language model for a minute and see what tbmem shows.",
+    "watch": "Watch the memory of running or finished runs; ends with the run, or with Ctrl-C.",
+    "estimate": "Tell whether a training will fit, and what its memory goes to, before there is a GPU.",
+    "sweep": "Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts.",
+    "analyze": "Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.",
+    "compare": "Say what grew from A to B, by category, module and line.",
+    "report": "Say what happened in a run: memory over the steps, findings, windows and what they recorded.",
+    "export": "Turn a recording into a file for another tool, and print the file's name.",
+    "check": "Hold a run against limits; exit 0 if all hold, 1 if one does not, 2 if the input is wrong.",
+    "config": "Print the merged configuration and where each value came from, as YAML that can be used as a file.",
+    "run": "Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`.",
+}
+"""First lines of the commands' docstrings: the list of commands loads none of them."""
+
+
+class _Commands(TyperGroup):
+    """Commands that are imported when they are called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=summary) for name, summary in _COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is called, as it is."""
+        name, _, rest = super().resolve_command(ctx, args)
+        module = import_module(f"tbmem.cli.{name}")
+        one = typer.Typer(add_completion=False)
+        one.command(name, cls=getattr(module, "RunCommand", None))(module.command)
+        return name, typer.main.get_command(one), rest
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Memory that explains itself: watch, profile and judge the memory of PyTorch training.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS = {
-    "demo": demo,
-    "watch": watch,
-    "estimate": estimate,
-    "sweep": sweep,
-    "analyze": analyze,
-    "compare": compare,
-    "report": report,
-    "export": export,
-    "check": check,
-    "config": config,
-}
-for name, module in _COMMANDS.items():
-    app.command(name)(module.command)
-app.command("run", cls=run.RunCommand)(run.command)
 
 
 def _version(wanted: bool) -> None:
@@ -65,7 +84,7 @@ def _command() -> Runnable:
     try:
         # newer typers return an exit code, older ones raise
         code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-    except run.Launch as launch:
+    except Launch as launch:
         # out there its exceptions, its exit code and Ctrl-C are the interpreter's business, as if it ran alone
         return launch.program
     except (KeyboardInterrupt, typer.Abort):

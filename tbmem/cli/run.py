@@ -8,19 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from tbmem.cli.arguments import ConfigFile, Overrides
-from tbmem.cli.launch import Order, Runnable, split
-
-
-class Launch(BaseException):
-    """A program is ready; it must not run under a parser that catches its exceptions.
-
-    Args:
-        program: What to run.
-    """
-
-    def __init__(self, program: Runnable) -> None:
-        super().__init__()
-        self.program = program
+from tbmem.cli.launch import Launch, Order, split
 
 
 class RunCommand(TyperCommand):

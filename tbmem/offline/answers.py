@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,7 @@ from tbmem.analysis.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.asked import Asked, MissingError, Params
 from tbmem.offline.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
-from tbmem.offline.run_reader import RunReader
-from tbmem.offline.shelf import reason
+from tbmem.offline.run_reader import RunReader, reason
 from tbmem.present.colours import category_colour
 from tbmem.present.views.brushed import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.brushed import brushed_view
@@ -51,15 +50,7 @@ _ESTIMATED = "estimate"
 
 
 class Answers:
-    """Answers questions on the runs of some log folders.
-
-    Args:
-        catalog: The runs.
-        plotly: URL of plotly.js.
-        source: ``tensorboard`` or ``report``.
-        written: When a report is written.
-        now: Unix time in seconds.
-    """
+    """Answers questions on the runs of some log folders."""
 
     def __init__(
         self,
@@ -103,10 +94,6 @@ class Answers:
 
     def answer(self, view: str, params: Params) -> Any:
         """One answer, plain JSON values.
-
-        Args:
-            view: Its name.
-            params: As in a URL.
 
         Raises:
             MissingError: There is no such view, run or file.
@@ -251,12 +238,8 @@ class Answers:
         latest: dict[int, RunFile] = {}
         for one in sorted(run.recordings, key=lambda one: one.changed_ns):
             latest[one.rank or 0] = one
-        found, errors = [], []
-        for _, one in sorted(latest.items())[:_MOST_RANKS]:
-            try:
-                found.append((one, self._reader.open(run, one)))
-            except TbmemError:
-                errors.append(self._reader.file_item(one))
+        errors: list[FileItem] = []
+        found = self._opened(run, (one for _, one in sorted(latest.items())[:_MOST_RANKS]), errors)
         if not found:
             return None, errors
         mains = [subject.analysis.main for _, subject in found]
@@ -318,19 +301,13 @@ class Answers:
         """The recording that was asked for, else the one with the highest peak."""
         if file is not None:
             return self._reader.open(run, self._reader.file(run, file))
-        found = []
-        for one in run.recordings:
-            try:
-                found.append(self._reader.open(run, one))
-            except TbmemError:
-                errors.append(self._reader.file_item(one))
-        measured = [one for one in found if one.analysis.source != _ESTIMATED]
-        return max(measured, key=lambda one: one.analysis.main.peak.bytes, default=None)
+        return self._sides(run, errors)[1]
 
     def _estimate(self, asked: Asked) -> Any:
         run = self._reader.run(asked.text("run"))
         points = asked.whole("points", POINTS, 10, _MOST_POINTS)
-        predicted, measured, errors = self._sides(run)
+        errors: list[FileItem] = []
+        predicted, measured = self._sides(run, errors)
         summary = self._summary(run, errors)
         curves = [None if one is None else estimate_curve(one, None, points) for one in (predicted, measured)]
         peaks = [None if curve is None else curve["peak"] for curve in curves]
@@ -349,18 +326,23 @@ class Answers:
             "empty": None if predicted is not None or summary is not None else NO_ESTIMATE,
         }
 
-    def _sides(self, run: Run) -> tuple[Subject | None, Subject | None, list[FileItem]]:
+    def _sides(self, run: Run, errors: list[FileItem]) -> tuple[Subject | None, Subject | None]:
         """The prediction, and the measurement with the highest peak."""
-        found, errors = [], []
-        for one in run.recordings:
-            try:
-                found.append(self._reader.open(run, one))
-            except TbmemError:
-                errors.append(self._reader.file_item(one))
+        found = [subject for _, subject in self._opened(run, run.recordings, errors)]
         guesses = [one for one in found if one.analysis.source == _ESTIMATED]
         others = [one for one in found if one.analysis.source != _ESTIMATED]
         measured = max(others, key=lambda one: one.analysis.main.peak.bytes, default=None)
-        return (guesses[-1] if guesses else None), measured, errors
+        return (guesses[-1] if guesses else None), measured
+
+    def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, Subject]]:
+        """Those recordings that can be read; the others are added to the errors."""
+        found = []
+        for one in files:
+            try:
+                found.append((one, self._reader.open(run, one)))
+            except TbmemError:
+                errors.append(self._reader.file_item(one))
+        return found
 
     def _summary(self, run: Run, errors: list[FileItem]) -> dict[str, Any] | None:
         for one in run.of(ESTIMATE):

@@ -19,11 +19,7 @@ class OutsideError(UsageError):
 
 
 class Asked:
-    """Parameters of a question.
-
-    Args:
-        params: As in a URL; empty ones are as if they were not there.
-    """
+    """Parameters of a question."""
 
     def __init__(self, params: Params) -> None:
         self._params = {name: [value for value in values if value != ""] for name, values in params.items()}

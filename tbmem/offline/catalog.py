@@ -1,4 +1,4 @@
-"""Log folders go in; their runs with all files that concern memory come out, and only files that lie inside of them.
+"""Finds the runs of log folders, with all files that concern memory, and only files that lie inside of them.
 
 Nothing is opened here but the names: the parts of a run's name are folders, as TensorBoard has it.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG, PLUGIN_FOLDER
 from tbmem.offline.recordings import IN_FOLDERS, short_names
 
@@ -130,17 +131,22 @@ def is_inside(path: Path, folder: Path) -> bool:
 def _runs_of(root: Root) -> list[Run]:
     """Recordings belong to the nearest folder above them that has a live log, else to the one they lie in."""
     found = list(_files(root.path))
-    homes = {_home(path, root.path) for path, kind in found if kind == LOG}
+    homes = {run_folder(path, root.path) for path, kind in found if kind == LOG}
     by_run: dict[Path, list[tuple[Path, str]]] = {}
     for path, kind in found:
-        home = _home(path, root.path)
+        home = run_folder(path, root.path)
         above = next((one for one in (home, *home.parents) if one in homes), home)
         by_run.setdefault(above if above.is_relative_to(root.path) else home, []).append((path, kind))
     return [_run(root, folder, files) for folder, files in by_run.items()]
 
 
-def _home(path: Path, root: Path) -> Path:
-    """Folder of the run that a file belongs to: above the plugin's, and above that of a rank."""
+def run_folder(path: Path, root: Path | None = None) -> Path:
+    """Folder of the run that a file belongs to: above the plugin's, and above that of a rank.
+
+    Args:
+        path: The file.
+        root: The log folder, which is a run even if it is called like a rank's.
+    """
     folder = path.parent
     if folder.as_posix().endswith("/" + PLUGIN_FOLDER):
         folder = folder.parents[len(PurePosixPath(PLUGIN_FOLDER).parts) - 1]
@@ -211,3 +217,45 @@ def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:
 
 def _absolute(path: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFiles:
+    """A run and the live logs of its ranks."""
+
+    name: str
+    """Relative to the folder that was searched."""
+    path: Path
+    logs: tuple[Path, ...]
+
+    @property
+    def changed(self) -> float:
+        """Unix time of the last write, in seconds."""
+        return max((log.stat().st_mtime for log in self.logs if log.exists()), default=0.0)
+
+
+def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
+    """The runs that a path means, oldest first.
+
+    Args:
+        path: A live log, a run folder, or a folder of runs.
+
+    Raises:
+        UsageError: There is no run.
+    """
+    place = Path(path).expanduser()
+    if place.is_file():
+        return [RunFiles(name=place.name, path=place, logs=(place,))]
+    if not place.is_dir():
+        raise UsageError(f"{place}: no such file or folder")
+    logs: dict[Path, list[Path]] = {}
+    for log in sorted(place.rglob(MONITOR_LOG)):
+        logs.setdefault(run_folder(log, place), []).append(log)
+    if not logs:
+        raise UsageError(f"{place}: no run of tbmem: there is no {MONITOR_LOG} below it")
+    runs = [RunFiles(name=_name(run, place), path=run, logs=tuple(found)) for run, found in logs.items()]
+    return sorted(runs, key=lambda run: run.changed)
+
+
+def _name(run: Path, place: Path) -> str:
+    return str(run.relative_to(place)) if run != place else run.resolve().name

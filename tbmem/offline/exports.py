@@ -1,38 +1,42 @@
-"""An analysis and a format go in; a file that another tool opens comes out."""
+"""Writes an analysed recording as a file that another tool opens."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tbmem.analysis.report import Analysis
 from tbmem.model.files import complete_or_nothing
-from tbmem.offline.export_format import ExportFormat
-from tbmem.present.allocations_csv import allocations_csv
-from tbmem.present.memory_viz import memory_viz_pickle
-from tbmem.present.perfetto import perfetto_json
-from tbmem.present.speedscope import speedscope_json
+
+if TYPE_CHECKING:
+    from tbmem.analysis.report import Analysis
 
 
-def _text(make: Callable[[Analysis], str]) -> Callable[[Analysis], bytes]:
-    return lambda analysis: make(analysis).encode()
+class ExportFormat(str, Enum):
+    """What a recording can be turned into."""
+
+    PERFETTO = "perfetto"
+    SPEEDSCOPE = "speedscope"
+    CSV = "csv"
+    JSON = "json"
+    MEMORY_VIZ = "memory_viz"
 
 
-_MAKERS: dict[ExportFormat, tuple[Callable[[Analysis], bytes], str]] = {
-    ExportFormat.PERFETTO: (_text(perfetto_json), ".perfetto.json"),
-    ExportFormat.SPEEDSCOPE: (_text(speedscope_json), ".speedscope.json"),
-    ExportFormat.CSV: (_text(allocations_csv), ".csv"),
-    ExportFormat.JSON: (_text(lambda analysis: json.dumps(analysis.to_dict(), indent=2)), ".analysis.json"),
-    ExportFormat.MEMORY_VIZ: (memory_viz_pickle, ".memory_viz.pickle"),
+_SUFFIXES = {
+    ExportFormat.PERFETTO: ".perfetto.json",
+    ExportFormat.SPEEDSCOPE: ".speedscope.json",
+    ExportFormat.CSV: ".csv",
+    ExportFormat.JSON: ".analysis.json",
+    ExportFormat.MEMORY_VIZ: ".memory_viz.pickle",
 }
 
 
 def default_name(analysis: Analysis, wanted: ExportFormat) -> str:
     """Name of the file that an export gets: ``'iter1_rank0.perfetto.json'``."""
-    return analysis.name + _MAKERS[wanted][1]
+    return analysis.name + _SUFFIXES[wanted]
 
 
 def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLike[str]) -> Path:
@@ -50,7 +54,28 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
-    data = _MAKERS[ExportFormat(wanted)][0](analysis)
+    data = _content(analysis, ExportFormat(wanted))
     with complete_or_nothing(target) as partial:
         partial.write_bytes(data)
     return target
+
+
+def _content(analysis: Analysis, wanted: ExportFormat) -> bytes:
+    """What the file holds; a format's maker is loaded when it is asked for."""
+    if wanted is ExportFormat.PERFETTO:
+        from tbmem.present.perfetto import perfetto_json
+
+        return perfetto_json(analysis).encode()
+    if wanted is ExportFormat.SPEEDSCOPE:
+        from tbmem.present.speedscope import speedscope_json
+
+        return speedscope_json(analysis).encode()
+    if wanted is ExportFormat.CSV:
+        from tbmem.present.allocations_csv import allocations_csv
+
+        return allocations_csv(analysis).encode()
+    if wanted is ExportFormat.MEMORY_VIZ:
+        from tbmem.present.memory_viz import memory_viz_pickle
+
+        return memory_viz_pickle(analysis)
+    return json.dumps(analysis.to_dict(), indent=2).encode()

@@ -1,9 +1,8 @@
-"""A run's folder as a user types it goes in; its live logs, one for each rank, come out."""
+"""Reads the live logs of a run, one for each rank, and where each rank stands."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,11 @@ from tbmem.analysis.run_state import RunState
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
+from tbmem.offline.catalog import RunFiles, find_runs, run_folder
 from tbmem.offline.recordings import IN_FOLDERS
+from tbmem.sources.log_columns import FollowedLog
 from tbmem.sources.processes import is_alive
 
-_RANK_FOLDER = re.compile(r"rank\d+")
-_DEPTH = len(Path(MONITOR_LOG).parts)
 _NAMED = 5
 _ELSEWHERE = "traces, snapshots and estimates are for tbmem analyze"
 
@@ -51,13 +50,13 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
     if place.is_file():
         if place.name.endswith(IN_FOLDERS):
             raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
-        return _read(_run_of(place), [place])
+        return _read(run_folder(place), [place])
     if not place.is_dir():
         raise FileFormatError(f"{path}: no such file or folder")
     found = sorted(place.rglob(MONITOR_LOG))
     if not found:
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
-    runs = sorted({_run_of(log) for log in found})
+    runs = sorted({run_folder(log) for log in found})
     if len(runs) > 1:
         names = ", ".join(run.name for run in runs[-_NAMED:])
         raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
@@ -87,7 +86,56 @@ def read_log(path: Path) -> tuple[MonitorLog, RunState]:
     return log, state
 
 
-def _run_of(log: Path) -> Path:
-    """The run's folder: above the plugin's, and above that of the rank."""
-    folder = log.parents[_DEPTH - 1] if str(log).endswith(MONITOR_LOG) else log.parent
-    return folder.parent if _RANK_FOLDER.fullmatch(folder.name) else folder
+class ReadRun:
+    """A run, read as far as it is written."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self._logs = [(FollowedLog(path), RunState()) for path in files.logs]
+
+    def read(self) -> None:
+        """Take in what was written since the last call.
+
+        Raises:
+            FileFormatError: A log is none.
+            UsageError: A log cannot be read.
+        """
+        for log, state in self._logs:
+            _take(log, state)
+            if state.end is None and state.signal is None:
+                state.is_alive = is_alive(state.header.get("process") or {})
+                _take(log, state)  # what a process that is gone wrote last
+
+    @property
+    def states(self) -> Sequence[RunState]:
+        """One per rank, in order."""
+        return sorted((state for _, state in self._logs), key=lambda state: state.rank)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every rank has ended."""
+        return all(state.has_ended for state in self.states)
+
+
+def _take(log: FollowedLog, state: RunState) -> None:
+    try:
+        for piece in log.read():
+            state.add(piece)
+    except OSError as error:
+        raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_one_run(path: str | os.PathLike[str]) -> ReadRun:
+    """The one run that a path means.
+
+    Raises:
+        UsageError: There is none, or there are several.
+        FileFormatError: A log is none.
+    """
+    found = find_runs(path)
+    if len(found) > 1:
+        names = ", ".join(run.name for run in found[-3:])
+        raise UsageError(f"{path}: holds {len(found)} runs; name one, such as {names}")
+    run = ReadRun(found[0])
+    run.read()
+    return run

@@ -44,10 +44,6 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
 def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
     """What happened in a run, from its live logs.
 
-    Args:
-        run: Its folder.
-        now: Unix time.
-
     Raises:
         FileFormatError: There is no log, or it is damaged.
         UsageError: There are several runs in the folder.

@@ -11,11 +11,7 @@ class MemoryPluginLoader(base_plugin.TBLoader):  # type: ignore[misc]
     """What the entry point ``tensorboard_plugins`` names."""
 
     def load(self, context: Any) -> base_plugin.TBPlugin:
-        """The plugin; an exception here is logged by TensorBoard, which goes on without it.
-
-        Args:
-            context: TensorBoard's ``TBContext``.
-        """
+        """The plugin; an exception here is logged by TensorBoard, which goes on without it."""
         from tbmem.plugin.plugin import MemoryPlugin
 
         return MemoryPlugin(context)

@@ -1,4 +1,4 @@
-"""Requests go in; answers on runs, the front end's files and plotly.js come out: routes, and nothing else."""
+"""The routes of the Memory tab: answers on runs, the front end's files and plotly.js."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tensorboard import errors
@@ -19,7 +19,6 @@ from tbmem.errors import TbmemError
 from tbmem.offline.answers import Answers
 from tbmem.offline.asked import MissingError, OutsideError
 from tbmem.offline.catalog import Catalog, roots_of
-from tbmem.plugin.kept import Kept
 from tbmem.present.plain_json import as_json
 from tbmem.present.plotly_js import plotly_js, plotly_version
 from tbmem.present.web_page import page_script, page_style
@@ -28,14 +27,12 @@ _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
 _CHANGING = ("index", "overview")
 """Views that speak of the time that has passed: never kept."""
+_KEPT_ANSWERS = 256
+"""Compressed answers that are given again at once while their files do not change: tens of megabytes."""
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
-    """The Memory tab.
-
-    Args:
-        context: TensorBoard's ``TBContext``; of it the log folder is used, as typed.
-    """
+    """The Memory tab."""
 
     plugin_name = "tbmem"
 
@@ -44,7 +41,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         roots = roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
         self._catalog = Catalog(roots)
         self._answers = Answers(self._catalog, plotly=f"plotly.js?v={plotly_version()}")
-        self._kept = Kept()
+        self._kept = functools.lru_cache(_KEPT_ANSWERS)(self._encoded)
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """WSGI applications by route."""
@@ -71,14 +68,14 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _answer(self, view: str, params: dict[str, list[str]]) -> bytes:
         """One answer as JSON, compressed once."""
-        make = functools.partial(self._encoded, view, params)
+        asked = json.dumps(params, sort_keys=True)
         if view in _CHANGING:
-            return make()
-        key = (view, json.dumps(sorted(params.items())), self._answers.version(params))
-        return self._kept.get(key, make)
+            return self._encoded(view, asked)
+        return self._kept(view, asked, self._answers.version(params))
 
-    def _encoded(self, view: str, params: dict[str, list[str]]) -> bytes:
-        text = as_json(self._answers.answer(view, params))
+    def _encoded(self, view: str, asked: str, version: Hashable = None) -> bytes:
+        """The same; ``version`` is what the answer depends on beside the question."""
+        text = as_json(self._answers.answer(view, json.loads(asked)))
         return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
     @wrappers.Request.application  # type: ignore[arg-type]

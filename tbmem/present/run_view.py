@@ -21,13 +21,7 @@ _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKin
 
 
 def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any]:
-    """A run as plain JSON values; sizes are bytes, times seconds.
-
-    Args:
-        name: What the run is called.
-        states: One per rank.
-        now: Unix time in seconds.
-    """
+    """A run as plain JSON values; sizes are bytes, times seconds."""
     last = max((state.last_time for state in states if state.last_time is not None), default=None)
     age = None if last is None else max(now - last, 0.0)
     status = run_status(states, now)
@@ -83,13 +77,7 @@ def sparkline(levels: Sequence[int], width: int) -> str:
 
 
 def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> list[Text]:
-    """A view as lines for a terminal, none wider than ``width``.
-
-    Args:
-        view: What ``run_view`` gave.
-        width: Columns.
-        findings: How many of the latest findings are shown.
-    """
+    """A view as lines for a terminal, none wider than ``width``."""
     lines = _heading(view, width)
     for rank in view["ranks"]:
         for device in rank["devices"]:
@@ -152,13 +140,7 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
 
 
 def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:
-    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off.
-
-    Args:
-        parts: What goes onto them.
-        width: Columns.
-        indent: Before the first line; the others are always indented.
-    """
+    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1] + SEPARATOR + part) <= width:

@@ -1,4 +1,4 @@
-"""Samples go in, points of TensorBoard scalars come out, in an event file that every dashboard reads.
+"""Writes samples as TensorBoard scalars, into an event file that every dashboard reads.
 
 All in GiB unless the name says otherwise; with several devices in one process the tags of the second line apply.
 
@@ -23,14 +23,15 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+
+import google_crc32c
+from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tbmem.model.sample import MemorySample
-from tbmem.present.crc32c import masked_crc32c, masked_crc32c_of_each
 from tbmem.units import GIB
 
 TAG_PREFIX = "memory"
@@ -48,19 +49,13 @@ GIB_TAGS = (
 )
 UTILIZATION_TAG = "utilization_percent"
 COUNT_TAGS = ("alloc_retries",)
-_FILE_VERSION = b"brain.Event:2"
-_WRITER = b"tbmem.present.scalars"
-_TOGETHER = 256
-"""Records that are checksummed together; more would take megabytes."""
+_FILE_VERSION = "brain.Event:2"
+_WRITER = "tbmem.present.scalars"
 _NUMBER = count()
 
 
 def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tuple[str, float]]:
     """The points of one sample.
-
-    Args:
-        sample: Counters of one device.
-        several: Whether the process has more than one device, so that tags must name theirs.
 
     Yields:
         Tag and value for each counter that the device has.
@@ -81,11 +76,7 @@ def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tu
 class ScalarWriter:
     """Writes points into one event file; all of a step's points are one record.
 
-    TensorBoard's own writers bring a thread and a queue that can block, and build each record from objects; this one
-    is called from tbmem's thread, and fills numbers into bytes that are the same at every step.
-
-    Args:
-        folder: The run folder.
+    TensorBoard's own writers bring a thread and a queue that can block; this one is called from tbmem's thread.
 
     Raises:
         OSError: The file cannot be created.
@@ -95,106 +86,37 @@ class ScalarWriter:
         unique = f"{os.getpid()}.{next(_NUMBER)}"
         self.path = Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{unique}"
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  (open as long as the run)
-        self._file.write(_framed([first_event(time.time())]))
+        source = SourceMetadata(writer=_WRITER)
+        self._file.write(_framed(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source)))
 
     def write(self, samples: Sequence[MemorySample], *, several: bool = False) -> None:
         """Add the points of samples.
 
-        Args:
-            samples: Any number, of one or more devices.
-            several: Whether the process has more than one device.
-
         Raises:
             OSError: The file cannot be written.
         """
-        points = [(sample, tuple(scalar_values(sample, several=several))) for sample in samples]
-        events = [sample_event(sample.step, sample.time, found) for sample, found in points if found]
-        for begin in range(0, len(events), _TOGETHER):
-            self._file.write(_framed(events[begin : begin + _TOGETHER]))
+        records = []
+        for sample in samples:
+            points = scalar_values(sample, several=several)
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in points]
+            if values:
+                records.append(_framed(Event(wall_time=sample.time, step=sample.step, summary=Summary(value=values))))
+        if records:
+            self._file.write(b"".join(records))
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def _framed(events: Sequence[bytes]) -> bytes:
-    """Records as the file has them: length, its checksum, the event, its checksum."""
-    checksums = masked_crc32c_of_each(events)
-    parts = [
-        part
-        for event, checksum in zip(events, checksums, strict=True)
-        for part in (_length(len(event)), event, checksum.to_bytes(4, "little"))
-    ]
-    return b"".join(parts)
+def _framed(event: Event) -> bytes:
+    """An event as the file has it: length, its checksum, the event, its checksum."""
+    content: bytes = event.SerializeToString()
+    length = struct.pack("<Q", len(content))
+    return b"".join((length, _checksum(length), content, _checksum(content)))
 
 
-@cache
-def _length(size: int) -> bytes:
-    length = struct.pack("<Q", size)
-    return length + struct.pack("<I", masked_crc32c(length))
-
-
-# TensorBoard's messages on the wire: event.proto, summary.proto
-
-
-def first_event(now: float) -> bytes:
-    """The serialized ``Event`` that an event file begins with.
-
-    Args:
-        now: Unix time in seconds.
-    """
-    source = _field(1, _WRITER)
-    return b"\x09" + struct.pack("<d", now) + _field(3, _FILE_VERSION) + _field(10, source)
-
-
-def sample_event(step: int, now: float, points: Sequence[tuple[str, float]]) -> bytes:
-    """The serialized ``Event`` with all points of one step.
-
-    Args:
-        step: Number of the step.
-        now: Unix time in seconds.
-        points: Tags and values, at least one.
-    """
-    tags, values = zip(*points, strict=True)
-    number = _varint(step)
-    pack, pieces = _event_layout(tags, len(number))
-    pieces = [*pieces]
-    pieces[1], pieces[3], pieces[5::2] = now, number, values
-    return pack(*pieces)
-
-
-@cache
-def _event_layout(tags: tuple[str, ...], step_bytes: int) -> tuple[Callable[..., bytes], list[Any]]:
-    """How an event with these tags is packed.
-
-    Args:
-        tags: Tags in order, at least one.
-        step_bytes: Bytes that the step's number takes.
-
-    Returns:
-        A function that packs the event from its pieces, and the pieces; in place 1 goes the time, in 3 the step, in
-        5, 7, ... the values.
-    """
-    # of a Value field 1 is the tag, field 2 the number: a float, five bytes with its key
-    names = [_field(1, tag.encode()) for tag in tags]
-    heads = [b"\x0a" + _varint(len(name) + 5) + name + b"\x15" for name in names]
-    summary = sum(map(len, heads)) + 4 * len(heads)
-    heads[0] = b"\x2a" + _varint(summary) + heads[0]
-    pieces: list[Any] = [b"\x09", 0.0, b"\x10", b"", *(piece for head in heads for piece in (head, 0.0))]
-    layout = f"<1sd1s{step_bytes}s" + "".join(f"{len(head)}sf" for head in heads)
-    return struct.Struct(layout).pack, pieces
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A field of bytes, text or a message."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    """A whole number, seven bits a byte, the lowest first."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, masked as TensorFlow's ``lib/hash/crc32c.h`` does, so that a checksum of checksums is not trivial."""
+    crc: int = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -16,9 +16,6 @@ _DEAD = (b"Z", b"X")
 def this_process(proc: Path = _PROC) -> dict[str, Any]:
     """Number, start, and where the number counts: a container has numbers of its own, and each boot begins anew.
 
-    Args:
-        proc: Where the kernel tells; a test gives its own tree.
-
     Returns:
         Empty where the system does not tell all of it.
     """
@@ -31,10 +28,6 @@ def this_process(proc: Path = _PROC) -> dict[str, Any]:
 
 def is_alive(process: Mapping[str, Any], proc: Path = _PROC) -> bool | None:
     """Whether a process is there, as far as that can be known from here.
-
-    Args:
-        process: What ``this_process`` gave, in whatever process that was.
-        proc: As above.
 
     Returns:
         ``None`` where it cannot be known: the process ran on another machine or in another container.

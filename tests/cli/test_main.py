@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import tbmem
+from tbmem.cli.main import _COMMANDS
 
 
 def _tbmem(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -78,3 +80,9 @@ def test_an_interrupt_is_one_word_and_exit_130(tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "tbmem: interrupted"
     assert "ended by KeyboardInterrupt" in err
     assert "Traceback" not in err
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    for name, summary in _COMMANDS.items():
+        module = import_module(f"tbmem.cli.{name}")
+        assert " ".join(str(module.command.__doc__).split("\n\n")[0].split()) == summary

@@ -144,7 +144,7 @@ def test_an_error_that_nobody_thought_of(
     def broken(*_: object, **__: object) -> None:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("tbmem.offline.shelf.analyze", broken)
+    monkeypatch.setattr("tbmem.offline.run_reader.analyze", broken)
     with caplog.at_level(logging.CRITICAL):
         answer = tab.data("peak?run=a&file=w.tbmem.npz")
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
-from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tbmem.model.sample import MemorySample
-from tbmem.present.scalars import GIB_TAGS, ScalarWriter, first_event, sample_event, scalar_values
+from tbmem.present.scalars import GIB_TAGS, ScalarWriter, scalar_values
 from tests.conftest import GIB, MakeSample
 
 
@@ -143,23 +141,6 @@ def test_the_utilization_is_that_of_the_peak(make_sample: MakeSample) -> None:
     sample = make_sample(1, 45.0, 78.0)._replace(device_used=79 * GIB)
     # when / then
     assert dict(scalar_values(sample))["memory/utilization_percent"] == pytest.approx(97.5)
-
-
-def test_the_bytes_are_those_of_tensorboards_own_writer(full: MemorySample) -> None:
-    # given
-    points = list(scalar_values(full))
-    for step in (0, 1, 127, 128, 16_384, 10**9, 2**40):
-        # when
-        event = Event.FromString(sample_event(step, 1763687533.25, points))
-        # then
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in points]
-        assert event == Event(wall_time=1763687533.25, step=step, summary=Summary(value=values))
-
-
-def test_the_file_begins_as_tensorboards_own_do() -> None:
-    source = SourceMetadata(writer="tbmem.present.scalars")
-    expected = Event(wall_time=5.5, file_version="brain.Event:2", source_metadata=source)
-    assert first_event(5.5) == expected.SerializeToString()
 
 
 def test_tensorboards_own_reader_finds_no_damage(tmp_path: Path, make_sample: MakeSample) -> None:

@@ -29,17 +29,7 @@ def index_view(
     notes: Sequence[str] = (),
     empty: Empty | None = None,
 ) -> Index:
-    """The list of runs.
-
-    Args:
-        runs: That which changed last first.
-        version: tbmem's.
-        plotly: URL of plotly.js.
-        source: ``tensorboard`` or ``report``.
-        written: When a report was written.
-        notes: What is to be said of the folder.
-        empty: Why there is no run.
-    """
+    """The list of runs."""
     categories = [category.name for category in Category]
     return {
         "tbmem": version,

@@ -12,16 +12,7 @@ from tbmem.present.views.runs import LiveOom, LiveSeries, LiveWindow
 
 
 def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
-    """One series of a run, thinned: of each stretch of rows the highest and the lowest are kept.
-
-    Args:
-        run: Of which run.
-        one: The device.
-        x: ``step`` or ``time``.
-        begin: From where, in x.
-        end: Until where.
-        points: Rows that are kept, about.
-    """
+    """One series of a run, thinned: of each stretch of rows the highest and the lowest are kept."""
     place = x_of(run, one, x)
     first, last = int(np.searchsorted(place, begin, "left")), int(np.searchsorted(place, end, "right"))
     kept = _kept(one, first, last, points)

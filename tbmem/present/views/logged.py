@@ -41,12 +41,7 @@ class DeviceSeries:
     """By the names of the log's fields; NaN where a counter was not read."""
 
     def line(self, name: str, rows: NDArray[Any] | slice = slice(None)) -> F64:
-        """One of ``LINES``: the peak is the highest level within the steps of a row, of the CPU the resident memory's.
-
-        Args:
-            name: Of the line.
-            rows: At which rows.
-        """
+        """One of ``LINES``; the peak is the highest level within a row's steps, of the CPU the resident memory's."""
         names = ("peak_allocated",) if self.device != "cpu" else ("peak_allocated", "host_peak_rss")
         first, *others = _NAMES.get(name, names)
         found = self.columns[first][rows]
@@ -59,13 +54,6 @@ class DeviceSeries:
         """The counter that the line ``peak`` is of."""
         return "host_peak_rss" if self.device == "cpu" else "peak_allocated"
 
-    def reached(self) -> F64:
-        """What counts of each row for the run's peak, 0 where nothing does: see ``analysis.peaks.RunPeak``."""
-        peak = self.line("peak")
-        level = np.where(np.isnan(peak), self.line("highest"), peak)
-        recorded = (self.columns["profiled"] == 1) & (self.device == "cpu")
-        return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
-
     @cached_property
     def telling(self) -> I64:
         """Rows among which the extremes of every line and stretch are: all of a short log, few of a long one."""
@@ -74,13 +62,7 @@ class DeviceSeries:
 
 
 def extremes_of(one: DeviceSeries, rows: I64, stretches: int) -> I64:
-    """Of some rows those that a picture needs: of each stretch the highest and the lowest of each line, and the ends.
-
-    Args:
-        one: The series.
-        rows: Ascending.
-        stretches: How many of equal length.
-    """
+    """Of ascending rows those that a picture needs: the ends, and of each stretch each line's highest and lowest."""
     stretch = even_stretches(len(rows), stretches)
     found = [np.array([0, max(len(rows) - 1, 0)])]
     for name in LINES:

@@ -1,9 +1,9 @@
-"""Where a run stands goes in; its cards, findings and what to do next come out (``runs.Overview``, ``Ranks``)."""
+"""Views of where runs stand: cards, findings and what to do next (``runs.Overview``, ``runs.Ranks``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,12 +23,7 @@ _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def overview_of(run: LoggedRun, now: float) -> OverviewRun:
-    """One run's cards.
-
-    Args:
-        run: As its logs tell it.
-        now: Unix time.
-    """
+    """One run's cards."""
     view = run_view(run.name, run.states, now)
     cards = [_card(state, track) for state in run.states for track in state.tracks]
     header = next((state.header for state in run.states if state.header), {})
@@ -102,13 +97,7 @@ def _line(evidence: Mapping[str, Any]) -> str:
 
 
 def finding_item(run: str, one: Finding, x: float | None = None) -> FindingItem:
-    """A finding as plain values.
-
-    Args:
-        run: Its run's name.
-        one: The finding.
-        x: Where it lies.
-    """
+    """A finding as plain values."""
     return {
         "run": run,
         "kind": one.kind.value,
@@ -149,25 +138,14 @@ def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
     """All ranks side by side, and the sentence on the odd one."""
     pairs = [(state, track, _card(state, track)) for state in run.states for track in state.tracks]
     odd, message = _odd([card for _, _, card in pairs])
-    columns: RankColumns = {
-        "rank": [card["rank"] for _, _, card in pairs],
+    own = {
         "host": [str(state.header.get("host", "")) for state, _, _ in pairs],
-        "device": [card["device"] for _, _, card in pairs],
-        "verdict": [card["verdict"] for _, _, card in pairs],
-        "label": [card["label"] for _, _, card in pairs],
-        "severity": [card["severity"] for _, _, card in pairs],
         "step": [track.last.step if track.last is not None else 0 for _, track, _ in pairs],
-        "allocated": [card["allocated"] for _, _, card in pairs],
-        "reserved": [card["reserved"] for _, _, card in pairs],
-        "peak": [card["peak"] for _, _, card in pairs],
-        "capacity": [card["capacity"] for _, _, card in pairs],
-        "headroom": [card["headroom"] for _, _, card in pairs],
-        "growth_per_step": [card["growth_per_step"] for _, _, card in pairs],
-        "levels": [card["levels"] for _, _, card in pairs],
-        "peaks": [card["peaks"] for _, _, card in pairs],
         "odd": [at == odd for at in range(len(pairs))],
     }
-    return columns, message
+    cards: list[Mapping[str, Any]] = [card for _, _, card in pairs]
+    columns = {name: own.get(name) or [card.get(name) for card in cards] for name in RankColumns.__annotations__}
+    return cast(RankColumns, columns), message
 
 
 def _odd(cards: Sequence[Card]) -> tuple[int | None, str | None]:

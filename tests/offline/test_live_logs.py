@@ -9,7 +9,8 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.monitor_log import MonitorLog, SampleRow, to_line
-from tbmem.sources.runs import FollowedLog, find_runs
+from tbmem.offline.catalog import find_runs
+from tbmem.sources.log_columns import FollowedLog
 from tests.conftest import MakeSample
 
 
