@@ -1,4 +1,4 @@
-"""The step series: one device's counters at the end of one step go in, a frozen MemorySample comes out."""
+"""The step series: one frozen MemorySample per step and device."""
 
 from __future__ import annotations
 
@@ -75,3 +75,21 @@ class MemorySample(NamedTuple):
     def highest(self) -> int | None:
         """The peak where there is one, else the level after the step."""
         return self.allocated if self.peak is None else self.peak
+
+
+class DeviceReading(NamedTuple):
+    """A device's own counters, in ``MemorySample``'s order and with its meanings."""
+
+    allocated: int | None = None
+    reserved: int | None = None
+    peak_allocated: int | None = None
+    peak_reserved: int | None = None
+    active: int | None = None
+    inactive_split: int | None = None
+    live_blocks: int | None = None
+    alloc_retries: int | None = None
+    ooms: int | None = None
+
+
+NOTHING = DeviceReading()
+"""No counter was read."""

@@ -1,13 +1,28 @@
-"""Shortage, ShortageReport: the moment at which memory ran out goes in; why it did, and who holds it, come out."""
+"""Records of the moment at which memory ran out: what the run knew, why it did, and who holds it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
+
+from tbmem.model.finding import Finding
+from tbmem.model.sample import MemorySample
 
 MACHINE, CGROUP = "the machine", "cgroup"
 """Names of limits of the host, beside those of setrlimit(2)."""
+
+
+class Situation(NamedTuple):
+    """What a run knows of itself at a moment."""
+
+    step: int
+    """The step that runs."""
+    findings: Sequence[Finding] = ()
+    last: Mapping[str, MemorySample] = {}
+    """The latest sample of each device."""
+    rank: int = 0
 
 
 class Cause(str, Enum):

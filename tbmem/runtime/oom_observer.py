@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbmem.runtime.forks import Process
+from tbmem.runtime.ranks import Process
 
 _ATTACH = "_cuda_attach_out_of_memory_observer"
 """Function of ``torch._C``, in builds for CUDA only."""

@@ -12,11 +12,10 @@ from tbmem.analysis.fragments import pieces_of
 from tbmem.analysis.holdings import MOST, holdings_of, holdings_of_blocks
 from tbmem.analysis.shortage import pieces_without_blocks, reasons_of
 from tbmem.model.sample import MemorySample
-from tbmem.model.shortage import Holding, Limit, Pieces, Shortage, ShortageReport
+from tbmem.model.shortage import Holding, Limit, Pieces, Shortage, ShortageReport, Situation
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom import device_of, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
-from tbmem.runtime.situation import Situation
 from tbmem.sources.asking import asking_line, innermost_frame, raising_line, training_frame
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.sources.live_memory import Found, live_memory

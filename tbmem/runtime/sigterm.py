@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tbmem.runtime.forks import Process
+from tbmem.runtime.ranks import Process
 
 Flush = Callable[[bool], None]
 """Told whether the process ends now."""

@@ -8,8 +8,8 @@ import torch
 
 from tbmem.config.schema import SnapshotConfig
 from tbmem.present.console import get_logger
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.history_state import MemoryHistory
 
 
 class Snapshots:

@@ -21,11 +21,11 @@ from tbmem.model.files import complete_or_nothing, compress
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.console import get_logger
 from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.devices import devices_in_use
 from tbmem.sources.event_tree import noted_lines
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.older_storages import OlderStoragesWatch
 from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.other_profilers import OtherProfilers

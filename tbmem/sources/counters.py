@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tbmem.model.sample import MemorySample
+from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
 from tbmem.model.shortage import CGROUP, MACHINE
 from tbmem.sources.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.host import HostMemory
-from tbmem.sources.reading import NOTHING, DeviceReading
 from tbmem.units import format_bytes
 
 _new_sample = tuple.__new__

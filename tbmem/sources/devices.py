@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch
 
 from tbmem.errors import ConfigError
+from tbmem.model.sample import NOTHING, DeviceReading
 from tbmem.sources.heap import MallocHeap
 from tbmem.sources.host import HostMemory
 from tbmem.sources.peaks import SharedPeak
-from tbmem.sources.reading import NOTHING, DeviceReading
 
 CPU = "cpu"
 AUTO = "auto"

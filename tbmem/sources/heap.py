@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tbmem.sources.reading import NOTHING, DeviceReading
+from tbmem.model.sample import NOTHING, DeviceReading
 
 _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from tbmem.errors import ConfigError
-from tbmem.model.sample import MemorySample
+from tbmem.model.sample import DeviceReading, MemorySample
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.sources.counters import Counters
 from tbmem.sources.host import HostMemory
-from tbmem.sources.reading import DeviceReading
 from tests.sources.fakes import GIB, MIB, FakeCuda
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from tbmem.model.sample import NOTHING, DeviceReading
 from tbmem.sources import heap
 from tbmem.sources.heap import MallocHeap
-from tbmem.sources.reading import NOTHING, DeviceReading
 from tests.sources.fakes import MIB
 
 
