@@ -1,4 +1,4 @@
-"""`tbmem run`: a script and its arguments go in; it runs unmodified under the callback, with its own exit code."""
+"""`tbmem run`: runs an unmodified script under the callback, with its own exit code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from tbmem.cli.launch import Order, Runnable, split
 
 
 class Launch(BaseException):
-    """A program is ready; it must not run under a parser that catches its exceptions.
-
-    Args:
-        program: What to run.
-    """
+    """A program is ready; it must not run under a parser that catches its exceptions."""
 
     def __init__(self, program: Runnable) -> None:
         super().__init__()

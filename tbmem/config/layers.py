@@ -1,4 +1,4 @@
-"""A YAML file or mapping, a dotlist and TBMEM_* variables go in; OmegaConf merges them: a Config and its origins."""
+"""Merges a YAML file or mapping, a dotlist and TBMEM_* variables with OmegaConf."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from tbmem.config.keys import ENVIRONMENT_PREFIX, flatten, schema_keys
-from tbmem.config.schema import Config
+from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
 _REFUSED = (OmegaConfBaseException, TypeError, ValueError)
@@ -26,10 +25,7 @@ _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 def merge_layers(
     source: object, variables: Mapping[str, str], overrides: Iterable[str], sections: Mapping[str, Any]
 ) -> tuple[Config, dict[str, str]]:
-    """Merge all layers of a configuration; later ones win. See ``load_with_origins``.
-
-    Returns:
-        The checked configuration, and the origin of each value by its full key.
+    """Merge all layers, later ones win: the checked configuration, and the origin of each value by its full key.
 
     Raises:
         ConfigError: A layer cannot be read, a key is unknown, or a value does not fit.

@@ -130,9 +130,6 @@ class FlightRecorder:
     def end(self, error: BaseException | None) -> bool:
         """The run ends; if it does so because memory ran out, say why.
 
-        Args:
-            error: The exception that ended it.
-
         Returns:
             Whether the allocator's state at that moment has been written.
         """

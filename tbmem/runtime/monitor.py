@@ -215,11 +215,7 @@ class MemoryMonitor(Lifecycle):
         return () if self._pid != Process.number else self.advance(profiled)
 
     def advance(self, profiled: bool = False) -> Sequence[Finding]:
-        """The same for a caller that has made sure that this is no forked child: what every step runs through.
-
-        Args:
-            profiled: As for ``step``.
-        """
+        """``step()`` for a caller that has made sure that this is no forked child: the hot path."""
         if self._ended:
             return ()
         self._step = step = self._step + 1
@@ -252,11 +248,7 @@ class MemoryMonitor(Lifecycle):
             self._background.put(record)
 
     def flush(self, ends: bool = False) -> None:
-        """Write what is left now, and wait for it a moment; samples of the last steps included.
-
-        Args:
-            ends: The process ends now, by a signal.
-        """
+        """Write what is left now, samples of the last steps included, and wait a moment for it: SIGTERM came."""
         if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._passed()], []

@@ -1,4 +1,4 @@
-"""Any code goes in as the body of a ``with`` block; its allocations come out as a snapshot or a trace."""
+"""record: the allocations of any code, as a snapshot or a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that failed, or an exception, goes in, with what the run knows of itself; a ShortageReport comes out.
+"""Explains a failed request or an out-of-memory exception in a ShortageReport.
 
 Nothing is allocated on a device, and everything is bounded in time (half a second for looking at what is alive).
 """
@@ -26,13 +26,7 @@ _NOT_ALL = "there are more objects than were looked at: some names may be missin
 
 
 def device_report(request: FailedRequest, situation: Situation, snapshot: Mapping[str, Any] | None) -> ShortageReport:
-    """What is known while the allocator gives up: the stack is still there.
-
-    Args:
-        request: What the allocator says.
-        situation: What the run knows.
-        snapshot: The allocator's state, as torch gives it; ``None`` where it could not be had.
-    """
+    """What is known while the allocator gives up: the stack is still there."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
     timeline = _timeline(snapshot)
@@ -46,13 +40,7 @@ def device_report(request: FailedRequest, situation: Situation, snapshot: Mappin
 
 
 def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces | None = None) -> Shortage:
-    """What the allocator and the counters say alone; costs microseconds.
-
-    Args:
-        request: What the allocator says.
-        situation: What the run knows.
-        pieces: What its blocks say; the counters stand in.
-    """
+    """What the allocator and the counters say alone; costs microseconds."""
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
     pieces = pieces or _pieces(sample)

@@ -46,14 +46,7 @@ def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> L
 def log_end(
     steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
 ) -> LogRecord:
-    """The live log's last record: how the run ended.
-
-    Args:
-        steps: How many there were.
-        verdicts: One for each device.
-        error: The exception that ended it, if one did.
-        findings: Of the whole run.
-    """
+    """The live log's last record: how the run ended."""
     return {
         "type": "end",
         "time": time.time(),

@@ -13,12 +13,7 @@ from tbmem.sources.history_state import MemoryHistory
 
 
 class Snapshots:
-    """Finds the history of the device in use, and writes snapshots of it.
-
-    Args:
-        config: What is wanted.
-        written: Takes the path of each snapshot.
-    """
+    """Finds the history of the device in use, and writes snapshots of it."""
 
     def __init__(self, config: SnapshotConfig, written: list[Path]) -> None:
         self._config = config

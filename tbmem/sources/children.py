@@ -1,4 +1,4 @@
-"""A process goes in; what all processes below it hold comes out, and what of it they share with nobody."""
+"""Children: memory of all processes below a process, and what of it they share with nobody."""
 
 from __future__ import annotations
 
@@ -33,10 +33,6 @@ class Children:
 
     Resident memory is read of all at each call, private memory of as many as the time that it may take allows: of new
     ones first, then of those that have waited longest.
-
-    Args:
-        pid: The process at the top, itself left out; by default this one.
-        clock: Seconds.
     """
 
     def __init__(self, pid: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -78,7 +78,7 @@ def _own_limits() -> list[Limit]:
     return found
 
 
-def read_cgroup_memory(root: Path) -> Limit | None:
+def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
     """The memory that the process's control groups still allow: used less what the kernel can reclaim counts as used.
 
     Returns:
