@@ -326,8 +326,8 @@ ENVIRONMENT_PREFIX = "TBMEM_"
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     """The values of nested mappings by their dotted keys."""
     flat: dict[str, Any] = {}
-    for key, value in (values or {}).items():
-        if isinstance(value, dict):
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
