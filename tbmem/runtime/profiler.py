@@ -73,7 +73,7 @@ class MemoryProfiler(Lifecycle):
         self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
-        self._snapshots = Snapshots(self._snapshot, self.ledger.snapshots)
+        self._snapshots: Snapshots
         self._guard = guard or Guard()
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
@@ -148,6 +148,7 @@ class MemoryProfiler(Lifecycle):
         if not isinstance(self._folder, RunFolder):
             self._ended = True
             return
+        self._snapshots = Snapshots(self._snapshot, self._folder, self.ledger.snapshots)
         self._step, self._awaits_resume = 1, awaits_resume
         self._guard.run(PART, self._open)
 
@@ -193,8 +194,8 @@ class MemoryProfiler(Lifecycle):
             return
         self._ended = True
         try:
-            if error is not None and is_out_of_memory(error):
-                self._guard.run("out-of-memory snapshot", self._write_oom_snapshot)
+            if error is not None and not self.has_oom_snapshot and is_out_of_memory(error):
+                self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
             # whatever interrupts the writing: nothing stays on
@@ -211,7 +212,7 @@ class MemoryProfiler(Lifecycle):
         """
         if not self._is_running:
             return None
-        return self._guard.run("snapshot", self._write_snapshot, name)
+        return self._guard.run("snapshot", self._snapshots.write, name)
 
     def short_run(self) -> Finding | None:
         """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
@@ -306,10 +307,9 @@ class MemoryProfiler(Lifecycle):
             return False
         config = self.config
         self._snapshots.find_history()
-        assert isinstance(self._folder, RunFolder)
         self._window = Window(
             config,
-            self._folder,
+            self._snapshots.folder,
             number=number,
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
@@ -401,10 +401,6 @@ class MemoryProfiler(Lifecycle):
     def _say(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
 
-    def _write_snapshot(self, label: str) -> Path | None:
-        assert isinstance(self._folder, RunFolder)
-        return self._snapshots.write(self._folder, label)
-
     def _close(self, error: BaseException | None) -> None:
         window = self._window
         if window is None or not window.is_recording:
@@ -413,11 +409,6 @@ class MemoryProfiler(Lifecycle):
             window.forget_step()
         if window.steps:
             self._finish_window(complete=False)
-
-    def _write_oom_snapshot(self) -> None:
-        assert isinstance(self._folder, RunFolder)
-        if not self.has_oom_snapshot:
-            self._snapshots.write_at_oom(self._folder)
 
     def _abandon(self) -> None:
         """Switch everything off, whatever state it is in."""
