@@ -190,8 +190,7 @@ class FlightRecorder:
         history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
-        wanted = self._snapshot.enabled and self._snapshot.on_oom and self._folder is not None
-        if history is not None and snapshot is not None and self._folder is not None and wanted:
+        if self._folder is not None and history is not None and self._snapshot.enabled and self._snapshot.on_oom:
             path = self._folder.snapshot("oom")
             if self._guard.run(WRITING, history.write, path, snapshot) is not None:
                 self._wrote(path)
@@ -217,14 +216,10 @@ class FlightRecorder:
         return report
 
     def _report(self, noted: _Noted, error: BaseException | None) -> None:
-        report = noted.report
-        message, lines = shortage_sentence(report), shortage_lines(report)
         reason = " ".join(str(error).split()) if error is not None else ""
-        files = self._write([message, "", *lines, *(["", f"error: {reason}"] if reason else [])], "oom")
-        finding = self._finding(FindingKind.OOM, report, message, [*noted.files, *files])
-        kind = type(error).__name__ if error is not None else report.shortage.error
-        self._run.report(replace(finding, evidence={"error": kind, **finding.evidence}))
-        self._show(lines)
+        kind = type(error).__name__ if error is not None else noted.report.shortage.error
+        sentence = shortage_sentence(noted.report)
+        self._publish(FindingKind.OOM, noted, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
 
     def _log_caught(self, noted: _Noted) -> None:
         """A request failed and the run went on: nobody's emergency, but worth knowing."""
@@ -241,35 +236,34 @@ class FlightRecorder:
     def _report_near(self, host: HostState) -> None:
         """The kernel kills without a word: this is the last one."""
         report = _shortages().host_report(host, self._run.situation())
-        message, lines = near_sentence(report), shortage_lines(report)
-        files = self._write([message, "", *lines], "near-limit")
-        self._run.report(self._finding(FindingKind.NEAR_CAPACITY, report, message, files))
-        self._show(lines)
+        self._publish(FindingKind.NEAR_CAPACITY, _Noted(report), near_sentence(report), "near-limit")
 
-    def _finding(self, kind: FindingKind, report: ShortageReport, message: str, files: Sequence[str]) -> Finding:
-        shortage = report.shortage
-        return Finding(
-            kind=kind,
-            severity=Severity.CRITICAL,
-            device=shortage.device,
-            rank=self._run.situation().rank,
-            first_step=shortage.step,
-            last_step=shortage.step,
-            message=message,
-            evidence={**report.to_dict(), "files": list(files)},
-            advice=report.reasons[0].advice if report.reasons else ADVICE[kind],
+    def _publish(
+        self, kind: FindingKind, noted: _Noted, message: str, word: str, more: Sequence[str] = (), **evidence: str
+    ) -> None:
+        """Write a report into a file, keep it as a finding, and show it."""
+        report, shortage, files = noted.report, noted.report.shortage, list(noted.files)
+        lines = shortage_lines(report)
+        if self._folder is not None:
+            text = "\n".join([message, "", *lines, *more]) + "\n"
+            path = self._guard.run(WRITING, self._folder.write_shortage, text, word)
+            files += [path.name] if path is not None else []
+        self._run.report(
+            Finding(
+                kind=kind,
+                severity=Severity.CRITICAL,
+                device=shortage.device,
+                rank=self._run.situation().rank,
+                first_step=shortage.step,
+                last_step=shortage.step,
+                message=message,
+                evidence={**evidence, **report.to_dict(), "files": files},
+                advice=report.reasons[0].advice if report.reasons else ADVICE[kind],
+            )
         )
-
-    def _show(self, lines: Sequence[str]) -> None:
         if self._console:
             # in one piece: other threads log as well
             get_logger().warning("%s", "\n  ".join(lines))
-
-    def _write(self, lines: Sequence[str], word: str) -> list[str]:
-        if self._folder is None:
-            return []
-        path = self._guard.run(WRITING, self._folder.write_shortage, "\n".join(lines) + "\n", word)
-        return [path.name] if path is not None else []
 
 
 def _shortages() -> Any:

@@ -69,13 +69,6 @@ def brief_report(shortage: Shortage, situation: Situation) -> ShortageReport:
 
 def error_report(error: BaseException, situation: Situation) -> ShortageReport:
     """What can still be known when an exception has come out of the loop; its frames hold their variables."""
-    shortage = error_shortage(error, situation)
-    found = live_memory(innermost_frame(error.__traceback__))
-    return _report(shortage, situation, holdings_of(found.live, shortage.device, found.lines), found)
-
-
-def error_shortage(error: BaseException, situation: Situation) -> Shortage:
-    """What an exception and the limits say alone."""
     device = device_of(error)
     sample = situation.last.get(device)
     known: dict[str, Any] = {}
@@ -83,7 +76,7 @@ def error_shortage(error: BaseException, situation: Situation) -> Shortage:
         known = _of_host(host_state())
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
-    return Shortage(
+    shortage = Shortage(
         device=device,
         step=situation.step,
         requested=requested_bytes(error),
@@ -91,6 +84,8 @@ def error_shortage(error: BaseException, situation: Situation) -> Shortage:
         error=type(error).__name__,
         **known,
     )
+    found = live_memory(innermost_frame(error.__traceback__))
+    return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
 
 
 def host_report(host: HostState, situation: Situation) -> ShortageReport:
