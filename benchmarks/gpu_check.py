@@ -45,7 +45,7 @@ from torch import nn
 import tbmem
 from tbmem.analysis.patterns import judge
 from tbmem.config import load_config
-from tbmem.demo.fault import Fault
+from tbmem.demo import Fault
 from tbmem.demo.training import DemoTraining, run_demo
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Category

@@ -9,31 +9,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tbmem.analysis.category_rules import CategoryTable
-    from tbmem.analysis.comparison import Comparison
-    from tbmem.analysis.report import Analysis
-    from tbmem.config import Config, load_config
-    from tbmem.errors import (
-        ConfigError,
-        FileFormatError,
-        MissingDependencyError,
-        RunFolderError,
-        TbmemError,
-        UsageError,
-    )
-    from tbmem.model.address_book import AddressBook
-    from tbmem.model.finding import Finding
-    from tbmem.model.sample import MemorySample
-    from tbmem.model.summary import RunSummary
-    from tbmem.model.timeline import AllocationTimeline
-    from tbmem.offline.reports import write_report
-    from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.run_reports import write_run_report
-    from tbmem.offline.study import analyze, analyze_all, compare
-    from tbmem.runtime.callback import MemoryCallback
-    from tbmem.runtime.monitor import MemoryMonitor
-    from tbmem.runtime.profiler import MemoryProfiler
-    from tbmem.runtime.record import record
+    from tbmem.analysis.category_rules import CategoryTable as CategoryTable
+    from tbmem.analysis.comparison import Comparison as Comparison
+    from tbmem.analysis.report import Analysis as Analysis
+    from tbmem.config import Config as Config
+    from tbmem.config import load_config as load_config
+    from tbmem.errors import ConfigError as ConfigError
+    from tbmem.errors import FileFormatError as FileFormatError
+    from tbmem.errors import MissingDependencyError as MissingDependencyError
+    from tbmem.errors import RunFolderError as RunFolderError
+    from tbmem.errors import TbmemError as TbmemError
+    from tbmem.errors import UsageError as UsageError
+    from tbmem.model.address_book import AddressBook as AddressBook
+    from tbmem.model.finding import Finding as Finding
+    from tbmem.model.sample import MemorySample as MemorySample
+    from tbmem.model.summary import RunSummary as RunSummary
+    from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
+    from tbmem.offline.reports import write_report as write_report
+    from tbmem.offline.rules_file import load_rules as load_rules
+    from tbmem.offline.run_reports import write_run_report as write_run_report
+    from tbmem.offline.study import analyze as analyze
+    from tbmem.offline.study import analyze_all as analyze_all
+    from tbmem.offline.study import compare as compare
+    from tbmem.runtime.callback import MemoryCallback as MemoryCallback
+    from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
+    from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
+    from tbmem.runtime.record import record as record
 
 __version__ = "0.1.0"
 
@@ -66,34 +67,7 @@ _HOMES = {
     "write_run_report": "tbmem.offline.run_reports",
 }
 
-__all__ = [
-    "AddressBook",
-    "AllocationTimeline",
-    "Analysis",
-    "CategoryTable",
-    "Comparison",
-    "Config",
-    "ConfigError",
-    "FileFormatError",
-    "Finding",
-    "MemoryCallback",
-    "MemoryMonitor",
-    "MemoryProfiler",
-    "MemorySample",
-    "MissingDependencyError",
-    "RunFolderError",
-    "RunSummary",
-    "TbmemError",
-    "UsageError",
-    "analyze",
-    "analyze_all",
-    "compare",
-    "load_config",
-    "load_rules",
-    "record",
-    "write_report",
-    "write_run_report",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Marks on tests go in; tests that need or keep too much memory fail.
+"""Marks that fail tests which need or keep too much memory.
 
 ::
 

@@ -36,8 +36,8 @@ def _switches() -> dict[str, object]:
     import torch
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
-    from tbmem.runtime.history import MemoryHistory
     from tbmem.runtime.oom_observer import _Observer
+    from tbmem.sources.history_state import MemoryHistory
     from tbmem.sources.quiet import _c10_level
 
     logger = logging.getLogger(LOGGER_NAME)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from tbmem.demo import Fault
 from tbmem.demo import training as demo_training
-from tbmem.demo.fault import Fault
 from tests.conftest import PROJECT
 from tests.cuda_stand_in import CudaStandIn, cuda_stand_in
 

@@ -18,9 +18,9 @@ import pytest
 import torch
 
 import tbmem
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.meter import MemoryMeter
 from tbmem.sources.cpu_births import CpuBirths
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.holders import HolderHunt
 from tests.sources.fakes import FakeMemory
 

@@ -1,4 +1,4 @@
-"""`tbmem config`: layers of configuration go in, the merged result with each value's origin comes out."""
+"""`tbmem config`: prints the merged configuration with the origin of each value."""
 
 from __future__ import annotations
 

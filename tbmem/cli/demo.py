@@ -1,4 +1,4 @@
-"""`tbmem demo`: a small training runs under the callback; its verdict, files and the line for TensorBoard come out."""
+"""`tbmem demo`: a small training run under the callback, its verdict, its files and the line for TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from tbmem.cli.arguments import AsJson, ConfigFile, Overrides
 from tbmem.config import load_config
-from tbmem.demo.fault import Fault
+from tbmem.demo import Fault
 from tbmem.errors import UsageError
 
 if TYPE_CHECKING:

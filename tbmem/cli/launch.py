@@ -1,4 +1,4 @@
-"""The words of `tbmem run` and a program's own go in; a program that is watched, ready to run, comes out."""
+"""The command line of `tbmem run`, read without a parser where it is plain."""
 
 from __future__ import annotations
 

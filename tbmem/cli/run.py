@@ -1,4 +1,4 @@
-"""`tbmem run`: a script and its arguments go in; it runs unmodified under the callback, with its own exit code."""
+"""`tbmem run`: runs an unmodified script under the callback, with its own exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config file, overrides and the environment go in, one checked and frozen Config comes out."""
+"""The configuration: schema and loading."""
 
 from tbmem.config.load import ConfigSource, LoadedConfig, load_config, load_with_origins
 from tbmem.config.schema import (

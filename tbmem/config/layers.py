@@ -1,4 +1,4 @@
-"""A YAML file or mapping, a dotlist and TBMEM_* variables go in; OmegaConf merges them: a Config and its origins."""
+"""Merges a YAML file or mapping, a dotlist and TBMEM_* variables with OmegaConf."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
-from tbmem.config.keys import ENVIRONMENT_PREFIX, flatten, schema_keys
-from tbmem.config.schema import Config
+from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
 _REFUSED = (OmegaConfBaseException, TypeError, ValueError)
@@ -26,10 +25,7 @@ _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 def merge_layers(
     source: object, variables: Mapping[str, str], overrides: Iterable[str], sections: Mapping[str, Any]
 ) -> tuple[Config, dict[str, str]]:
-    """Merge all layers of a configuration; later ones win. See ``load_with_origins``.
-
-    Returns:
-        The checked configuration, and the origin of each value by its full key.
+    """Merge all layers, later ones win: the checked configuration, and the origin of each value by its full key.
 
     Raises:
         ConfigError: A layer cannot be read, a key is unknown, or a value does not fit.
@@ -40,27 +36,31 @@ def merge_layers(
         *_layers_of_dotlist(overrides),
         ("argument", _layer_of_mapping("argument", sections)),
     ]
-    merged = OmegaConf.structured(Config)
+    merged: Any = OmegaConf.structured(Config)
+    for node in (merged, *merged.values()):
+        if isinstance(node, DictConfig):
+            OmegaConf.set_readonly(node, False)  # the schema's dataclasses are frozen
     origins = dict.fromkeys(schema_keys(), "default")
-    for origin, layer in (one for one in layers if one[1]):
-        merged = _merge(merged, layer, origin)
-        origins.update(dict.fromkeys(flatten(OmegaConf.to_container(layer)), origin))
-    return _to_config(merged, origins), origins
+    for origin, layer in layers:
+        for key, value in flatten(layer).items():
+            _set(merged, key, value, origin)
+            origins[key] = origin
+    return _to_config(merged, origins), {key: origins[key] for key in schema_keys()}
 
 
-def _layer_of_source(source: object) -> tuple[str, DictConfig]:
+def _layer_of_source(source: object) -> tuple[str, Any]:
     if source is None:
-        return "default", OmegaConf.create({})
+        return "default", {}
     if isinstance(source, Config):
-        return "argument", OmegaConf.create(asdict(source))
+        return "argument", asdict(source)
     if isinstance(source, (Mapping, DictConfig)):
         return "argument", _layer_of_mapping("argument", source)
     if isinstance(source, (str, os.PathLike)):
-        return _layer_of_file(Path(source))
+        return str(source), _layer_of_file(Path(source))
     raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}")
 
 
-def _layer_of_file(path: Path) -> tuple[str, DictConfig]:
+def _layer_of_file(path: Path) -> Any:
     try:
         loaded = OmegaConf.load(path)
     except FileNotFoundError:
@@ -74,36 +74,17 @@ def _layer_of_file(path: Path) -> tuple[str, DictConfig]:
         raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
     if not isinstance(loaded, DictConfig):
         raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
-    return str(path), _closed(str(path), loaded)
+    return OmegaConf.to_container(loaded)
 
 
-def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> DictConfig:
-    # a node is resolved where it stands: its values may refer to the configuration that it is a part of
-    items = _to_plain(origin, values) if isinstance(values, DictConfig) else values
-    layer: Any = OmegaConf.create({})
-    for key, value in items.items():
-        try:
-            layer = OmegaConf.merge(layer, {key: _plain(value)})
-        except _REFUSED as error:
-            raise _refusal(f"{origin}: {_full_key(error) or key!s}", _first_line(error)) from error
-    return _closed(origin, layer)
-
-
-def _to_plain(origin: str, node: DictConfig) -> dict[Any, Any]:
+def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:
     try:
-        plain = OmegaConf.to_container(node, resolve=True)
+        if isinstance(values, DictConfig):
+            # resolved where it stands: its values may refer to the configuration that it is a part of
+            return OmegaConf.to_container(values, resolve=True)
+        return OmegaConf.to_container(OmegaConf.create({key: _plain(value) for key, value in values.items()}))
     except _REFUSED as error:
         raise _refusal(f"{origin}: {_full_key(error)}", _first_line(error)) from error
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _closed(origin: str, layer: DictConfig) -> DictConfig:
-    """Refuse ``???``, which OmegaConf would take for 'no value given'."""
-    for key, value in flatten(OmegaConf.to_container(layer)).items():
-        if value == "???":
-            raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
-    return layer
 
 
 def _plain(value: Any) -> Any:
@@ -111,7 +92,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, DictConfig]]:
+def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, _ = text.partition("=")
         if not equals or not _DOTTED_KEY.fullmatch(key.strip()):
@@ -120,7 +101,7 @@ def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, DictConf
         yield origin, _layer_of_assignment(origin, text)
 
 
-def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, DictConfig]]:
+def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
     keys = {_variable(key): key for key in schema_keys()}
     sections = tuple(_variable(field.name) + "_" for field in fields(Config))
     for name in sorted(variables):
@@ -135,58 +116,44 @@ def _is_typo(name: str, known: Iterable[str]) -> bool:
     return bool(get_close_matches(name, list(known), n=1, cutoff=0.9))
 
 
-def _layer_of_assignment(origin: str, text: str) -> DictConfig:
+def _layer_of_assignment(origin: str, text: str) -> Any:
     """One ``key=value`` as a layer."""
     try:
-        layer = OmegaConf.from_dotlist([text])
+        return OmegaConf.to_container(OmegaConf.from_dotlist([text]))
     except (*_REFUSED, yaml.YAMLError) as error:
         raise _refusal(origin, f"{text.partition('=')[0]}: {error}") from error
-    return _closed(origin, layer)
 
 
 def _variable(key: str) -> str:
     return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
-def _merge(base: Any, layer: DictConfig, origin: str) -> Any:
-    _reject_scalar_sections(layer, origin)
+def _set(merged: Any, key: str, value: Any, origin: str) -> None:
+    """Set one value, unless its key or the value itself is wrong."""
+    known, sections = schema_keys(), [field.name for field in fields(Config)]
+    if key in sections and key not in known:
+        if value != {}:
+            raise _refusal(f"{origin}: {key}", f"is a section and needs keys below it (got {value!r})")
+        return
+    if key not in known:
+        above = next((each for each in known if key.startswith(f"{each}.")), None)
+        if above is not None:
+            raise _refusal(f"{origin}: {above}", "the value does not fit")
+        section = key.partition(".")[0]
+        name = key if section in sections else section
+        raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, known + sections)}")
+    if value == "???":  # which OmegaConf would take for 'no value given'
+        raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
     try:
-        return OmegaConf.merge(base, layer)
-    except ConfigKeyError as error:
-        key = str(error.full_key or error.key)
-        hint = _did_you_mean(key, schema_keys() + [field.name for field in fields(Config)])
-        raise _refusal(f"{origin}: {key}", f"unknown key{hint}") from error
+        OmegaConf.update(merged, key, value)
     except _REFUSED as error:
-        key = _full_key(error) or _culprit(base, layer)
         text = _first_line(error)
         fits = "the value does not fit" if "$" in text or isinstance(error, TypeError) else text
         raise _refusal(f"{origin}: {key}", fits) from error
 
 
-def _culprit(base: Any, layer: DictConfig) -> str:
-    """The key whose value cannot be merged, where OmegaConf's error does not name it."""
-    for key, value in flatten(OmegaConf.to_container(layer)).items():
-        single = OmegaConf.create({})
-        OmegaConf.update(single, key, value)
-        try:
-            OmegaConf.merge(base, single)
-        except _REFUSED:
-            return next((known for known in schema_keys() if key.startswith(known)), key)
-    return "config"
-
-
 def _full_key(error: BaseException) -> str:
     return str(getattr(error, "full_key", None) or "")
-
-
-def _reject_scalar_sections(layer: DictConfig, origin: str) -> None:
-    """Say it plainly where a whole section was given one value; OmegaConf's own message has no key."""
-    for section in fields(Config):
-        if section.name == "enabled" or section.name not in layer:
-            continue
-        if not isinstance(layer._get_node(section.name), DictConfig) or layer[section.name] is None:
-            got = layer[section.name]
-            raise _refusal(f"{origin}: {section.name}", f"is a section and needs keys below it (got {got!r})")
 
 
 def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:

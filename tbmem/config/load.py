@@ -1,4 +1,4 @@
-"""A YAML file or mapping, a dotlist and TBMEM_* variables go in, a Config with each value's origin comes out.
+"""Loads a Config with each value's origin.
 
 Where nothing is given but the defaults, nothing is merged: loading OmegaConf takes as long as all the rest of tbmem.
 """
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from tbmem.config.keys import ENVIRONMENT_PREFIX, flatten, schema_keys
-from tbmem.config.schema import Config, MonitorConfig, ProfilingConfig
+from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, MonitorConfig, ProfilingConfig, flatten, schema_keys
 from tbmem.errors import ConfigError
 
 Section = TypeVar("Section", MonitorConfig, ProfilingConfig)
@@ -87,11 +86,6 @@ def load_with_origins(
 
 def override_section(name: str, section: Section, overrides: Mapping[str, Any]) -> Section:
     """A section with some of its fields replaced.
-
-    Args:
-        name: What the section is called, ``'profiling'``.
-        section: The section as it is.
-        overrides: Values by field.
 
     Raises:
         ConfigError: A field is unknown, or its value does not fit; the section is none.

@@ -1,4 +1,4 @@
-"""The sections of a configuration: values go in, frozen dataclasses whose rules hold come out.
+"""The sections of a configuration, as frozen dataclasses that check their rules.
 
 Every field carries its meaning and unit below it. A rule that joins several values is checked in
 ``__post_init__``, and its message starts with the full key, so that it can be found in a file.
@@ -7,7 +7,8 @@ Every field carries its meaning and unit below it. A rule that joins several val
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from tbmem.errors import ConfigError
 from tbmem.units import parse_bytes
@@ -316,3 +317,23 @@ class Config:
     """Out of memory, and SIGTERM."""
     output: OutputConfig = field(default_factory=OutputConfig)
     """Console."""
+
+
+ENVIRONMENT_PREFIX = "TBMEM_"
+"""``TBMEM_PROFILING_ACTIVE=5`` sets ``profiling.active``; ``TBMEM_ENABLED=0`` sets ``enabled``."""
+
+
+def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings by their dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def schema_keys() -> list[str]:
+    """Every key that there is, in the schema's order."""
+    return list(flatten(asdict(Config())))

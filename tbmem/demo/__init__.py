@@ -1,1 +1,12 @@
-"""A small training that every machine can run: the standard library's sources go in, a run folder comes out."""
+"""The small training run of ``tbmem demo``, and the faults that it can be given; loads no torch by itself."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Fault(str, Enum):
+    """A fault to inject."""
+
+    LEAK = "leak"
+    SPIKE = "spike"

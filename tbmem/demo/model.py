@@ -1,4 +1,4 @@
-"""Bytes of text go in, the scores of the next byte come out: a small GPT-style language model."""
+"""A small GPT-style language model over bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tbmem.demo.text import VOCABULARY
+VOCABULARY = 256
+"""Tokens are bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,21 +1,23 @@
-"""A configuration and a fault to inject go in; a small training under a MemoryCallback runs; its summary comes out."""
+"""The training run of ``tbmem demo``: a small language model on the standard library's own sources."""
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from tbmem.config import Config
-from tbmem.demo.fault import Fault
-from tbmem.demo.model import LanguageModel, ModelSize
-from tbmem.demo.text import VOCABULARY, draw_batch, load_text
+from tbmem.demo import Fault
+from tbmem.demo.model import VOCABULARY, LanguageModel, ModelSize
 from tbmem.model.summary import RunSummary
 from tbmem.runtime.callback import MemoryCallback
 
 _SEED = 20_260
+_ENOUGH_TEXT = 4_000_000
 _SEQUENCES = 16
 _OUTLIER = 8
 """How many times larger the one bad batch of the injected spike is."""
@@ -24,13 +26,7 @@ _OUTLIER_AT = 0.75
 
 
 class DemoTraining:
-    """Trains a small language model on the standard library's sources, step by step.
-
-    Args:
-        device: Where to train.
-        steps: Length of the run, which places the injected spike.
-        fault: What to do wrong; ``None`` for nothing.
-    """
+    """Trains a small language model on the standard library's sources, step by step."""
 
     def __init__(self, device: torch.device, steps: int, fault: Fault | None) -> None:
         torch.manual_seed(_SEED)
@@ -45,14 +41,7 @@ class DemoTraining:
         self._text = load_text()
 
     def step(self, number: int) -> float:
-        """Train on one batch.
-
-        Args:
-            number: The step, from 1.
-
-        Returns:
-            The loss in nats per byte.
-        """
+        """Train on batch ``number``, from 1; returns the loss in nats per byte."""
         outlier = self._fault is Fault.SPIKE and number == self._outlier_step
         sequences = _SEQUENCES * (_OUTLIER if outlier else 1)
         inputs, targets = draw_batch(self._text, sequences, self.size.context, self._generator, self.device)
@@ -77,14 +66,6 @@ def run_demo(
 ) -> RunSummary | None:
     """Train under a MemoryCallback.
 
-    Args:
-        config: The callback's configuration.
-        steps: How long.
-        fault: What to do wrong; ``None`` for nothing.
-        device: Where; by default the accelerator if there is one, else the CPU.
-        console: A rich console that draws a progress bar.
-        on_step: Called after each step with its number and loss.
-
     Returns:
         The callback's summary; ``None`` if it was not enabled.
     """
@@ -103,3 +84,26 @@ def pick_device() -> torch.device:
     """The accelerator if there is one, else the CPU."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")
+
+
+def load_text() -> torch.Tensor:
+    """Up to 4 MB of real text that is on every machine, as bytes: the standard library's modules."""
+    text = bytearray()
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        text += path.read_bytes()
+        if len(text) >= _ENOUGH_TEXT:
+            break
+    return torch.frombuffer(text[:_ENOUGH_TEXT], dtype=torch.uint8)
+
+
+def draw_batch(
+    text: torch.Tensor, sequences: int, length: int, generator: torch.Generator, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random pieces of the text and, for each byte, the one that follows.
+
+    Returns:
+        Inputs and targets, both of shape ``(sequences, length)``, dtype int64.
+    """
+    starts = torch.randint(len(text) - length - 1, (sequences, 1), generator=generator)
+    pieces = text[starts + torch.arange(length + 1)].to(device, torch.int64)
+    return pieces[:, :-1], pieces[:, 1:]

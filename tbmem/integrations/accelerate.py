@@ -1,4 +1,4 @@
-"""An Accelerator and a loop's steps go in, the steps of a MemoryCallback come out: AccelerateMemory."""
+"""AccelerateMemory: a MemoryCallback for loops with an Accelerator."""
 
 from __future__ import annotations
 
@@ -63,18 +63,14 @@ class AccelerateMemory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._report(self.session.end(error))
+        self.session.report(self.session.end(error), self._log)
 
     def step(self) -> None:
         """A batch has been trained on."""
         if not self._accelerator.sync_gradients:
             return
         self._step += 1
-        self._report(self.session.step())
-
-    def _report(self, findings: list[Finding]) -> None:
-        for finding in findings:
-            self.session.guarded(self._log, finding)
+        self.session.report(self.session.step(), self._log)
 
     def _log(self, finding: Finding) -> None:
         # tracker by tracker: Accelerator.log() may wait for the other ranks, which have found nothing

@@ -1,4 +1,4 @@
-"""A framework's name and the oldest version that fits go in; nothing comes out, or one clear error."""
+"""Checks that a framework is installed in a version that its adapter works with."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ def require(module: str, *, extra: str, minimum: str, distribution: str | None =
 
 def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
     """The modules of a framework that the program uses, where it has several names.
-
-    Args:
-        packages: Top-level package by module; of those that are merely installed the first counts.
-        extra: As for ``require``.
-        minimum: As for ``require``.
 
     Raises:
         MissingDependencyError: None is installed, or it is too old.

@@ -1,15 +1,15 @@
-"""A Hugging Face Trainer's events go in, the steps of a MemoryCallback come out: HuggingFaceMemory."""
+"""HuggingFaceMemory: a MemoryCallback as a callback of the Hugging Face Trainer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.integrations.frameworks import require
-from tbmem.integrations.session import Session, metric_of
+from tbmem.integrations.session import ClosedByBlock, Session, metric_of
 from tbmem.model.finding import Finding
 
 require("transformers", extra="huggingface", minimum="4.46")
@@ -18,7 +18,7 @@ require("accelerate", extra="huggingface", minimum="0.26")
 import transformers  # noqa: E402  (only where it is installed)
 
 
-class HuggingFaceMemory(transformers.TrainerCallback):
+class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
     """``Trainer(callbacks=[HuggingFaceMemory()])``: everything tbmem does, beside the trainer's own logs.
 
     A step is an optimizer step, as in ``state.global_step``. Findings are added to ``state.log_history``, which the
@@ -43,17 +43,6 @@ class HuggingFaceMemory(transformers.TrainerCallback):
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
         self.session = Session(config, overrides, sections, hears_errors=False)
 
-    def __enter__(self) -> HuggingFaceMemory:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.session.end(error)
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Begin in the folder that holds the trainer's runs; with a smaller batch after out-of-memory, begin again."""
         self.session.begin(_folder_of_runs(args), training=state)
@@ -70,8 +59,7 @@ class HuggingFaceMemory(transformers.TrainerCallback):
         self._report(state, self.session.end())
 
     def _report(self, state: Any, findings: list[Finding]) -> None:
-        for finding in findings:
-            self.session.guarded(_log, state, finding)
+        self.session.report(findings, partial(_log, state))
 
 
 def _log(state: Any, finding: Finding) -> None:

@@ -1,4 +1,4 @@
-"""An Ignite Engine's events go in, the steps of a MemoryCallback come out: IgniteMemory."""
+"""IgniteMemory: a MemoryCallback attached to an Ignite Engine."""
 
 from __future__ import annotations
 
@@ -107,8 +107,7 @@ class IgniteMemory:
             raise error
 
     def _report(self, engine: Engine, findings: list[Finding]) -> None:
-        for finding in findings:
-            self.session.guarded(engine.state.metrics.update, metric_of(finding))
+        self.session.report(findings, lambda finding: engine.state.metrics.update(metric_of(finding)))
 
 
 def _fired(engine: Engine, events: Iterable[Any]) -> int:

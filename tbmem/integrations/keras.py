@@ -1,15 +1,14 @@
-"""A Keras 3 model's events on torch go in, the steps of a MemoryCallback come out: KerasMemory."""
+"""KerasMemory: a MemoryCallback as a Keras 3 callback, on the torch backend."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
 from tbmem.integrations.frameworks import require
-from tbmem.integrations.session import Session, metric_of
+from tbmem.integrations.session import ClosedByBlock, Session, metric_of
 from tbmem.model.finding import Finding
 
 require("keras", extra="keras", minimum="3.0")
@@ -17,7 +16,7 @@ require("keras", extra="keras", minimum="3.0")
 import keras  # noqa: E402  (only where it is installed)
 
 
-class KerasMemory(keras.callbacks.Callback):
+class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
     """``model.fit(..., callbacks=[KerasMemory()])``: everything tbmem does, with Keras 3 on its torch backend.
 
     A step is a batch, or as many as the optimizer accumulates gradients of. Findings are added to the model's history
@@ -44,17 +43,6 @@ class KerasMemory(keras.callbacks.Callback):
         self.session = Session(config, overrides, sections, hears_errors=False)
         self._batches = 0
 
-    def __enter__(self) -> KerasMemory:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.session.end(error)
-
     def on_train_begin(self, logs: Any = None) -> None:
         """A training begins; the optimizer of a model that was loaded knows how many steps it has taken."""
         self.session.begin(None, training=self.params)
@@ -71,11 +59,11 @@ class KerasMemory(keras.callbacks.Callback):
             return
         self._batches += 1
         if self._batches % self._accumulated() == 0:
-            self._report(self.session.step())
+            self.session.report(self.session.step(), self._log)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Sum up; the verdict goes into the history as well."""
-        self._report(self.session.end())
+        self.session.report(self.session.end(), self._log)
 
     def _optimizer(self) -> Any:
         """The one that counts; with mixed precision it is wrapped."""
@@ -83,10 +71,6 @@ class KerasMemory(keras.callbacks.Callback):
 
     def _accumulated(self) -> int:
         return int(getattr(self._optimizer(), "gradient_accumulation_steps", None) or 1)
-
-    def _report(self, findings: list[Finding]) -> None:
-        for finding in findings:
-            self.session.guarded(self._log, finding)
 
     def _log(self, finding: Finding) -> None:
         for name, value in metric_of(finding).items():

@@ -1,8 +1,9 @@
-"""A Lightning Trainer's events go in, the steps of a MemoryCallback come out: LightningMemory."""
+"""LightningMemory: a MemoryCallback as a callback of the Lightning Trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
@@ -95,9 +96,8 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         self.session.begin(logdir, name_there, training=trainer)
 
     def _report(self, trainer: Any, findings: list[Finding]) -> None:
-        for finding in findings:
-            for logger in trainer.loggers:
-                self.session.guarded(_log, logger, finding, trainer.global_step)
+        for logger in trainer.loggers:
+            self.session.report(findings, partial(_log, logger, trainer.global_step))
 
 
 def _is_fitting(trainer: Any) -> bool:
@@ -105,7 +105,7 @@ def _is_fitting(trainer: Any) -> bool:
     return bool(trainer.state.fn == "fit")
 
 
-def _log(logger: Any, finding: Finding, step: int) -> None:
+def _log(logger: Any, step: int, finding: Finding) -> None:
     """Numbers for every logger, the sentence for those that take text."""
     logger.log_metrics(metric_of(finding), step=step)
     add_text = getattr(getattr(logger, "experiment", None), "add_text", None)

@@ -1,12 +1,13 @@
-"""A configuration and a framework's folder go in; one MemoryCallback per training comes out: the adapters' share."""
+"""Session: one MemoryCallback per training run, as all adapters need it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -17,6 +18,8 @@ from tbmem.model.summary import RunSummary
 from tbmem.present.console import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.guard import Guard
+
+Adapter = TypeVar("Adapter", bound="ClosedByBlock")
 
 
 class Session:
@@ -128,22 +131,14 @@ class Session:
             self.memory.monitor.log({"type": "framework", **facts})
 
     def step(self) -> list[Finding]:
-        """A training step has ended.
-
-        Returns:
-            The findings that are new and that a person should see.
-        """
+        """A training step has ended; returns the findings that are new and that a person should see."""
         if self.memory is None:
             return []
         self.memory.step()
         return self.new_findings()
 
     def end(self, error: BaseException | None = None) -> list[Finding]:
-        """The training has ended, in order or by ``error``; a second call does nothing.
-
-        Returns:
-            What only the end of a run can find, the verdicts included.
-        """
+        """The training has ended, in order or by ``error``; returns what only that can find, the verdicts included."""
         self._open.discard(self)
         self._training = None
         memory = self.memory
@@ -163,9 +158,27 @@ class Session:
         self._reported = len(monitor.findings)
         return [finding for finding in found if _is_for_people(finding)]
 
-    def guarded(self, report: Any, *arguments: Any) -> None:
-        """Call a framework's logger: an error in it is logged once and must not end the training."""
-        self._guard.run("the framework's logger", report, *arguments)
+    def report(self, findings: Iterable[Finding], log: Callable[[Finding], object]) -> None:
+        """Give findings to a framework's logger: an error in it is logged once and must not end the training."""
+        for finding in findings:
+            self._guard.run("the framework's logger", log, finding)
+
+
+class ClosedByBlock:
+    """An adapter whose ``with`` block ends what was not ended, where the framework says nothing of an exception."""
+
+    session: Session
+
+    def __enter__(self: Adapter) -> Adapter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.session.end(error)
 
 
 def _is_for_people(finding: Finding) -> bool:

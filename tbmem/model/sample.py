@@ -1,4 +1,4 @@
-"""The step series: counters of one device and its host at the end of a training step."""
+"""The step series: one frozen MemorySample per step and device."""
 
 from __future__ import annotations
 

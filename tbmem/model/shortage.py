@@ -1,4 +1,4 @@
-"""Records of the moment at which memory ran out: what the run knew then, why it did, and who holds the memory."""
+"""Records of the moment at which memory ran out: what the run knew, why it did, and who holds it."""
 
 from __future__ import annotations
 

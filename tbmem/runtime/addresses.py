@@ -91,11 +91,7 @@ class AddressRecorder:
         self._saved.begin()
 
     def end(self, about: Mapping[str, Any]) -> AddressBook:
-        """The window has ended: note what exists, and hand over the book.
-
-        Args:
-            about: What the window was, for the book's header.
-        """
+        """The window has ended: note what exists, and hand over the book."""
         self._saved.end()
         self._note_all()
         notes, self._notes = self._notes or [], None

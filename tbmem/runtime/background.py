@@ -1,4 +1,4 @@
-"""Records go in from the training's thread; a daemon thread hands them to files and the console."""
+"""Background: a daemon thread that hands records to files and the console, and reads what is slow."""
 
 from __future__ import annotations
 
@@ -51,12 +51,7 @@ class Chore:
         self._every = every
 
     def plan(self, began: float, ended: float) -> None:
-        """It has been done: when is it next?
-
-        Args:
-            began: Seconds after the start.
-            ended: Seconds after the start.
-        """
+        """It has been done from ``began`` to ``ended``, seconds after the start: when is it next?"""
         later = began + max(self._every, (ended - began) / _SHARE_OF_TIME)
         self.due = next((date for date in self._early if date > ended), later)
 
@@ -75,15 +70,7 @@ class Sink(Protocol):
 
 
 class Background:
-    """Keeps slow things out of the training's way: files, and readings that cost milliseconds.
-
-    Args:
-        sinks: Where records go. If one fails, all of the same part are switched off, with one line in the log.
-        chores: What else is done now and then.
-        guard: Where errors go.
-        interval: Seconds between two rounds of writing.
-        row_steps: Steps of a row.
-    """
+    """Keeps slow things out of the training's way: files, and readings that cost milliseconds."""
 
     def __init__(
         self,
@@ -124,14 +111,7 @@ class Background:
         self._hurry.set()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until what is left has been written.
-
-        Args:
-            seconds: At most.
-
-        Returns:
-            Whether it was.
-        """
+        """Wait some seconds at most until what is left has been written; whether it was."""
         ends = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < ends:
             if not self._queue and not self._is_writing:

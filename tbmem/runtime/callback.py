@@ -1,4 +1,4 @@
-"""A configuration and a training loop's steps go in; everything tbmem does in a run comes out: MemoryCallback."""
+"""MemoryCallback: everything that tbmem does in a training run, by its configuration."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from tbmem.config import Config, ConfigSource, load_config
-from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
-from tbmem.model.shortage import Situation
 from tbmem.model.summary import RunSummary
-from tbmem.present.console import console_handler, get_logger, show_finding
+from tbmem.present.console import console_handler, get_logger
 from tbmem.present.summary import summary_lines
 from tbmem.runtime.flight_recorder import FlightRecorder
-from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import Guard
-from tbmem.runtime.last_error import LastError, failure
+from tbmem.runtime.lifecycle import Lifecycle
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom import ran_out_of_memory
 from tbmem.runtime.profiler import MemoryProfiler
-from tbmem.runtime.ranks import Rank, find_rank
-from tbmem.runtime.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.ranks import Process, Rank, find_rank
+from tbmem.runtime.run_folder import open_run_folder
 from tbmem.sources.devices import check_devices
 
 
-class MemoryCallback:
+class MemoryCallback(Lifecycle):
     """What a user drops into a training loop.
 
     ::
@@ -66,42 +62,32 @@ class MemoryCallback:
         console: Any = None,
         **sections: Any,
     ) -> None:
+        super().__init__()
         self.config: Config = load_config(config, overrides, **sections)
-        self.monitor: MemoryMonitor | None = None
         self.profiler: MemoryProfiler | None = None
         self.summary: RunSummary | None = None
-        """What the end of the run told; ``None`` until then, and where nothing was watched."""
+        """Set at the end of the run; ``None`` until then, and where nothing was watched."""
         self.folder: Path | None = None
         """The run folder of this rank."""
         self._console = console
         self._guard = Guard()
         self._rank = Rank()
+        self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
         self._resources = ExitStack()
-        self._found: list[Finding] = []  # where there is no monitor to keep them
         self._steps = 0
         self._began = 0.0
-        self._pid: int | None = None
-        self._ended = False
         self._complained = False
-        self._last_error = LastError()
 
-    def __enter__(self) -> MemoryCallback:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop(failure(error))
+    @property
+    def monitor(self) -> MemoryMonitor | None:
+        """The monitor, once it was started; ``None`` where ``monitor.enabled`` is off."""
+        return self._monitor if self.config.monitor.enabled else None
 
     @property
     def is_active(self) -> bool:
         """Whether this process is being watched: enabled, its rank chosen, started and not stopped."""
-        return self._pid == os.getpid() and not self._ended and (self.monitor or self.profiler) is not None
+        return self._pid == os.getpid() and not self._ended and self.profiler is not None
 
     def start(self, *, awaits_resume: bool = False) -> None:
         """The first training step begins.
@@ -114,26 +100,24 @@ class MemoryCallback:
             RunFolderError: The run folder cannot be written.
             ConfigError: ``monitor.devices`` names a device that is not there.
         """
-        if self._pid is not None:
-            raise UsageError("this MemoryCallback was started before: make a new one for each run")
-        self._pid = os.getpid()
-        if not self.config.enabled:
+        self._begin()
+        config = self.config
+        if not config.enabled:
             return
-        self._last_error = LastError()
         self._rank = find_rank()
-        if not self.config.run.includes(self._rank.rank):
+        if not config.run.includes(self._rank.rank):
             if self._rank.world_size == 1:
                 get_logger().warning(
-                    "run.ranks=%s leaves out the only rank of this run, 0: nothing is watched", self.config.run.ranks
+                    "run.ranks=%s leaves out the only rank of this run, 0: nothing is watched", config.run.ranks
                 )
             return
-        if not any(part.enabled for part in (self.config.monitor, self.config.profiling, self.config.snapshot)):
+        if not any(part.enabled for part in (config.monitor, config.profiling, config.snapshot)):
             return
         try:
             self._open(awaits_resume)
         except BaseException:
             self._resources.close()
-            self.monitor = self.profiler = None
+            self._monitor = self.profiler = None
             raise
         self._began = time.perf_counter()
         atexit.register(self.stop)
@@ -144,7 +128,7 @@ class MemoryCallback:
         Args:
             after_step: Steps that the training has taken before.
         """
-        for part in (self.monitor, self.profiler):
+        for part in (self._monitor, self.profiler):
             if part is not None and not self._steps:
                 part.resume(after_step)
 
@@ -164,11 +148,12 @@ class MemoryCallback:
             self._complain("step()")
             return
         self._steps += 1
-        profiler, monitor = self.profiler, self.monitor
-        is_profiling = profiler is not None and not profiler.is_done
-        if monitor is not None:
-            monitor.advance(is_profiling and profiler is not None and profiler.is_interfering)
-        if is_profiling and profiler is not None and profiler.step() and monitor is not None:
+        profiler, monitor = self.profiler, self._monitor
+        if profiler is None or monitor is None:
+            return
+        is_profiling = not profiler.is_done
+        monitor.advance(is_profiling and profiler.is_interfering)
+        if is_profiling and profiler.step():
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
@@ -199,159 +184,105 @@ class MemoryCallback:
             return
         self._ended = True
         atexit.unregister(self.stop)
-        if self.monitor is None and self.profiler is None:
+        if self.profiler is None or self._monitor is None or self._flight is None:
             return
         seconds = time.perf_counter() - self._began
         try:
-            written: bool | None = False
-            if self.profiler is not None:
-                self._guard.run("profiler", self.profiler.mute)
-            if self._flight is not None:
-                # first of all: what follows needs memory itself
-                written = self._guard.run("out-of-memory report", self._flight.end, error)
-            if self.profiler is not None:
-                self.profiler.has_oom_snapshot = bool(written)
-                self.profiler.stop(error)
-            self._report_end(error)
-            if self.monitor is not None:
-                self.monitor.stop(error)
-            self._guard.run("summary", self._sum_up, seconds, error)
+            self._guard.run("profiler", self.profiler.mute)
+            # first of all: what follows needs memory itself
+            written = self._guard.run("out-of-memory report", self._flight.end, error)
+            self.profiler.has_oom_snapshot = bool(written)
+            self.profiler.stop(error)
+            self._report_end(self._monitor, self.profiler, error)
+            self._monitor._stop(error)
+            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, seconds, error)
         finally:
             self._resources.close()
 
     def _open(self, awaits_resume: bool) -> None:
+        from tbmem import __version__
+
         config = self.config
-        if config.output.includes(self._rank.rank):
+        shows = config.output.includes(self._rank.rank)
+        if shows:
             self._resources.enter_context(console_handler(self._console))
         if config.monitor.enabled:
             check_devices(config.monitor.devices)
         folder = open_run_folder(config.run, self._rank)
         self.folder = folder.path
-        if folder.note and config.output.includes(self._rank.rank):
+        if folder.note and shows:
             get_logger().warning("%s", folder.note)
-        self.profiler = MemoryProfiler(
+        profiler = MemoryProfiler(
             config.profiling,
             folder,
             snapshot=config.snapshot,
             guard=self._guard,
-            on_window=self._log,
-            console=config.output.includes(self._rank.rank),
+            on_window=lambda window: monitor.log(window),
+            console=shows,
         )
-        self._flight = self._make_flight(folder)
-        if config.monitor.enabled:
-            self.monitor = self._make_monitor(folder)
-            self._resources.callback(self.monitor.stop)
-            self.monitor.start()
-        self._resources.callback(self._flight.close)
-        self._flight.open()
-        self._resources.callback(self.profiler.stop)
-        self.profiler.start(awaits_resume=awaits_resume)
-
-    def _make_monitor(self, folder: RunFolder) -> MemoryMonitor:
-        from tbmem import __version__
-
-        config = self.config
-        about = {"tbmem": __version__, "run": folder.path.name, "config": asdict(config)}
-        return MemoryMonitor(
+        written = profiler.ledger.snapshots
+        flight = FlightRecorder(folder, config.oom, config.snapshot, self._guard, console=shows, wrote=written.append)
+        monitor = MemoryMonitor(
             config.monitor,
             config.patterns,
             folder,
             rank=self._rank,
-            console=config.output.includes(self._rank.rank),
+            console=shows,
             guard=self._guard,
-            about=about,
+            about={"tbmem": __version__, "run": folder.path.name, "config": asdict(config)},
             evidence=config.evidence,
-            is_free=self._is_free,
-            flight=self._flight,
+            is_free=profiler.is_off_for,
+            flight=flight,
         )
+        self.profiler, self._flight, self._monitor = profiler, flight, monitor
+        self._resources.callback(monitor.stop)
+        self._resources.callback(flight.close)
+        flight.open(monitor)
+        monitor.start()
+        self._resources.callback(profiler.stop)
+        profiler.start(awaits_resume=awaits_resume)
 
-    def _make_flight(self, folder: RunFolder) -> FlightRecorder:
-        assert self.profiler is not None
-        config = self.config
-        return FlightRecorder(
-            folder,
-            config.oom,
-            config.snapshot,
-            self._guard,
-            situation=self._situation,
-            tell=self._report,
-            log=self._log,
-            flush=self._flush,
-            console=config.output.includes(self._rank.rank),
-            wrote=self.profiler.ledger.snapshots.append,
-        )
-
-    def _situation(self) -> Situation:
-        if self.monitor is not None:
-            return self.monitor.situation()
-        return Situation(self._steps + 1, tuple(self._found), rank=self._rank.rank)
-
-    def _flush(self, ends: bool) -> None:
-        if self.monitor is not None:
-            self.monitor.flush(ends)
-
-    def _is_free(self, steps: int) -> bool:
-        """Whether no profiler window is open or comes up in the next ``steps`` steps."""
-        return self.profiler is None or self.profiler.is_off_for(steps)
-
-    def _log(self, record: Any) -> None:
-        if self.monitor is not None:
-            self.monitor.log(record)
-
-    def _report_end(self, error: BaseException | None) -> None:
+    def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         """Findings that only the end of a run can have."""
         # after an exception everybody knows why the run was short
-        found = [self.profiler.short_run()] if self.profiler is not None and error is None else []
-        found += self._guard.run("spikes in windows", self._explained_spikes) or []
+        found = [profiler.short_run()] if error is None else []
+        windows = profiler.ledger.recorded
+        if windows:
+            found += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
         for finding in found:
             if finding is not None:
-                self._report(replace(finding, rank=self._rank.rank))
+                monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _explained_spikes(self) -> list[Finding]:
-        windows = self.profiler.ledger.recorded if self.profiler is not None else {}
-        if not windows or self.monitor is None:
-            return []
-        from tbmem.runtime.spikes import explain_spikes  # reading traces: a start must not wait for that to load
-
-        return explain_spikes(self.monitor.findings, windows)
-
-    def _report(self, finding: Finding) -> None:
-        if self.monitor is not None:
-            self.monitor.report(finding)
-            return
-        self._found.append(finding)
-        if self.config.output.includes(self._rank.rank):
-            show_finding(finding)
-
-    def _sum_up(self, seconds: float, error: BaseException | None) -> None:
-        monitor, profiler = self.monitor, self.profiler
-        files = profiler.ledger if profiler is not None else None
+    def _sum_up(
+        self, monitor: MemoryMonitor, profiler: MemoryProfiler, seconds: float, error: BaseException | None
+    ) -> None:
+        files, output = profiler.ledger, self.config.output
         self.summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),
             rank=self._rank.rank,
             steps=self._steps,
             seconds=seconds,
-            verdicts=tuple(monitor.verdicts()) if monitor else (),
-            findings=tuple(monitor.findings if monitor else self._found),
-            peaks=tuple(monitor.peaks()) if monitor else (),
-            traces=tuple(map(str, files.traces)) if files else (),
-            snapshots=tuple(map(str, files.snapshots)) if files else (),
-            address_books=tuple(map(str, files.address_books)) if files else (),
-            monitor_log=str(monitor.log_path) if monitor and monitor.log_path else None,
-            scalars=bool(monitor and monitor.config.scalars),
-            profiler=profiler.cost() if profiler else None,
+            verdicts=tuple(monitor.verdicts()),
+            findings=tuple(monitor.findings),
+            peaks=tuple(monitor.peaks()),
+            traces=tuple(map(str, files.traces)),
+            snapshots=tuple(map(str, files.snapshots)),
+            address_books=tuple(map(str, files.address_books)),
+            monitor_log=str(monitor.log_path) if monitor.log_path else None,
+            scalars=monitor.config.enabled and monitor.config.scalars,
+            profiler=files.cost(),
             problems=tuple(self._guard.problems),
             exception=type(error).__name__ if error is not None else None,
-            out_of_memory=ran_out_of_memory(error, monitor.findings if monitor else self._found),
+            out_of_memory=ran_out_of_memory(error, monitor.findings),
         )
-        if self.config.output.summary and self.config.output.includes(self._rank.rank):
+        if output.summary and output.includes(self._rank.rank):
             for line in summary_lines(self.summary):
                 get_logger().info("%s", line)
 
     def _complain(self, call: str) -> None:
         """A call at the wrong moment is said once; it must not end a training."""
-        inert = self._pid == os.getpid() and (self.monitor or self.profiler) is None
+        inert = self._pid == os.getpid() and self.profiler is None
         forked = self._pid not in (None, os.getpid())
         if inert or forked or self._complained:
             return
@@ -363,3 +294,9 @@ class MemoryCallback:
             call,
             moment,
         )
+
+
+def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:
+    from tbmem.runtime.spikes import explain_spikes  # reads traces: a start must not wait for that to load
+
+    return explain_spikes(findings, windows)

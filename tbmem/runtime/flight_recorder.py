@@ -1,4 +1,4 @@
-"""Memory runs out, or nearly; a report, a finding and a snapshot come out, and the exception goes its way."""
+"""FlightRecorder: report, finding and snapshot when memory runs out, or nearly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tbmem.analysis.advice import ADVICE
 from tbmem.analysis.shortage import reasons_of
@@ -17,13 +17,13 @@ from tbmem.model.shortage import Limit, Shortage, ShortageReport, Situation
 from tbmem.present.console import get_logger
 from tbmem.present.shortage_text import near_sentence, shortage_lines, shortage_sentence
 from tbmem.runtime import oom_observer
-from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.oom import device_of, out_of_memory_in, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
+from tbmem.runtime.ranks import Process
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.sigterm import forget_sigterm, on_sigterm
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.units import format_bytes
 
@@ -46,6 +46,22 @@ class _Noted(NamedTuple):
     files: tuple[str, ...] = ()
 
 
+class Run(Protocol):
+    """The run that is recorded."""
+
+    def situation(self) -> Situation:
+        """What is known of it at this moment."""
+
+    def report(self, finding: Finding) -> None:
+        """Keep a finding and show it."""
+
+    def log(self, record: LogRecord) -> None:
+        """Write another record."""
+
+    def flush(self, ends: bool) -> None:
+        """Write what is left: SIGTERM came, and maybe the process ends now."""
+
+
 class FlightRecorder:
     """Writes down why memory ran out, while what held it is still there.
 
@@ -56,12 +72,8 @@ class FlightRecorder:
         config: What is done.
         snapshot: Whether the allocator's state is written.
         guard: Where errors go.
-        situation: Asked when something happens.
-        tell: Where findings go.
-        log: Where other records go.
-        flush: Called at SIGTERM, with whether the process ends now.
         console: Whether the report is shown.
-        wrote: Told of a snapshot that was written.
+        wrote: Called with each snapshot that was written.
         host: Reads the host's limits; a test gives its own.
     """
 
@@ -72,10 +84,6 @@ class FlightRecorder:
         snapshot: SnapshotConfig,
         guard: Guard,
         *,
-        situation: Callable[[], Situation],
-        tell: Callable[[Finding], None],
-        log: Callable[[LogRecord], None] = lambda record: None,
-        flush: Callable[[bool], None] = lambda ends: None,
         console: bool = True,
         wrote: Callable[[Path], None] = lambda path: None,
         host: Callable[[], HostState] = host_state,
@@ -84,10 +92,7 @@ class FlightRecorder:
         self._config = config
         self._snapshot = snapshot
         self._guard = guard
-        self._situation = situation
-        self._tell = tell
-        self._log = log
-        self._flush = flush
+        self._run: Run
         self._console = console
         self._wrote = wrote
         self._host = host
@@ -100,32 +105,30 @@ class FlightRecorder:
         self._has_warned = False
         self._before: tuple[float, int] | None = None
 
-    def open(self) -> None:
+    def open(self, run: Run) -> None:
         """Begin to listen to the allocator; to SIGTERM from the first step on."""
+        self._run = run
         if self._config.enabled:
             oom_observer.listen(self._device_failed)
 
     def close(self) -> None:
         """Listen no more."""
         oom_observer.leave(self._device_failed)
-        forget_sigterm(self._flush)
+        forget_sigterm(self._run.flush)
 
     def settle(self) -> None:
         """Steps have gone on: a request that failed before has not ended the run."""
         if not self._heeds_sigterm and self._config.sigterm:
             # not before: trainers install handlers of their own when they begin, and put back what they found
             self._heeds_sigterm = True
-            on_sigterm(self._flush)
+            on_sigterm(self._run.flush)
         noted = self._noted
-        if noted is not None and self._situation().step > noted.report.shortage.step:
+        if noted is not None and self._run.situation().step > noted.report.shortage.step:
             self._noted = None
-            self._tell_caught(noted)
+            self._log_caught(noted)
 
     def end(self, error: BaseException | None) -> bool:
         """The run ends; if it does so because memory ran out, say why.
-
-        Args:
-            error: The exception that ended it.
 
         Returns:
             Whether the allocator's state at that moment has been written.
@@ -134,14 +137,14 @@ class FlightRecorder:
             return False
         noted, self._noted = self._noted, None
         found = out_of_memory_in(error)
-        in_this_step = noted is not None and noted.report.shortage.step >= self._situation().step
+        in_this_step = noted is not None and noted.report.shortage.step >= self._run.situation().step
         if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
-            self._tell_report(self._completed(noted, found), found)
+            self._report(self._completed(noted, found), found)
             return bool(noted.files)
         if noted is not None:
-            self._tell_caught(noted)
+            self._log_caught(noted)
         if found is not None:
-            self._tell_report(_Noted(self._look_back(found)), found)
+            self._report(_Noted(self._look_back(found)), found)
         return False
 
     def look_at_host(self) -> None:
@@ -151,7 +154,7 @@ class FlightRecorder:
         host = self._host()
         if self._is_near(host.limits[0]):
             self._has_warned = True
-            self._guard.run(PART, self._tell_near, host)
+            self._guard.run(PART, self._report_near, host)
 
     def _is_near(self, limit: Limit) -> bool:
         now = time.monotonic()
@@ -177,7 +180,7 @@ class FlightRecorder:
                 ended = time.monotonic()
                 self._next_report = ended + (ended - began) / _SHARE_OF_TIME
             else:
-                shortages, situation = _shortages(), self._situation()
+                shortages, situation = _shortages(), self._run.situation()
                 brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
                 self._noted = _Noted(brief)
         finally:
@@ -187,14 +190,13 @@ class FlightRecorder:
         history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
-        wanted = self._snapshot.enabled and self._snapshot.on_oom and self._folder is not None
-        if history is not None and snapshot is not None and self._folder is not None and wanted:
+        if self._folder is not None and history is not None and self._snapshot.enabled and self._snapshot.on_oom:
             path = self._folder.snapshot("oom")
-            if self._guard.run(WRITING, history.save, snapshot, path) is not None:
+            if self._guard.run(WRITING, history.write, path, snapshot) is not None:
                 self._wrote(path)
                 files = (path.name,)
         shortages = _shortages()
-        return _Noted(shortages.device_report(request, self._situation(), snapshot), files)
+        return _Noted(shortages.device_report(request, self._run.situation(), snapshot), files)
 
     def _completed(self, noted: _Noted, error: BaseException | None) -> _Noted:
         """One of many failures has only been noted; the exception still knows who held what."""
@@ -205,7 +207,7 @@ class FlightRecorder:
 
     def _look_back(self, error: BaseException) -> ShortageReport:
         """What an exception that has come out of the loop tells; at the least, that it has."""
-        situation = self._situation()
+        situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
             device = device_of(error)
@@ -213,17 +215,13 @@ class FlightRecorder:
             report = ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
-    def _tell_report(self, noted: _Noted, error: BaseException | None) -> None:
-        report = noted.report
-        message, lines = shortage_sentence(report), shortage_lines(report)
+    def _report(self, noted: _Noted, error: BaseException | None) -> None:
         reason = " ".join(str(error).split()) if error is not None else ""
-        files = self._write([message, "", *lines, *(["", f"error: {reason}"] if reason else [])], "oom")
-        finding = self._finding(FindingKind.OOM, report, message, [*noted.files, *files])
-        kind = type(error).__name__ if error is not None else report.shortage.error
-        self._tell(replace(finding, evidence={"error": kind, **finding.evidence}))
-        self._show(lines)
+        kind = type(error).__name__ if error is not None else noted.report.shortage.error
+        sentence = shortage_sentence(noted.report)
+        self._publish(FindingKind.OOM, noted, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
 
-    def _tell_caught(self, noted: _Noted) -> None:
+    def _log_caught(self, noted: _Noted) -> None:
         """A request failed and the run went on: nobody's emergency, but worth knowing."""
         shortage = noted.report.shortage
         get_logger().info(
@@ -233,40 +231,39 @@ class FlightRecorder:
             format_bytes(shortage.requested or 0),
             shortage.device,
         )
-        self._log({"type": "caught", "time": time.time(), "files": list(noted.files), **noted.report.to_dict()})
+        self._run.log({"type": "caught", "time": time.time(), "files": list(noted.files), **noted.report.to_dict()})
 
-    def _tell_near(self, host: HostState) -> None:
+    def _report_near(self, host: HostState) -> None:
         """The kernel kills without a word: this is the last one."""
-        report = _shortages().host_report(host, self._situation())
-        message, lines = near_sentence(report), shortage_lines(report)
-        files = self._write([message, "", *lines], "near-limit")
-        self._tell(self._finding(FindingKind.NEAR_CAPACITY, report, message, files))
-        self._show(lines)
+        report = _shortages().host_report(host, self._run.situation())
+        self._publish(FindingKind.NEAR_CAPACITY, _Noted(report), near_sentence(report), "near-limit")
 
-    def _finding(self, kind: FindingKind, report: ShortageReport, message: str, files: Sequence[str]) -> Finding:
-        shortage = report.shortage
-        return Finding(
-            kind=kind,
-            severity=Severity.CRITICAL,
-            device=shortage.device,
-            rank=self._situation().rank,
-            first_step=shortage.step,
-            last_step=shortage.step,
-            message=message,
-            evidence={**report.to_dict(), "files": list(files)},
-            advice=report.reasons[0].advice if report.reasons else ADVICE[kind],
+    def _publish(
+        self, kind: FindingKind, noted: _Noted, message: str, word: str, more: Sequence[str] = (), **evidence: str
+    ) -> None:
+        """Write a report into a file, keep it as a finding, and show it."""
+        report, shortage, files = noted.report, noted.report.shortage, list(noted.files)
+        lines = shortage_lines(report)
+        if self._folder is not None:
+            text = "\n".join([message, "", *lines, *more]) + "\n"
+            path = self._guard.run(WRITING, self._folder.write_shortage, text, word)
+            files += [path.name] if path is not None else []
+        self._run.report(
+            Finding(
+                kind=kind,
+                severity=Severity.CRITICAL,
+                device=shortage.device,
+                rank=self._run.situation().rank,
+                first_step=shortage.step,
+                last_step=shortage.step,
+                message=message,
+                evidence={**evidence, **report.to_dict(), "files": files},
+                advice=report.reasons[0].advice if report.reasons else ADVICE[kind],
+            )
         )
-
-    def _show(self, lines: Sequence[str]) -> None:
         if self._console:
             # in one piece: other threads log as well
             get_logger().warning("%s", "\n  ".join(lines))
-
-    def _write(self, lines: Sequence[str], word: str) -> list[str]:
-        if self._folder is None:
-            return []
-        path = self._guard.run(WRITING, self._folder.write_shortage, "\n".join(lines) + "\n", word)
-        return [path.name] if path is not None else []
 
 
 def _shortages() -> Any:

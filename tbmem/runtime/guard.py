@@ -1,4 +1,4 @@
-"""An error inside tbmem goes in; one line in the log comes out, and that part is off from then on."""
+"""Guard: an error inside tbmem is logged once, and that part is off from then on."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ class Guard:
 
     def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a part, unless it has failed before.
-
-        Args:
-            part: Name of the part, as the log shall call it.
-            call: What to run.
-            *args: Handed on to it.
-            **kwargs: Handed on to it.
 
         Returns:
             What ``call`` returned, or ``None`` if it failed, now or earlier.

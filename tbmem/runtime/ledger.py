@@ -1,4 +1,4 @@
-"""Finished windows go in; what they wrote, what they cost, and what is missing come out."""
+"""WindowLedger: what the profiler's windows wrote and cost, and what is missing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ class WindowLedger:
         self.complete += complete
         if files.trace is not None:
             self.recorded[files.trace] = range(window.steps[0], window.steps[-1] + 1)
-        for path, place in (
-            (files.snapshot, self.snapshots),
-            (files.address_book, self.address_books),
-        ):
-            if path is not None:
-                place.append(path)
+        if files.snapshot is not None:
+            self.snapshots.append(files.snapshot)
+        if files.address_book is not None:
+            self.address_books.append(files.address_book)
 
     @property
     def traces(self) -> list[Path]:
@@ -78,12 +76,6 @@ def short_run_finding(
 ) -> Finding | None:
     """Say how far a run came, how many steps the schedule needs, and what to change.
 
-    Args:
-        config: The schedule.
-        steps: Steps that were run to their end.
-        ledger: What was recorded.
-        resumed_after: Steps that the training had taken before.
-
     Returns:
         The finding, or ``None`` if every window is there (one of them, if they repeat for ever).
     """
@@ -91,31 +83,19 @@ def short_run_finding(
     if not config.enabled or steps >= config.steps_needed or ledger.complete >= wanted:
         return None
     if steps == 0:
-        return _short_run(
-            resumed_after,
-            steps=0,
-            message="the run ended before a training step was counted, so the profiler recorded nothing",
-            advice="call step() after each training step; tbmem run counts the steps of torch's optimizers",
-            evidence={"steps": 0, "steps_needed": config.steps_needed, "windows_complete": 0},
+        message = "the run ended before a training step was counted, so the profiler recorded nothing"
+        advice = "call step() after each training step; tbmem run counts the steps of torch's optimizers"
+    else:
+        keys = [f"profiling.{key}" for key in ("skip_first", "wait", "warmup", "active", "repeat")]
+        setting = ", ".join(f"{key}={getattr(config, key.partition('.')[2])}" for key in keys)
+        message = (
+            f"the run ended after {_counted(steps, 'step')},"
+            f" but the profiler's schedule needs {config.steps_needed} steps:"
+            f" {ledger.complete} of {wanted} windows complete, {_counted(len(ledger.traces), 'trace')} written"
+            f" ({setting})"
         )
-    keys = ("skip_first", "wait", "warmup", "active", "repeat")
-    setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
-    traces = f"{len(ledger.traces)} trace{'' if len(ledger.traces) == 1 else 's'}"
-    message = (
-        f"the run ended after {steps} step{'' if steps == 1 else 's'},"
-        f" but the profiler's schedule needs {config.steps_needed} steps:"
-        f" {ledger.complete} of {wanted} windows complete, {traces} written ({setting})"
-    )
-    advice = (
-        f"train for at least {config.steps_needed} steps, or lower "
-        + ", ".join(f"profiling.{key}" for key in keys[:-1])
-        + " or profiling.repeat"
-    )
-    evidence = {"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete}
-    return _short_run(resumed_after, steps=steps, message=message, advice=advice, evidence=evidence)
-
-
-def _short_run(resumed_after: int, *, steps: int, message: str, advice: str, evidence: dict[str, int]) -> Finding:
+        others = ", ".join(keys[:-1])
+        advice = f"train for at least {config.steps_needed} steps, or lower {others} or {keys[-1]}"
     return Finding(
         kind=FindingKind.SHORT_RUN,
         severity=Severity.WARNING,
@@ -123,6 +103,10 @@ def _short_run(resumed_after: int, *, steps: int, message: str, advice: str, evi
         first_step=resumed_after + 1,
         last_step=resumed_after + steps,
         message=message,
-        evidence=evidence,
+        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": ledger.complete},
         advice=advice,
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

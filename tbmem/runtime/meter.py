@@ -1,4 +1,4 @@
-"""A piece of work goes in; what it needed at most, and what it kept after each repetition, come out: MemoryMeter."""
+"""MemoryMeter: what a piece of work needs at most, and what each repetition keeps."""
 
 from __future__ import annotations
 

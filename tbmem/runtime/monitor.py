@@ -1,4 +1,4 @@
-"""Steps go in; samples, findings, console lines, a live log and scalars come out: MemoryMonitor."""
+"""MemoryMonitor: counters at every step, judged, logged and shown."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tbmem.analysis.capacity import room_of
 from tbmem.analysis.patterns import Detector
+from tbmem.analysis.peaks import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
-from tbmem.errors import TbmemError, UsageError
+from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.sample import MemorySample
@@ -25,15 +25,12 @@ from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.background import CLOSE_ROWS, Background, Chore, Sink
 from tbmem.runtime.evidence import Investigator, loop_frame
 from tbmem.runtime.flight_recorder import FlightRecorder
-from tbmem.runtime.forks import Process
 from tbmem.runtime.guard import WRITING, Guard
-from tbmem.runtime.last_error import LastError, failure
-from tbmem.runtime.log_header import log_end, log_header
-from tbmem.runtime.ranks import Rank, find_rank
+from tbmem.runtime.lifecycle import Lifecycle
+from tbmem.runtime.optimizer_hook import UpdateWatch
+from tbmem.runtime.ranks import Process, Rank, find_rank
 from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink
-from tbmem.runtime.updates import UpdateWatch
-from tbmem.runtime.watched import WatchedDevice
+from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
 from tbmem.sources.counters import Counters
 from tbmem.sources.devices import CPU
 from tbmem.sources.host import HostMemory
@@ -54,7 +51,22 @@ _FLUSH_SECONDS = 2.0
 """How long a signal waits for a disk."""
 
 
-class MemoryMonitor:
+class _Device:
+    """What the monitor keeps for one device; without ``patterns`` nothing is judged."""
+
+    def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
+        self.detector = Detector(patterns, awaits_evidence=awaits_evidence) if patterns is not None else None
+        self.last: MemorySample | None = None
+        self.peak = RunPeak()
+
+    def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
+        """Take in new samples, at least one."""
+        self.last = samples[-1]
+        self.peak.add(samples)
+        return self.detector.update_all(samples) if self.detector is not None else []
+
+
+class MemoryMonitor(Lifecycle):
     """Watches memory at every step, at next to no cost.
 
     Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
@@ -94,6 +106,7 @@ class MemoryMonitor:
         flight: FlightRecorder | None = None,
         **overrides: Any,
     ) -> None:
+        super().__init__()
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
         self.findings: list[Finding] = []
         patterns = patterns or PatternsConfig()
@@ -109,7 +122,7 @@ class MemoryMonitor:
         self._flight = flight
         self._owns_flight = flight is None
         self._investigator: Investigator | None = None
-        self._devices: dict[str, WatchedDevice] = {}
+        self._devices: dict[str, _Device] = {}
         self._background: Background | None = None
         self._resources = ExitStack()
         self._step = 0
@@ -118,21 +131,6 @@ class MemoryMonitor:
         self._judge_step = 0
         self._is_watching = self._is_wide_awake = False
         self._new: list[MemorySample] = []
-        self._pid: int | None = None
-        self._ended = False
-        self._last_error = LastError()
-
-    def __enter__(self) -> MemoryMonitor:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop(failure(error))
 
     def start(self) -> None:
         """The first training step begins.
@@ -142,46 +140,38 @@ class MemoryMonitor:
             RunFolderError: The folder cannot be written.
             ConfigError: ``monitor.devices`` names a device that is not there.
         """
-        if self._pid is not None:
-            raise UsageError("this MemoryMonitor was started before: make a new one for each run")
+        self._begin()
         if not self.config.enabled:
-            self._pid, self._ended = os.getpid(), True
             return
-        self._last_error = LastError()
-        self._rank = self._rank or find_rank()
         try:
-            with ExitStack() as undo:
-                undo.callback(self._let_go)
-                self._open(self._rank)
-                undo.pop_all()
-        except TbmemError:
-            raise
-        except Exception as error:
+            self._open()
+        except BaseException as error:
+            self._let_go()
+            if isinstance(error, TbmemError) or not isinstance(error, Exception):
+                self._pid = None
+                raise
             self._guard.fail(PART, error)
             self._ended = True
-        self._pid = os.getpid()
 
-    def _open(self, rank: Rank) -> None:
+    def _open(self) -> None:
+        rank = self._rank = self._rank or find_rank()
         if self._console is None:
             self._console = rank.rank == 0
         if self._console:
             self._resources.enter_context(console_handler())
-        reset = self.config.peaks == "step"
         if self._counters is None:
-            host = HostMemory(reset_peaks=reset, workers=self.config.workers)
-            updates = UpdateWatch()
-            self._resources.callback(updates.close)
-            self._counters = Counters(
-                self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take
-            )
+            self._counters = self._open_counters(rank)
         if self._folder is not None and not isinstance(self._folder, RunFolder):
             # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
             self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         if self._evidence is not None and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
-        if self._owns_flight:
-            self._flight = self._own_flight()
-        assert self._flight is not None
+        if self._flight is None:
+            self._flight = FlightRecorder(
+                self._run_folder, OomConfig(), SnapshotConfig(), self._guard, console=self._console
+            )
+            self._resources.callback(self._flight.close)
+            self._flight.open(self)
         chores = [
             Chore(self._counters.refresh),
             Chore(self._counters.refresh_workers, early=_EARLY),
@@ -190,12 +180,16 @@ class MemoryMonitor:
         self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
-        if self._owns_flight:
-            self._resources.callback(self._flight.close)
-            self._flight.open()
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
+
+    def _open_counters(self, rank: Rank) -> Counters:
+        reset = self.config.peaks == "step"
+        host = HostMemory(reset_peaks=reset, workers=self.config.workers)
+        updates = UpdateWatch()
+        self._resources.callback(updates.close)
+        return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
 
     def resume(self, after_step: int) -> None:
         """The training goes on from a checkpoint: the next step's number follows ``after_step``; before the first."""
@@ -221,11 +215,7 @@ class MemoryMonitor:
         return () if self._pid != Process.number else self.advance(profiled)
 
     def advance(self, profiled: bool = False) -> Sequence[Finding]:
-        """The same for a caller that has made sure that this is no forked child: what every step runs through.
-
-        Args:
-            profiled: As for ``step``.
-        """
+        """``step()`` for a caller that has made sure that this is no forked child: the hot path."""
         if self._ended:
             return ()
         self._step = step = self._step + 1
@@ -249,7 +239,7 @@ class MemoryMonitor:
 
     def discard_peaks(self) -> None:
         """Forget the peaks since the last step: they were tbmem's own doing."""
-        if self._pid == os.getpid() and not self._ended and self._counters is not None:
+        if self._is_running and self._counters is not None:
             self._guard.run(PART, self._counters.discard_peaks)
 
     def log(self, record: LogRecord) -> None:
@@ -258,12 +248,8 @@ class MemoryMonitor:
             self._background.put(record)
 
     def flush(self, ends: bool = False) -> None:
-        """Write what is left now, and wait for it a moment; samples of the last steps included.
-
-        Args:
-            ends: The process ends now, by a signal.
-        """
-        if self._background is None or self._pid != os.getpid() or self._ended:
+        """Write what is left now, samples of the last steps included, and wait a moment for it: SIGTERM came."""
+        if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._passed()], []
         for pending in (new, CLOSE_ROWS):
@@ -290,7 +276,7 @@ class MemoryMonitor:
         self._stop(self._last_error.find() if error is None and self._owns_flight else error)
 
     def _stop(self, error: BaseException | None) -> None:
-        if self._pid != os.getpid() or self._ended:
+        if not self._is_running:
             return
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
@@ -300,13 +286,6 @@ class MemoryMonitor:
         end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
         self._let_go()
-
-    def _own_flight(self) -> FlightRecorder:
-        about = self._run_folder, OomConfig(), SnapshotConfig(), self._guard
-        shown = bool(self._console)
-        return FlightRecorder(
-            *about, situation=self.situation, tell=self.report, log=self.log, flush=self.flush, console=shown
-        )
 
     def _let_go(self) -> None:
         if self._investigator is not None:
@@ -345,7 +324,7 @@ class MemoryMonitor:
     def log_path(self) -> Path | None:
         """The live log, if one is written."""
         folder = self._run_folder
-        return folder.monitor_log if folder is not None and self.config.log else None
+        return folder.monitor_log if folder is not None and self.config.enabled and self.config.log else None
 
     @property
     def _run_folder(self) -> RunFolder | None:
@@ -382,9 +361,8 @@ class MemoryMonitor:
 
     def _judge(self) -> list[Finding]:
         """Hand the new samples on, and to the detectors of their devices."""
-        assert self._background is not None
         new, self._new = self._new, []
-        if new:
+        if new and self._background is not None:
             self._background.put(new)
         names = dict.fromkeys([sample.device for sample in new])
         found: list[Finding] = []
@@ -393,13 +371,13 @@ class MemoryMonitor:
             found += self._watched(name).judge(own)
         return found
 
-    def _watched(self, device: str) -> WatchedDevice:
+    def _watched(self, device: str) -> _Device:
         watched = self._devices.get(device)
         if watched is None:
             # the CPU stood in until the accelerator was found
             self._devices.pop(CPU, None)
             awaits = self._investigator is not None
-            watched = self._devices[device] = WatchedDevice(self._patterns, awaits_evidence=awaits)
+            watched = self._devices[device] = _Device(self._patterns, awaits_evidence=awaits)
         return watched
 
     def _detectors(self) -> dict[str, Detector]:
@@ -436,12 +414,12 @@ class MemoryMonitor:
             self._background.put(CLOSE_ROWS)
 
     def _open_sinks(self) -> list[Sink]:
-        folder = self._folder
+        folder = self._run_folder
         sinks: list[Sink | None] = []
         # files first: the console's lock may be held by what a signal has interrupted
-        if isinstance(folder, RunFolder) and self.config.log:
-            sinks.append(self._guard.run(WRITING, LogSink, folder.monitor_log))
-        if isinstance(folder, RunFolder) and self.config.scalars:
+        if self.log_path is not None:
+            sinks.append(self._guard.run(WRITING, LogSink, self.log_path))
+        if folder is not None and self.config.scalars:
             sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
         if self._console:
             sinks.append(LineSink(self.config.log_every_n_steps))

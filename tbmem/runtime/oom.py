@@ -54,12 +54,7 @@ def _says_so(text: str) -> bool:
 
 
 def ran_out_of_memory(error: BaseException | None, findings: Iterable[Finding]) -> bool:
-    """Whether a run ended because memory ran out.
-
-    Args:
-        error: The exception that ended it, if one did.
-        findings: All of the run: a request that failed in its last step is one of them.
-    """
+    """Whether a run ended because memory ran out: by ``error``, or by a request that failed in its last step."""
     return out_of_memory_in(error) is not None or any(each.kind is FindingKind.OOM for each in findings)
 
 

@@ -1,4 +1,4 @@
-"""CUDA's allocator goes in; each request that it cannot serve is told to the recorder of the run, before unwinding.
+"""Reports each request that CUDA's allocator cannot serve to the recorder of the run, before unwinding.
 
 torch's observer (``torch._C._cuda_attach_out_of_memory_observer``) cannot be taken off again, and an exception in it
 would take the place of the out-of-memory error. So there is one for the process, which hands on and raises nothing.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbmem.runtime.forks import Process
+from tbmem.runtime.ranks import Process
 
 _ATTACH = "_cuda_attach_out_of_memory_observer"
 """Function of ``torch._C``, in builds for CUDA only."""

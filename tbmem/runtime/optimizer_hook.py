@@ -1,4 +1,4 @@
-"""Who wants to know of optimizers' steps goes in; one global hook of torch tells them all: OptimizerHook."""
+"""Steps of all optimizers of the process, seen through one global hook of torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-Listener = Callable[[torch.optim.Optimizer], None]
-
 
 class OptimizerHook:
-    """Tells a listener of each step of any optimizer, from now on until ``remove()``.
+    """Calls a listener at each step of any optimizer, from now on until ``remove()``.
 
-    torch goes through its hooks while they run, and raises into the training if one is taken away meanwhile: the
+    torch iterates over its hooks while they run, and raises into the training if one is removed meanwhile: the
     profiler does so at its last window, which under ``tbmem run`` ends inside of a hook. So all listeners share one
     hook of torch's, which stays until the last of them has gone.
 
@@ -25,7 +23,7 @@ class OptimizerHook:
     _listeners: tuple[OptimizerHook, ...] = ()
     _handle: Any = None
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Callable[[torch.optim.Optimizer], None]) -> None:
         self._listener = listener
         OptimizerHook._listeners += (self,)
         if OptimizerHook._handle is None:
@@ -40,7 +38,7 @@ class OptimizerHook:
 
     @classmethod
     def tell(cls, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer has stepped."""
+        """Call all listeners."""
         for each in cls._listeners:
             each._listener(optimizer)
 
@@ -48,3 +46,25 @@ class OptimizerHook:
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         OptimizerHook.tell(optimizer)
+
+
+class UpdateWatch:
+    """Tells steps that update the model from those that only accumulate gradients; whichever optimizer it is."""
+
+    def __init__(self) -> None:
+        self._stepped: bool | None = None
+        self._hook = OptimizerHook(self._after_step)
+
+    def take(self) -> bool | None:
+        """Whether any optimizer has stepped since the last call; ``None`` as long as none ever has."""
+        stepped = self._stepped
+        if stepped:
+            self._stepped = False
+        return stepped
+
+    def close(self) -> None:
+        """Take the hook away; may be repeated."""
+        self._hook.remove()
+
+    def _after_step(self, _optimizer: torch.optim.Optimizer) -> None:
+        self._stepped = True

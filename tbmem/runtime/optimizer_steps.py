@@ -1,4 +1,4 @@
-"""The steps of all optimizers of a program go in; the steps of its training come out: OptimizerSteps."""
+"""OptimizerSteps: the steps of a training run, found from the steps of all optimizers of a program."""
 
 from __future__ import annotations
 
@@ -51,11 +51,7 @@ class OptimizerSteps:
         self._hook = OptimizerHook(self._after_step)
 
     def close(self, *, tell: bool = True) -> None:
-        """Take the hooks away.
-
-        Args:
-            tell: Whether a step that is not told yet is told now.
-        """
+        """Take the hooks away; a step that was not reported yet is reported now, where ``tell`` is set."""
         if not tell:
             self._untold = None
         self._tell()

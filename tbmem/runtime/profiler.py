@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
-from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.summary import ProfilerCost
@@ -24,6 +22,7 @@ from tbmem.present.console import console_handler, get_logger, show_finding
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.ledger import WindowLedger, short_run_finding
+from tbmem.runtime.lifecycle import Lifecycle
 from tbmem.runtime.oom import is_out_of_memory
 from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder
@@ -36,7 +35,7 @@ PART = "profiler"
 """Name of this part in the log and in the summary's problems."""
 
 
-class MemoryProfiler:
+class MemoryProfiler(Lifecycle):
     """Records memory in windows: wait, warm up, record, and again.
 
     Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
@@ -69,11 +68,12 @@ class MemoryProfiler:
         clock: Callable[[], float] = time.perf_counter,
         **overrides: Any,
     ) -> None:
+        super().__init__()
         self.config = override_section("profiling", config or ProfilingConfig(), overrides)
         self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
-        self._snapshots = Snapshots(self._snapshot, self.ledger.snapshots)
+        self._snapshots: Snapshots
         self._guard = guard or Guard()
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
@@ -82,8 +82,6 @@ class MemoryProfiler:
         self._window: Window | None = None
         self._step = 0
         self._resources = ExitStack()
-        self._pid: int | None = None
-        self._ended = False
         self.is_done = False
         """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
         self._said_off = False
@@ -95,17 +93,12 @@ class MemoryProfiler:
         self._resumed_after, self._awaits_resume = 0, False
 
     def __enter__(self) -> MemoryProfiler:
-        self.start()
+        super().__enter__()
         if self._level == logging.INFO:
             self._resources.enter_context(console_handler())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _stop(self, error: BaseException | None) -> None:
         self.stop(error)
         finding = self.short_run()
         if finding is not None:
@@ -149,14 +142,13 @@ class MemoryProfiler:
             UsageError: It was started before.
             RunFolderError: The folder cannot be written.
         """
-        if self._pid is not None:
-            raise UsageError("this MemoryProfiler was started before: make a new one for each run")
-        if not isinstance(self._folder, RunFolder):
-            if not self.config.enabled and not self._snapshot.enabled:
-                self._pid, self._ended = os.getpid(), True
-                return
+        if not isinstance(self._folder, RunFolder) and (self.config.enabled or self._snapshot.enabled):
             self._folder = RunFolder(self._folder, find_rank().rank)
-        self._pid = os.getpid()
+        self._begin()
+        if not isinstance(self._folder, RunFolder):
+            self._ended = True
+            return
+        self._snapshots = Snapshots(self._snapshot, self._folder, self.ledger.snapshots)
         self._step, self._awaits_resume = 1, awaits_resume
         self._guard.run(PART, self._open)
 
@@ -202,8 +194,8 @@ class MemoryProfiler:
             return
         self._ended = True
         try:
-            if error is not None and is_out_of_memory(error):
-                self._guard.run("out-of-memory snapshot", self._write_oom_snapshot)
+            if error is not None and not self.has_oom_snapshot and is_out_of_memory(error):
+                self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
             # whatever interrupts the writing: nothing stays on
@@ -220,7 +212,7 @@ class MemoryProfiler:
         """
         if not self._is_running:
             return None
-        return self._guard.run("snapshot", self._write_snapshot, name)
+        return self._guard.run("snapshot", self._snapshots.write, name)
 
     def short_run(self) -> Finding | None:
         """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
@@ -231,11 +223,6 @@ class MemoryProfiler:
     def cost(self) -> ProfilerCost | None:
         """What profiling took from the run; ``None`` if no window was recorded."""
         return self.ledger.cost()
-
-    @property
-    def _is_running(self) -> bool:
-        """Started, not stopped, and not in a forked child, whose profiler is not ours to touch."""
-        return self._pid == os.getpid() and not self._ended
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -320,10 +307,9 @@ class MemoryProfiler:
             return False
         config = self.config
         self._snapshots.find_history()
-        assert isinstance(self._folder, RunFolder)
         self._window = Window(
             config,
-            self._folder,
+            self._snapshots.folder,
             number=number,
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
@@ -415,10 +401,6 @@ class MemoryProfiler:
     def _say(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
 
-    def _write_snapshot(self, label: str) -> Path | None:
-        assert isinstance(self._folder, RunFolder)
-        return self._snapshots.write(self._folder, label)
-
     def _close(self, error: BaseException | None) -> None:
         window = self._window
         if window is None or not window.is_recording:
@@ -427,11 +409,6 @@ class MemoryProfiler:
             window.forget_step()
         if window.steps:
             self._finish_window(complete=False)
-
-    def _write_oom_snapshot(self) -> None:
-        assert isinstance(self._folder, RunFolder)
-        if not self.has_oom_snapshot:
-            self._snapshots.write_at_oom(self._folder)
 
     def _abandon(self) -> None:
         """Switch everything off, whatever state it is in."""

@@ -1,10 +1,24 @@
-"""The launcher's environment or torch.distributed goes in; which rank this process is comes out."""
+"""Number of this process over forks, and its rank in a job."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+
+class Process:
+    """This process; ``Process.number`` is ``os.getpid()`` without a call of the kernel, a child's own after a fork."""
+
+    number = os.getpid()
+
+
+def _after_fork() -> None:
+    Process.number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +29,8 @@ class Rank:
     world_size: int = 1
 
 
-def find_rank(environment: Mapping[str, str] | None = None) -> Rank:
+def find_rank(environment: Mapping[str, str] = os.environ) -> Rank:
     """Rank and world size, from torch.distributed where it is initialised, else from RANK and WORLD_SIZE.
-
-    Args:
-        environment: Variables to read; ``os.environ`` by default.
 
     Returns:
         Rank 0 of 1 where nothing says otherwise.
@@ -28,9 +39,8 @@ def find_rank(environment: Mapping[str, str] | None = None) -> Rank:
 
     if dist.is_available() and dist.is_initialized():
         return Rank(dist.get_rank(), dist.get_world_size())
-    variables = os.environ if environment is None else environment
     try:
-        rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     except (KeyError, ValueError):
         return Rank()
     return Rank(rank, size) if 0 <= rank < size else Rank()

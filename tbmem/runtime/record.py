@@ -1,4 +1,4 @@
-"""Any code goes in as the body of a ``with`` block; its allocations come out as a snapshot or a trace."""
+"""record: the allocations of any code, as a snapshot or a trace."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.present.console import console_handler, get_logger
 from tbmem.runtime.addresses import AddressRecorder
 from tbmem.runtime.guard import Guard
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.ranks import find_rank
 from tbmem.runtime.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.window import Window, profiler_is_busy
+from tbmem.sources.history_state import MemoryHistory
 
 PART = "record"
 

@@ -1,4 +1,4 @@
-"""The run section and a rank go in; a folder that can be written comes out."""
+"""The folder of a run: its name, its owner (one run, or one job with all of its ranks), and the files of one rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import os
 import socket
 import tempfile
 import time
+import uuid
+from collections.abc import Callable, Mapping
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
@@ -14,15 +20,21 @@ from tbmem.model import files
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import complete_or_nothing
 from tbmem.runtime.ranks import Rank
-from tbmem.runtime.run_owner import claim_folder, job_name, time_name
+
+_JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
+"""Variables that hold the same word on every rank of a job and another one for every job."""
+_LAUNCH_VARIABLES = (
+    *("TORCHELASTIC_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
+)
+"""Variables that tell one launch of a job from the next, and are the same on every rank."""
+_NO_JOB = ("", "none")
+"""What torchrun sets where it was given no id."""
+_LOOKS, _BETWEEN_LOOKS = 20, 0.05
+"""How often, and how many seconds apart, an owner is read that has not written its name yet."""
 
 
 class RunFolder:
     """Where one rank of a run writes.
-
-    Args:
-        path: The folder; made with its parents if missing.
-        rank: Global rank, for the names of files.
 
     Raises:
         RunFolderError: The folder cannot be made or written.
@@ -54,13 +66,13 @@ class RunFolder:
 
     def snapshot(self, label: str | int) -> Path:
         """A memory snapshot; a number is counted up until its file does not exist yet."""
-        path = self.path / files.snapshot_name(self.worker, label)
-        number = 2
-        while path.exists():
-            again = label + number - 1 if isinstance(label, int) else f"{label}-{number}"
-            path = self.path / files.snapshot_name(self.worker, again)
-            number += 1
-        return path
+        return self._free(files.snapshot_name, label)
+
+    def _free(self, name_of: Callable[[str, Any], str], label: str | int) -> Path:
+        """The first path of that name, of those with a number, that does not exist yet."""
+        again = (label + number if isinstance(label, int) else f"{label}-{number + 1}" for number in count(1))
+        labels = chain([label], again)
+        return next(path for each in labels if not (path := self.path / name_of(self.worker, each)).exists())
 
     def evidence(self, number: int) -> Path:
         """What was seen when growth was suspected for the ``number``-th time."""
@@ -69,16 +81,10 @@ class RunFolder:
     def write_shortage(self, text: str, word: str) -> Path:
         """Write a report on memory that ran out, whole or not at all; a second one has a number.
 
-        Args:
-            text: The report.
-            word: ``'oom'``, or ``'near-limit'`` where it nearly ran out.
-
         Raises:
             OSError: The file cannot be written.
         """
-        path, number = self.path / files.shortage_name(self.worker, word), 2
-        while path.exists():
-            path, number = self.path / files.shortage_name(self.worker, f"{word}-{number}"), number + 1
+        path = self._free(files.shortage_name, word)
         with complete_or_nothing(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
@@ -98,10 +104,6 @@ class RunFolder:
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
     """Make the folder of this rank; where an earlier run has the name, the folder has a number, and ``note`` says so.
 
-    Args:
-        config: Section ``run``.
-        rank: This process's rank.
-
     Raises:
         RunFolderError: The folder cannot be made or written.
     """
@@ -116,3 +118,95 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
     return folder
+
+
+def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
+    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... where an earlier run has that.
+
+    The first process that makes the owner's file has the folder, whoever starts at the same moment. Ranks of a job find
+    the owner that all of them are, without asking each other; and because a rank takes its place in a folder once,
+    those of a second run of the same job go on to the next number, each by itself.
+
+    Raises:
+        OSError: The folder cannot be made or written.
+    """
+    owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
+    for number in count(1):
+        folder = logdir / (f"{name}_{number}" if number > 1 else name)
+        if _is_ours(folder, owner) and (rank.world_size == 1 or _make(folder / files.owner_name(rank.rank), owner)):
+            return folder
+    raise AssertionError  # numbers do not end
+
+
+def _is_ours(folder: Path, owner: str) -> bool:
+    place = folder / files.owner_name()
+    if not place.exists() and _has_log(folder):
+        return False  # of a monitor that was given its folder, or of an earlier version
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return _make(place, owner) or _read(place) == owner
+
+
+def _has_log(folder: Path) -> bool:
+    ranks = folder.glob(f"{files.rank_folder('*')}/{files.MONITOR_LOG}")
+    return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
+
+
+def _make(place: Path, text: str) -> bool:
+    """Make a file that nobody has made before; ``False`` if somebody has."""
+    try:
+        with open(place, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _read(place: Path) -> str:
+    """Who the owner is; it may be writing its name just now."""
+    for _ in range(_LOOKS):
+        text = place.read_text(encoding="utf-8", errors="replace")
+        if text:
+            return text
+        time.sleep(_BETWEEN_LOOKS)
+    return ""
+
+
+def launch_of(environment: Mapping[str, str]) -> str:
+    """What is the same on every rank of this launch of a job, and another for every other launch."""
+    words = [job_name(environment), *(environment.get(variable, "") for variable in _LAUNCH_VARIABLES)]
+    launcher = _launcher() if _on_one_machine(environment) else None
+    return " ".join((*words, str(launcher.pid) if launcher is not None else "")).strip()
+
+
+def job_name(environment: Mapping[str, str]) -> str:
+    """A name that is the same on every rank of a job.
+
+    Ranks start at slightly different times, and asking each other would be a collective that can hang. On one
+    machine it is the moment at which the launcher started, across machines the job's id.
+    """
+    for variable in _JOB_VARIABLES:
+        if not _on_one_machine(environment) and environment.get(variable, "").lower() not in _NO_JOB:
+            return f"job-{environment[variable]}"
+    launcher = _launcher()
+    return time_name(launcher.create_time() if launcher is not None else time.time())
+
+
+def _launcher() -> psutil.Process | None:
+    """The process that started all ranks of this machine: shells between it and a rank belong to that rank."""
+    process = psutil.Process().parent()
+    try:
+        while process is not None and "LOCAL_RANK" in process.environ():
+            process = process.parent()
+    except (psutil.Error, OSError):
+        pass  # somebody else's: none of our shells
+    return process
+
+
+def _on_one_machine(environment: Mapping[str, str]) -> bool:
+    local = environment.get("LOCAL_WORLD_SIZE")
+    return local is not None and local == environment.get("WORLD_SIZE")
+
+
+def time_name(moment: float) -> str:
+    """Name of a run that began at a Unix time, in seconds."""
+    return time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))

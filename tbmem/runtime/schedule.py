@@ -1,4 +1,4 @@
-"""A step's number and the profiling section go in; what the profiler does in that step comes out."""
+"""The profiler's schedule: what it does in a step of that number."""
 
 from __future__ import annotations
 
@@ -34,17 +34,10 @@ _OUTSIDE = 0
 
 
 def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
-    """The schedule as a pure function: wait, warm up, record, ``repeat`` times.
+    """The state of a step, numbered from 1: wait, warm up, record, ``repeat`` times (0: for ever).
 
     With wait 1, warmup 2, active 3, repeat 2: step 1 waits, 2-3 warm up, 4-6 record, 7 waits, 8-9 warm up,
     10-12 record, 13 and later are stopped.
-
-    Args:
-        step: Number of a training step, from 1.
-        config: Lengths in steps; ``repeat=0`` repeats for ever.
-
-    Returns:
-        The state of that step.
     """
     if not config.enabled:
         return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
@@ -70,13 +63,7 @@ def _stretches(config: ProfilingConfig) -> tuple[tuple[ScheduleState, int], ...]
 
 
 def describe_schedule(config: ProfilingConfig, shown: int = 3, *, resumed_after: int = 0) -> str:
-    """The schedule in words: which steps are recorded.
-
-    Args:
-        config: Lengths in steps.
-        shown: How many windows are named.
-        resumed_after: Steps that the training has taken before; the schedule is that of a new run.
-    """
+    """The schedule in words: which steps are recorded."""
     begin = resumed_after + config.skip_first + config.wait + config.warmup + 1
     windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
     lasts = [first + config.active - 1 for first in windows]

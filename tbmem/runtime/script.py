@@ -1,4 +1,4 @@
-"""A script, module, folder or archive goes in, with its arguments; it runs as if Python had been given it."""
+"""Program: a script, module, folder or archive that is run as if Python had been given it."""
 
 from __future__ import annotations
 
@@ -87,11 +87,7 @@ class Program:
         return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, place=place)
 
     def run(self, on_error: Callable[[BaseException], None]) -> None:
-        """Run it. Whatever it raises goes on to the interpreter, with a traceback that begins in its own code.
-
-        Args:
-            on_error: Told of an exception before it goes on; not of ``SystemExit``, which is an end in order.
-        """
+        """Run it; an exception (``SystemExit`` is none) is given to ``on_error`` and goes on to the interpreter."""
         module = self._become_main()
         try:
             exec(self._code(), module.__dict__)

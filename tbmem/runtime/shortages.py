@@ -1,4 +1,4 @@
-"""A request that failed, or an exception, goes in, with what the run knows of itself; a ShortageReport comes out.
+"""Explains a failed request or an out-of-memory exception in a ShortageReport.
 
 Nothing is allocated on a device, and everything is bounded in time (half a second for looking at what is alive).
 """
@@ -26,13 +26,7 @@ _NOT_ALL = "there are more objects than were looked at: some names may be missin
 
 
 def device_report(request: FailedRequest, situation: Situation, snapshot: Mapping[str, Any] | None) -> ShortageReport:
-    """What is known while the allocator gives up: the stack is still there.
-
-    Args:
-        request: What the allocator says.
-        situation: What the run knows.
-        snapshot: The allocator's state, as torch gives it; ``None`` where it could not be had.
-    """
+    """What is known while the allocator gives up: the stack is still there."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
     timeline = _timeline(snapshot)
@@ -46,13 +40,7 @@ def device_report(request: FailedRequest, situation: Situation, snapshot: Mappin
 
 
 def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces | None = None) -> Shortage:
-    """What the allocator and the counters say alone; costs microseconds.
-
-    Args:
-        request: What the allocator says.
-        situation: What the run knows.
-        pieces: What its blocks say; the counters stand in.
-    """
+    """What the allocator and the counters say alone; costs microseconds."""
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
     pieces = pieces or _pieces(sample)
@@ -81,13 +69,6 @@ def brief_report(shortage: Shortage, situation: Situation) -> ShortageReport:
 
 def error_report(error: BaseException, situation: Situation) -> ShortageReport:
     """What can still be known when an exception has come out of the loop; its frames hold their variables."""
-    shortage = error_shortage(error, situation)
-    found = live_memory(innermost_frame(error.__traceback__))
-    return _report(shortage, situation, holdings_of(found.live, shortage.device, found.lines), found)
-
-
-def error_shortage(error: BaseException, situation: Situation) -> Shortage:
-    """What an exception and the limits say alone."""
     device = device_of(error)
     sample = situation.last.get(device)
     known: dict[str, Any] = {}
@@ -95,7 +76,7 @@ def error_shortage(error: BaseException, situation: Situation) -> Shortage:
         known = _of_host(host_state())
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
-    return Shortage(
+    shortage = Shortage(
         device=device,
         step=situation.step,
         requested=requested_bytes(error),
@@ -103,6 +84,8 @@ def error_shortage(error: BaseException, situation: Situation) -> Shortage:
         error=type(error).__name__,
         **known,
     )
+    found = live_memory(innermost_frame(error.__traceback__))
+    return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
 
 
 def host_report(host: HostState, situation: Situation) -> ShortageReport:

@@ -1,4 +1,4 @@
-"""Runs that want to know go in; SIGTERM tells them, and then does what it would have done without us."""
+"""A SIGTERM handler that writes what is left, and then does what the signal would have done without it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tbmem.runtime.forks import Process
+from tbmem.runtime.ranks import Process
 
 Flush = Callable[[bool], None]
 """Told whether the process ends now."""

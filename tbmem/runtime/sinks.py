@@ -1,23 +1,64 @@
-"""Records go in; console lines, lines of monitor.jsonl and points of TensorBoard scalars come out."""
+"""Console lines, the live log ``monitor.jsonl`` and TensorBoard scalars: where a monitor's records go."""
 
 from __future__ import annotations
 
 import logging
+import os
+import platform
+import socket
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
+import torch
+
+from tbmem.config.schema import MonitorConfig
+from tbmem.model.finding import Finding
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, SampleRow, to_line
 from tbmem.present.console import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
 from tbmem.runtime.guard import WRITING
+from tbmem.runtime.oom import ran_out_of_memory
+from tbmem.runtime.ranks import Rank
+from tbmem.sources.processes import this_process
+
+
+def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:
+    """The live log's first record: who writes it, where, from when on, with which settings, and ``about``."""
+    return {
+        "type": "header",
+        "schema": SCHEMA_VERSION,
+        "started": time.time(),
+        "rank": rank.rank,
+        "world_size": rank.world_size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": this_process(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "monitor": asdict(config),
+        **about,
+    }
+
+
+def log_end(
+    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
+) -> LogRecord:
+    """The live log's last record: how the run ended."""
+    return {
+        "type": "end",
+        "time": time.time(),
+        "steps": steps,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "exception": None if error is None else type(error).__name__,
+        "out_of_memory": ran_out_of_memory(error, findings),
+    }
 
 
 class LineSink:
-    """Shows a memory line for every row that ends on a multiple of the logging interval, and a signal that came.
-
-    Args:
-        every: Steps between two lines.
-    """
+    """Shows a memory line for every row that ends on a multiple of ``every`` steps, and a signal that came."""
 
     part = "console lines"
 
@@ -43,9 +84,6 @@ class LineSink:
 class LogSink:
     """Appends to ``monitor.jsonl``; each batch is handed to the operating system, so a kill loses no more.
 
-    Args:
-        path: The log; continued if it exists.
-
     Raises:
         OSError: The file cannot be opened.
     """
@@ -55,6 +93,7 @@ class LogSink:
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
         self._mend_last_line()
+        self.close = self._file.close
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Append a line per record."""
@@ -63,12 +102,8 @@ class LogSink:
             # an unbuffered file may take only a part, on a disk that is nearly full
             data = data[self._file.write(data) :]
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def _mend_last_line(self) -> None:
-        """A run that was killed may have left half a line: what comes next must not be glued to it."""
+        """A run that was killed may have left half a line: what comes next must not be appended to it."""
         size = self._file.seek(0, 2)
         if size:
             self._file.seek(size - 1)
@@ -79,9 +114,6 @@ class LogSink:
 class ScalarSink:
     """Writes TensorBoard scalars for each row of samples.
 
-    Args:
-        folder: The run folder.
-
     Raises:
         OSError: The event file cannot be created.
     """
@@ -91,13 +123,10 @@ class ScalarSink:
     def __init__(self, folder: Path) -> None:
         self._writer = ScalarWriter(folder)
         self._devices: set[str] = set()
+        self.close = self._writer.close
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Add the points of every row of samples."""
         samples = [record.sample for record in records if isinstance(record, SampleRow)]
         self._devices.update([sample.device for sample in samples])
         self._writer.write(samples, several=len(self._devices) > 1)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()

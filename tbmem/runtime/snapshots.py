@@ -8,19 +8,15 @@ import torch
 
 from tbmem.config.schema import SnapshotConfig
 from tbmem.present.console import get_logger
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.history_state import MemoryHistory
 
 
 class Snapshots:
-    """Finds the history of the device in use, and writes snapshots of it.
+    """Finds the history of the device in use, and writes snapshots of it."""
 
-    Args:
-        config: What is wanted.
-        written: Takes the path of each snapshot.
-    """
-
-    def __init__(self, config: SnapshotConfig, written: list[Path]) -> None:
+    def __init__(self, config: SnapshotConfig, folder: RunFolder, written: list[Path]) -> None:
+        self.folder = folder
         self._config = config
         self._written = written
         self.history: MemoryHistory | None = None
@@ -40,7 +36,7 @@ class Snapshots:
         if self.history is not None and self._config.history == "run":
             self.history.start()
 
-    def write(self, folder: RunFolder, label: str | int) -> Path | None:
+    def write(self, label: str) -> Path | None:
         """Write the allocator's state now; ``None`` where no device keeps one."""
         history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
         if history is None:
@@ -50,7 +46,7 @@ class Snapshots:
                 label,
             )
             return None
-        path = folder.snapshot(label)
+        path = self.folder.snapshot(label)
         is_whole = history.write(path)
         self._written.append(path)
         get_logger().info("snapshot written: %s", path.name)
@@ -58,11 +54,11 @@ class Snapshots:
             self.warn_of_overflow(path.name)
         return path
 
-    def write_at_oom(self, folder: RunFolder) -> None:
+    def write_at_oom(self) -> None:
         """Memory has run out: write a snapshot, if one is wanted then."""
         self.find_history()
         if self._config.on_oom and self.history is not None:
-            self.write(folder, "oom")
+            self.write("oom")
 
     def warn_of_overflow(self, name: str) -> None:
         """Say that the history in a file is not whole."""

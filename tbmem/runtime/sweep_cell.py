@@ -24,7 +24,6 @@ from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.memory_viz import memory_viz_pickle
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.oom import is_out_of_memory
 from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.log import AllocationLog
@@ -32,6 +31,7 @@ from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.subject import make_subject
 from tbmem.sources.fake.tracker import AllocationTracker
 from tbmem.sources.fake.training import Training
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.snapshot import read_snapshot
 from tbmem.sources.trace import read_trace
 

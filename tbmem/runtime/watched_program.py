@@ -1,4 +1,4 @@
-"""A program and a configuration go in; its training runs under a MemoryCallback, and the program notices nothing."""
+"""WatchedProgram: a program whose training run is watched by a MemoryCallback without its knowing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from tbmem.sources.models import model_of
 
 
 class WatchedProgram:
-    """One program, from its first line to the interpreter's end.
-
-    Args:
-        program: What to run.
-        config: The configuration.
-        step_on: Which optimizer's steps are the training's; see ``OptimizerSteps``.
+    """One program, from its first line to the interpreter's end; ``step_on`` is the choice of ``OptimizerSteps``.
 
     Raises:
         RunFolderError: The run folder cannot be written.

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from tbmem.model.files import complete_or_nothing, compress
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.console import get_logger
 from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.devices import devices_in_use
 from tbmem.sources.event_tree import noted_lines
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.older_storages import OlderStoragesWatch
 from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.other_profilers import OtherProfilers
@@ -62,13 +61,6 @@ class WindowCost:
     host_after: int = 0
     """Resident memory with all records collected and written, in bytes."""
     bytes_written: int = 0
-
-
-class _State(Enum):
-    NEW = "new"
-    PREPARED = "prepared"
-    RECORDING = "recording"
-    STOPPED = "stopped"
 
 
 class Window:
@@ -114,18 +106,15 @@ class Window:
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
         self._others = OtherProfilers(give_way or self.discard, _tell_refused)
-        self._state = _State.NEW
+        self.is_recording = False
+        """Whether steps are being recorded (not merely warmed up for)."""
         self._profile: profile | None = None
+        self._is_on = False  # warming up or recording
         self._annotation: Any = None
         self._thread = threading.get_ident()
         self._step_began = 0.0
         self._trace: Path | None = None
         self._older = OlderStoragesWatch()
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether steps are being recorded (not merely warmed up for)."""
-        return self._state is _State.RECORDING
 
     @property
     def is_waited_for(self) -> bool:
@@ -147,7 +136,7 @@ class Window:
         )
         with quiet_kineto():
             self._profile.prepare_trace()
-        self._state = _State.PREPARED
+        self._is_on = True
         self._others.begin()
 
     def begin(self) -> None:
@@ -159,7 +148,7 @@ class Window:
         self._older.begin()
         with self._others.own():
             self._profile.start_trace()
-        self._state = _State.RECORDING
+        self.is_recording = True
         if self._addresses is not None:
             self._addresses.begin()
 
@@ -184,13 +173,7 @@ class Window:
         self.cost.steps.pop()
 
     def finish(self, *, complete: bool) -> WindowFiles:
-        """Stop recording and write everything.
-
-        Args:
-            complete: Whether all steps of the window were run.
-
-        Returns:
-            What was written.
+        """Stop recording and write everything; ``complete`` says whether all steps of the window were run.
 
         Raises:
             OSError: A file cannot be written; nothing is left switched on, and no half file is left.
@@ -234,7 +217,7 @@ class Window:
 
     def mute(self) -> None:
         """Record no further Python calls in this thread: what follows at the end of a run is tbmem's own work."""
-        if self._state is _State.RECORDING and self._config.with_stack and self.is_own_thread:
+        if self.is_recording and self._config.with_stack and self.is_own_thread:
             # torch's tracer is the profile function; it looks whether it still is before it takes itself away
             sys.setprofile(None)
 
@@ -244,14 +227,15 @@ class Window:
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
-        state, self._state = self._state, _State.STOPPED
+        was_recording, self.is_recording = self.is_recording, False
+        was_on, self._is_on = self._is_on, False
         if self._profile is not None and not self.is_own_thread:
             # torch crashes the process when a profile is stopped in another thread than its own
             self._profile = None
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
-        if self._profile is None or state not in (_State.PREPARED, _State.RECORDING):
+        if self._profile is None or not was_on:
             return
-        if state is _State.PREPARED and not torch._C._autograd._profiler_enabled():
+        if not was_recording and not torch._C._autograd._profiler_enabled():
             # what is only warmed up can be stopped in no other way
             with self._others.own():
                 self._profile.start_trace()

@@ -1,15 +1,15 @@
-"""A process goes in; what all processes below it hold comes out, and what of it they share with nobody."""
+"""Children: memory of all processes below a process, and what of it they share with nobody."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
-
-T = TypeVar("T")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _SHARE_OF_TIME = 0.01
@@ -33,10 +33,6 @@ class Children:
 
     Resident memory is read of all at each call, private memory of as many as the time that it may take allows: of new
     ones first, then of those that have waited longest.
-
-    Args:
-        pid: The process at the top, itself left out; by default this one.
-        clock: Seconds.
     """
 
     def __init__(self, pid: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,20 +84,20 @@ def find_children(pid: int) -> list[int]:
 def _own_children(pid: int) -> list[int]:
     """Children that any thread of ``pid`` has started; none if it has ended."""
     found: list[int] = []
-    for thread in _or_nothing(os.listdir, f"/proc/{pid}/task") or ():
-        children = _or_nothing(_read, f"/proc/{pid}/task/{thread}/children") or b""
-        found += map(int, children.split())
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
     return found
 
 
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process; 0 if it has ended."""
-    pages = _or_nothing(_read, f"/proc/{pid}/statm")
-    if pages:
-        return int(pages.split()[1]) * _PAGE
     try:
+        if psutil.LINUX:  # ten times cheaper than psutil's own, and there are many workers
+            return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
         return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return 0
 
 
@@ -111,31 +107,8 @@ def private_bytes(pid: int) -> int | None:
     What a forked child has in common with its parent is not in it until one of them writes to it.
     """
     try:
-        lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
-        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(b"Private_"))
-    except ProcessLookupError:
-        return 0
-    except OSError:
-        return _unique_bytes(pid)
-
-
-def _unique_bytes(pid: int) -> int | None:
-    """The same from psutil, for other systems."""
-    try:
         return int(psutil.Process(pid).memory_full_info().uss)
     except psutil.NoSuchProcess:
         return 0
     except (psutil.Error, OSError, AttributeError):
-        return None
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
-
-
-def _or_nothing(call: Callable[[str], T], path: str) -> T | None:
-    try:
-        return call(path)
-    except OSError:
         return None

@@ -1,4 +1,4 @@
-"""The devices that this process uses go in; at each step one MemorySample per device comes out."""
+"""Counters: one MemorySample per device that this process uses, at each step."""
 
 from __future__ import annotations
 
@@ -72,26 +72,13 @@ class Counters:
             self.close()
             raise
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the watched devices."""
-        return list(self._devices)
-
-    @property
-    def devices(self) -> list[Device]:
-        """The watched devices."""
-        return list(self._devices.values())
-
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
-        """Read all counters.
+        """Read all counters: one sample per watched device, after those of the steps that were passed over.
 
         Args:
             step: The step that has just ended.
             thorough: Also ask each device's driver how full the device is; dear.
             profiled: The step ran under a profiler window.
-
-        Returns:
-            One sample per watched device, after those of the steps that were passed over.
         """
         samples = self.passed(step - 1) if self._passed else []
         if self._auto and step - self.resumed_after >= self._look_at:
@@ -118,25 +105,14 @@ class Counters:
         return samples
 
     def pass_over(self, now: float) -> bool:
-        """A step has ended: if no counter is due its sample is made later, with others on warm caches.
-
-        Args:
-            now: Unix time in seconds.
-
-        Returns:
-            Whether that is so; if not, ``sample`` must be called.
-        """
+        """Whether no counter is due at a step's end; its sample is made later then, with others on warm caches."""
         if not self.quiet_from <= now < self.quiet_until:
             return False
         self._passed.append((now, self._updated()))
         return True
 
     def passed(self, step: int) -> list[MemorySample]:
-        """The samples of the steps that were passed over.
-
-        Args:
-            step: The last of them.
-        """
+        """The samples of the steps that were passed over, up to ``step``."""
         host, passed = self._host, self._passed
         self._passed = []
         return [

@@ -1,9 +1,10 @@
-"""The kinds of devices that torch knows go in; one object per device, which reads its counters, comes out."""
+"""Devices that torch knows, and their memory counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +28,7 @@ class Device(Protocol):
     @property
     def rest(self) -> float:
         """Seconds after a reading in which another would say nothing; 0 where each says something."""
+        return 0.0
 
     def read(self) -> DeviceReading:
         """The counters now; cheap enough for every step."""
@@ -36,16 +38,11 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Stop sharing counters with other readers."""
+        return
 
 
 class CachingDevice:
-    """A device with torch's caching allocator (CUDA, ROCm, XPU).
-
-    Args:
-        module: ``torch.cuda`` or ``torch.xpu``, or a stand-in with the same functions.
-        index: Index of the device.
-        reset_peaks: Whether the allocator's peak may be reset at each reading.
-    """
+    """A device with torch's caching allocator (CUDA, ROCm, XPU)."""
 
     rest = 0.0
 
@@ -123,47 +120,18 @@ def _is_capturing(module: Any) -> bool:
     return bool(asked()) if asked is not None else False
 
 
-class AcceleratorModule:
-    """``torch.accelerator`` with the function names of ``torch.cuda``, for every other kind of device."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def is_available(self) -> bool:
-        """Whether this kind of device is the accelerator here."""
-        current = torch.accelerator.current_accelerator(check_available=True)
-        return current is not None and current.type == self._kind
-
-    def is_initialized(self) -> bool:
-        """Whether the process has used it."""
-        return bool(torch.accelerator.memory_stats(0))
-
-    def device_count(self) -> int:
-        """How many there are."""
-        return torch.accelerator.device_count()
-
-    def memory_reserved(self, index: int) -> int:
-        """Bytes that the allocator holds."""
-        return torch.accelerator.memory_reserved(index)
-
-    def memory_stats_as_nested_dict(self, index: int) -> dict[str, Any]:
-        """All counters of the allocator."""
-        return _nest(torch.accelerator.memory_stats(index))
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        """Bring the peaks down to the present level."""
-        torch.accelerator.reset_peak_memory_stats(index)
-
-    def mem_get_info(self, index: int) -> tuple[int, int] | None:
-        """Free and total bytes of the device; ``None`` where this torch cannot tell (before 2.10)."""
-        asked = getattr(torch.accelerator, "get_memory_info", None)
-        return asked(index) if asked is not None else None
-
-
 @cache
-def _accelerator_module(kind: str) -> AcceleratorModule:
-    """One object per kind: monitors that share a device must share its peak counter."""
-    return AcceleratorModule(kind)
+def _accelerator() -> Any:
+    """``torch.accelerator`` with the function names of ``torch.cuda``; monitors share it, and so its peak counter."""
+    return SimpleNamespace(
+        is_initialized=lambda: bool(torch.accelerator.memory_stats(0)),
+        device_count=lambda: torch.accelerator.device_count(),
+        memory_reserved=lambda index: torch.accelerator.memory_reserved(index),
+        memory_stats_as_nested_dict=lambda index: _nest(torch.accelerator.memory_stats(index)),
+        reset_peak_memory_stats=lambda index: torch.accelerator.reset_peak_memory_stats(index),
+        # before torch 2.10 it cannot tell
+        mem_get_info=lambda index: getattr(torch.accelerator, "get_memory_info", lambda _: None)(index),
+    )
 
 
 def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,11 +146,10 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-class MpsDevice:
+class MpsDevice(Device):
     """Apple's GPU, whose allocator keeps two counters and no peaks."""
 
     name = "mps"
-    rest = 0.0
 
     def read(self) -> DeviceReading:
         """The allocator's counters now."""
@@ -195,34 +162,27 @@ class MpsDevice:
         """Bytes used by all processes and capacity."""
         return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
 
-    def close(self) -> None:
-        """Nothing is shared."""
 
-
-class CpuDevice:
-    """The CPU: what malloc handed out and holds; without glibc both are the resident memory.
-
-    Args:
-        host: Source of the resident memory.
-        heap: malloc's counters.
-    """
+class CpuDevice(Device):
+    """The CPU: what malloc handed out and holds; without glibc both are the resident memory."""
 
     name = CPU
 
     def __init__(self, host: HostMemory, heap: MallocHeap) -> None:
         self._host = host
+        self._heap = heap
         self.counts_malloc = heap.usable
         """Whether the figures are malloc's own, not the resident memory in their place."""
-        self.read: Callable[[], DeviceReading] = heap.read if heap.usable else self._read_resident
-        """The allocator's counters now; malloc's straight away, because every step runs through it."""
-        self._heap = heap
+        if heap.usable:
+            self.read = heap.read  # type: ignore[method-assign]  # every step runs through it
 
     @property
     def rest(self) -> float:
         """Seconds after a reading of malloc in which no other is due."""
         return self._heap.rest
 
-    def _read_resident(self) -> DeviceReading:
+    def read(self) -> DeviceReading:
+        """The resident memory, where malloc has no counters."""
         resident = self._host.rss()
         return DeviceReading(allocated=resident, reserved=resident)
 
@@ -232,17 +192,9 @@ class CpuDevice:
             return None
         return self._host.total - self._host.available, self._host.total
 
-    def close(self) -> None:
-        """Nothing is shared."""
-
 
 def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
     """The device of that name.
-
-    Args:
-        name: ``'cuda:0'``, ``'xpu:1'``, ``'mps'`` or ``'cpu'``.
-        host: The host's figures, for the CPU.
-        reset_peaks: Whether the allocator's peak may be reset at each reading.
 
     Raises:
         ConfigError: There is no such device here.
@@ -257,10 +209,7 @@ def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
 
 
 def check_devices(names: str) -> None:
-    """Refuse devices that are not there, before anything is made for them.
-
-    Args:
-        names: Names separated by commas; those of ``'auto'`` are always there.
+    """Refuse names in ``monitor.devices`` that are not there, before anything is made for them.
 
     Raises:
         ConfigError: One of them is not.
@@ -281,7 +230,7 @@ def _caching_modules() -> dict[str, Any]:
     modules = {kind: getattr(torch, kind) for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()}
     current = torch.accelerator.current_accelerator(check_available=True)
     if current is not None and current.type not in (*modules, "mps"):
-        modules[current.type] = _accelerator_module(current.type)
+        modules[current.type] = _accelerator()
     return modules
 
 

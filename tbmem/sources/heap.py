@@ -1,4 +1,4 @@
-"""glibc malloc's own figures go in; bytes handed out and bytes held from the system come out."""
+"""MallocHeap: bytes that glibc's malloc has handed out and holds from the system."""
 
 from __future__ import annotations
 
@@ -77,11 +77,7 @@ class MallocHeap:
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
-        """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl).
-
-        Args:
-            rationed: Whether dear readings are rare; a test has the time for each.
-        """
+        """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl)."""
         return cls(_find_mallinfo2(), time.perf_counter if rationed else lambda: 0.0)
 
     @property

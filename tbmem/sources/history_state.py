@@ -1,11 +1,90 @@
-"""The allocator of this process goes in; whether it records a memory history, whoever switched it on, comes out."""
+"""Memory history of the device's allocator: switched on, off, and written as a snapshot file."""
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+from typing import Any
+
 import torch
+
+from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
 
 
 def cuda_history_is_on() -> bool:
     """Whether somebody records memory history on CUDA, the only kind of device where torch tells."""
     asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     return bool(asked()) if asked is not None else False
+
+
+class MemoryHistory:
+    """Memory history of one kind of device.
+
+    The allocator has one history per process: who finds it on leaves it to its owner, and writes from it.
+
+    Args:
+        memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
+        max_entries: Events that the ring buffer keeps.
+    """
+
+    _owner: MemoryHistory | None = None
+
+    def __init__(self, memory: Any, max_entries: int) -> None:
+        self._memory = memory
+        self._max_entries = max_entries
+
+    @classmethod
+    def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
+        """The history of the accelerator in use, or ``None`` where no device keeps one.
+
+        A device that the process has not touched is left asleep: to record there would wake it up.
+        """
+        for module in (torch.cuda, torch.xpu):
+            in_use = module.is_available() and module.is_initialized()
+            if in_use and hasattr(module.memory, "_record_memory_history"):
+                return cls(module.memory, max_entries)
+        return None
+
+    def start(self) -> bool:
+        """Record from now on, with Python stacks (C++ stacks take a hundred times longer to write).
+
+        Returns:
+            Whether this call switched recording on; false if it was on already.
+        """
+        if MemoryHistory._owner is not None or cuda_history_is_on():
+            return False
+        self._memory._record_memory_history(
+            enabled="all", context="all", stacks="python", max_entries=self._max_entries
+        )
+        MemoryHistory._owner = self
+        return True
+
+    def stop(self) -> None:
+        """Record no longer; nothing happens if somebody else switched it on."""
+        if MemoryHistory._owner is self:
+            MemoryHistory._owner = None
+            self._memory._record_memory_history(enabled=None)
+
+    def take(self) -> dict[str, Any]:
+        """The allocator's state and what history there is, as torch gives it."""
+        snapshot: dict[str, Any] = self._memory._snapshot()
+        return snapshot
+
+    def write(self, path: Path, snapshot: dict[str, Any] | None = None) -> bool:
+        """Write the allocator's state and what history there is, pickle protocol 4.
+
+        Args:
+            path: File to write.
+            snapshot: What ``take`` gave; taken now by default.
+
+        Returns:
+            Whether the history is whole; false if the ring buffer overflowed, so that its beginning is lost.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        snapshot = self.take() if snapshot is None else snapshot
+        with complete_or_nothing(path) as partial, open(partial, "wb") as file:
+            pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
+        capacity = self._owner._max_entries if self._owner is not None else self._max_entries
+        return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))

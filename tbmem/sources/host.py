@@ -1,4 +1,4 @@
-"""The operating system's figures go in; memory of this process and its workers, and what is left, come out."""
+"""HostMemory: memory of this process and its workers, and what the host has left."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ class HostMemory:
     the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
     control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
     ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
-
-    Args:
-        reset_peaks: Whether the kernel's peak counter may be reset, so that each step has its own peak.
-        workers: Whether child processes are looked at.
     """
 
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""A peak counter that is reset when read goes in; each of several readers gets the peak since its own last reading."""
+"""SharedPeak: a peak counter that is reset when it is read, shared by several readers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ class SharedPeak:
     """One resetting counter, shared by all monitors of a process.
 
     Two monitors that reset the same counter would each see only what happened since the other's reset.
-
-    Args:
-        reset: Brings the counter down to the present level.
     """
 
     def __init__(self, reset: Callable[[], object]) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from tbmem.demo.fault import Fault
+from tbmem.demo import Fault
 from tbmem.demo.model import LanguageModel, ModelSize
-from tbmem.demo.text import VOCABULARY, draw_batch, load_text
-from tbmem.demo.training import DemoTraining
+from tbmem.demo.training import VOCABULARY, DemoTraining, draw_batch, load_text
 
 
 def test_the_text_is_python() -> None:

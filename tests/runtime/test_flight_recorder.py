@@ -23,9 +23,9 @@ from tbmem.model.shortage import Limit, Situation
 from tbmem.runtime import flight_recorder, oom_observer
 from tbmem.runtime.flight_recorder import FlightRecorder
 from tbmem.runtime.guard import Guard
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.oom import device_of, is_out_of_memory, requested_bytes
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.host_limits import HostState
 from tbmem.units import GIB, MIB
 
@@ -82,22 +82,27 @@ class _Run:
         self.wrote: list[Path] = []
         self.guard = Guard()
         self.host = HostState((Limit(name="cgroup", total=GIB, free=GIB),), 64 * GIB, 32 * GIB, 512 * MIB)
-        sample = MemorySample(step=4, time=0.0, device="cuda:0", device_total=80 * GIB, reserved=78 * GIB)
+        self.report = self.told.append
+        self.log = self.logged.append
+        self.sample = MemorySample(step=4, time=0.0, device="cuda:0", device_total=80 * GIB, reserved=78 * GIB)
         self.recorder = FlightRecorder(
             RunFolder(folder),
             OomConfig(**config),
             SnapshotConfig(),
             self.guard,
-            situation=lambda: Situation(self.step, self.told, {"cuda:0": sample}, rank=2),
-            tell=self.told.append,
-            log=self.logged.append,
             wrote=self.wrote.append,
             host=lambda: self.host,
         )
 
     def __enter__(self) -> _Run:
-        self.recorder.open()
+        self.recorder.open(self)
         return self
+
+    def situation(self) -> Situation:
+        return Situation(self.step, self.told, {"cuda:0": self.sample}, rank=2)
+
+    def flush(self, ends: bool) -> None:
+        pass
 
     def __exit__(self, *_: object) -> None:
         self.recorder.close()

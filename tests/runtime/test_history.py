@@ -13,7 +13,7 @@ import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, an
 
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import SNAPSHOT_PROTOCOL
-from tbmem.runtime.history import MemoryHistory
+from tbmem.sources.history_state import MemoryHistory
 from tests.sources.fakes import FakeCuda, FakeMemory
 
 
@@ -44,7 +44,7 @@ def test_the_ring_buffer_is_finite_and_the_stacks_are_python(memory: FakeMemory)
     started = history.start()
     # then
     assert started
-    assert history.is_on
+    assert MemoryHistory._owner is history
     assert memory.calls == [{"enabled": "all", "context": "all", "stacks": "python", "max_entries": 1000}]
     history.stop()
 
@@ -57,7 +57,7 @@ def test_stopping_switches_recording_off(memory: FakeMemory) -> None:
     history.stop()
     # then
     assert not memory.is_recording
-    assert not history.is_on
+    assert MemoryHistory._owner is not history
     assert memory.calls[-1]["enabled"] is None
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tbmem.runtime.last_error import LastError, failure
+from tbmem.runtime.lifecycle import LastError, failure
 
 NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")
 

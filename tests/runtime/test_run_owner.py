@@ -12,15 +12,14 @@ import pytest
 import tbmem
 from tbmem.config.schema import RunConfig
 from tbmem.runtime.ranks import Rank
-from tbmem.runtime.run_folder import open_run_folder
-from tbmem.runtime.run_owner import claim_folder, job_name, launch_of
+from tbmem.runtime.run_folder import claim_folder, job_name, launch_of, open_run_folder
 from tests.own_tensors import only_own_tensors
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from tbmem.runtime.ranks import find_rank
-from tbmem.runtime.run_owner import claim_folder
+from tbmem.runtime.run_folder import claim_folder
 sys.stdin.readline()
 print(claim_folder(Path(sys.argv[1]), "a", find_rank()).name)
 """
@@ -107,7 +106,7 @@ def test_all_ranks_of_a_job_have_one_name() -> None:
 
 def test_a_shell_around_each_rank_is_not_its_launcher(tmp_path: Path) -> None:
     shell = ["sh", "-c", f'"{sys.executable}" -c "$0"; true']
-    program = "import os; from tbmem.runtime.run_owner import launch_of; print(launch_of(os.environ))"
+    program = "import os; from tbmem.runtime.run_folder import launch_of; print(launch_of(os.environ))"
 
     told = [
         subprocess.run([*shell, program], env={**os.environ, **more}, capture_output=True, text=True, check=True)

@@ -13,13 +13,13 @@ import torch
 from tbmem.errors import UsageError
 from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
 from tbmem.runtime import sweep as module
-from tbmem.runtime.history import MemoryHistory
 from tbmem.runtime.sweep import facts_of, sweep
 from tbmem.runtime.sweep_cell import _Nobody, _on_cuda, usable_precision
 from tbmem.runtime.sweep_files import texts_of, write_texts
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.sources.fake.subject import make_subject
 from tbmem.sources.fake.training import Training
+from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.recording import read_recording
 from tests.analysis.allocator.recording import busy_recorder
 from tests.analysis.allocator.test_recorded import as_snapshot

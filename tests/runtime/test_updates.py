@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tbmem import MemoryMonitor
-from tbmem.runtime.updates import UpdateWatch
+from tbmem.runtime.optimizer_hook import UpdateWatch
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.sources.cgroup import CgroupMemory, read_cgroup_memory
+from tbmem.model.shortage import CGROUP, Limit
+from tbmem.sources.host_limits import read_cgroup_memory
 from tests.sources.fakes import GIB, MIB
 
 _V1_NO_LIMIT = 9_223_372_036_854_771_712
@@ -36,7 +37,7 @@ class _Tree:
         for name, value in files.items():
             (path / name).write_text(f"{value}".rstrip("\n") + "\n")
 
-    def read(self) -> CgroupMemory | None:
+    def read(self) -> Limit | None:
         return read_cgroup_memory(self.root)
 
 
@@ -50,7 +51,7 @@ def test_version_2(tree: _Tree) -> None:
     tree.belongs_to("0::/jobs/7")
     tree.v2("jobs/7", 8 * GIB, 3 * GIB, cached=1 * GIB)
     # then what can be reclaimed counts as free
-    assert tree.read() == CgroupMemory(limit=8 * GIB, available=6 * GIB)
+    assert tree.read() == Limit(name=CGROUP, total=8 * GIB, free=6 * GIB)
 
 
 def test_version_1(tree: _Tree) -> None:
@@ -58,7 +59,7 @@ def test_version_1(tree: _Tree) -> None:
     tree.belongs_to("9:cpu,cpuacct:/x", "4:memory:/docker/abc", "0::/ignored")
     tree.v1("docker/abc", 4 * GIB, 3 * GIB, cached=512 * MIB)
     # then
-    assert tree.read() == CgroupMemory(limit=4 * GIB, available=1536 * MIB)
+    assert tree.read() == Limit(name=CGROUP, total=4 * GIB, free=1536 * MIB)
 
 
 def test_version_1_inside_a_container_whose_own_group_is_mounted_on_top(tree: _Tree) -> None:
@@ -66,7 +67,7 @@ def test_version_1_inside_a_container_whose_own_group_is_mounted_on_top(tree: _T
     tree.belongs_to("4:memory:/docker/abc")
     tree.v1("", 4 * GIB, 1 * GIB)
     # then
-    assert tree.read() == CgroupMemory(limit=4 * GIB, available=3 * GIB)
+    assert tree.read() == Limit(name=CGROUP, total=4 * GIB, free=3 * GIB)
 
 
 def test_version_2_inside_a_container(tree: _Tree) -> None:
@@ -74,7 +75,7 @@ def test_version_2_inside_a_container(tree: _Tree) -> None:
     tree.belongs_to("0::/")
     tree.v2("", 2 * GIB, 512 * MIB)
     # then
-    assert tree.read() == CgroupMemory(limit=2 * GIB, available=1536 * MIB)
+    assert tree.read() == Limit(name=CGROUP, total=2 * GIB, free=1536 * MIB)
 
 
 def test_a_limit_further_up_counts(tree: _Tree) -> None:
@@ -84,7 +85,7 @@ def test_a_limit_further_up_counts(tree: _Tree) -> None:
     tree.v2("slurm/job", 16 * GIB, 10 * GIB)
     tree.v2("slurm/job/step", "max", 9 * GIB)
     # then
-    assert tree.read() == CgroupMemory(limit=16 * GIB, available=6 * GIB)
+    assert tree.read() == Limit(name=CGROUP, total=16 * GIB, free=6 * GIB)
 
 
 @pytest.mark.parametrize(("outer_used", "left"), [(10 * GIB, 3 * GIB), (15 * GIB, 1 * GIB)])
@@ -97,7 +98,7 @@ def test_of_nested_limits_the_one_with_least_left_counts(tree: _Tree, outer_used
     found = tree.read()
     # then
     assert found is not None
-    assert found.available == left
+    assert found.free == left
 
 
 def test_no_limit_in_version_2(tree: _Tree) -> None:
@@ -121,7 +122,7 @@ def test_a_group_over_its_limit_has_nothing_left(tree: _Tree) -> None:
     tree.belongs_to("0::/a")
     tree.v2("a", 1 * GIB, 1 * GIB + 4096)
     # then
-    assert tree.read() == CgroupMemory(limit=1 * GIB, available=0)
+    assert tree.read() == Limit(name=CGROUP, total=1 * GIB, free=0)
 
 
 def test_both_versions_at_once(tree: _Tree) -> None:
@@ -130,7 +131,7 @@ def test_both_versions_at_once(tree: _Tree) -> None:
     tree.v1("a", 4 * GIB, 1 * GIB)
     (tree.root / "sys/fs/cgroup/a").mkdir()
     # then
-    assert tree.read() == CgroupMemory(limit=4 * GIB, available=3 * GIB)
+    assert tree.read() == Limit(name=CGROUP, total=4 * GIB, free=3 * GIB)
 
 
 def test_no_control_groups_at_all(tree: _Tree) -> None:
@@ -161,7 +162,7 @@ def test_a_missing_memory_stat_leaves_the_limit_standing(tree: _Tree) -> None:
     tree.v2("a", 1 * GIB, 256 * MIB)
     (tree.root / "sys/fs/cgroup/a/memory.stat").unlink()
     # then
-    assert tree.read() == CgroupMemory(limit=1 * GIB, available=768 * MIB)
+    assert tree.read() == Limit(name=CGROUP, total=1 * GIB, free=768 * MIB)
 
 
 @pytest.mark.parametrize("line", ["", "nonsense", "0:", "0::"])
@@ -176,4 +177,4 @@ def test_this_machine_is_read() -> None:
     # when
     found = read_cgroup_memory()
     # then
-    assert found is None or 0 <= found.available <= found.limit
+    assert found is None or 0 <= found.free <= found.total

@@ -82,25 +82,9 @@ def test_memory_that_nobody_may_know_is_none(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*arguments: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(module, "_read", refuse)
     monkeypatch.setattr(psutil.Process, "memory_full_info", refuse)
     # when / then
     assert private_bytes(os.getpid()) is None
-
-
-def test_where_the_kernel_has_no_summary_psutil_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given
-    expected = private_bytes(os.getpid())
-
-    def missing(path: str) -> bytes:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(module, "_read", missing)
-    # when / then
-    assert private_bytes(os.getpid()) == pytest.approx(expected, rel=0.05)
-
-
-# how often
 
 
 class Processes:

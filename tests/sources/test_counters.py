@@ -170,7 +170,7 @@ def test_a_second_device_joins_the_first(cuda: FakeCuda, make_counters: MakeCoun
     cuda.malloc(2 * MIB, device=0)
     samples = counters.sample(2, thorough=False)
     # then
-    assert counters.names == ["cuda:1", "cuda:0"]
+    assert list(counters._devices) == ["cuda:1", "cuda:0"]
     assert [sample.device_total for sample in samples] == [80 * GIB, 80 * GIB]
 
 
@@ -197,7 +197,7 @@ def test_named_devices_are_taken_as_they_are(cuda: FakeCuda, make_counters: Make
     # when
     counters = make_counters(" cuda:1 , cpu ")
     # then
-    assert counters.names == ["cuda:1", "cpu"]
+    assert list(counters._devices) == ["cuda:1", "cpu"]
     assert [sample.device for sample in counters.sample(1, thorough=True)] == ["cuda:1", "cpu"]
 
 

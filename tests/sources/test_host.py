@@ -9,10 +9,9 @@ import psutil
 import pytest
 import torch
 
-from tbmem.model.shortage import Limit
+from tbmem.model.shortage import CGROUP, Limit
 from tbmem.sources import host as host_module
 from tbmem.sources import host_limits
-from tbmem.sources.cgroup import CgroupMemory
 from tbmem.sources.host import HostMemory
 from tests.sources.fakes import GIB, MIB
 
@@ -238,7 +237,7 @@ def test_total_and_available_are_the_machines(make_host: MakeHost, monkeypatch: 
 
 def test_a_container_has_no_more_than_its_limit(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
-    group = CgroupMemory(limit=512 * MIB, available=5 * MIB)
+    group = Limit(name=CGROUP, total=512 * MIB, free=5 * MIB)
     monkeypatch.setattr(host_limits, "read_cgroup_memory", lambda _root: group)
     # when
     host = make_host()
