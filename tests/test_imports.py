@@ -64,14 +64,12 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 USE_TORCH = {
     *(
-        "births",
         "census",
         "counters",
         "cpu_births",
         "devices",
         "event_tree",
         "graphs",
-        "history_state",
         "holders",
         "instances",
         "live_memory",
@@ -80,13 +78,11 @@ USE_TORCH = {
     ),
     *(
         "naming",
-        "open_ranges",
         "other_profilers",
         "places",
-        "prepared",
-        "quiet",
+        "probes",
+        "profiler_state",
         "slots",
-        "spots",
         "tensors",
         "values",
         "weights",

@@ -22,7 +22,7 @@ from tbmem.runtime.run_folder import RunFolder
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.session import Instruments, Session
-    from tbmem.sources.births import Births
+    from tbmem.sources.birth_report import Births
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""

@@ -10,7 +10,12 @@ import torch
 
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.layout import SNAPSHOT_PROTOCOL
-from tbmem.sources.history_state import cuda_history_is_on
+
+
+def cuda_history_is_on() -> bool:
+    """Whether somebody records memory history on CUDA, the only kind of device where torch tells."""
+    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(asked()) if asked is not None else False
 
 
 class MemoryHistory:

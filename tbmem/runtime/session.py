@@ -9,9 +9,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
+import torch
+
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Evidence, Site, Suspicion
-from tbmem.sources.births import Births, births_of
+from tbmem.runtime.history import cuda_history_is_on
+from tbmem.sources.birth_report import Births
+from tbmem.sources.cpu_births import CpuBirths
+from tbmem.sources.device_births import DeviceBirths
 from tbmem.sources.holders import HolderHunt
 
 _LOOKS = 4
@@ -159,6 +164,19 @@ class Session:
         took = self._clock() - began
         self._seconds += took
         return took
+
+
+def births_of(device: str) -> Births | None:
+    """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return CpuBirths()
+    module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    if not hasattr(module.memory, "_record_memory_history"):
+        return None
+    return DeviceBirths(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
 class Instruments(NamedTuple):

@@ -13,7 +13,7 @@ from tbmem.sources.naming import Namer
 from tbmem.sources.places import Scope, Walk
 from tbmem.sources.probes import Probe
 from tbmem.sources.sourcecode import Handle, SourceCode
-from tbmem.sources.usercode import is_user_file, stack_of
+from tbmem.sources.usercode import user_frames
 from tbmem.sources.weights import Elsewhere, Scale
 
 MEASURED = 6
@@ -109,8 +109,7 @@ def not_under(walk: Walk, grown: set[int]) -> list[Any]:
 
 def _files(frame: FrameType | None) -> tuple[str, ...]:
     """Users' files on the stack, innermost first."""
-    names = [one.f_code.co_filename for one in stack_of(frame)]
-    return tuple(dict.fromkeys(name for name in names if is_user_file(name)))
+    return tuple(dict.fromkeys(one.f_code.co_filename for one in user_frames(frame)))
 
 
 def _merged(found: list[Candidate]) -> list[Candidate]:

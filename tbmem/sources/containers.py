@@ -14,10 +14,9 @@ from tbmem.sources.census import Census, Objects, Series
 from tbmem.sources.limits import written_bound
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
-from tbmem.sources.probes import SizeProbe
+from tbmem.sources.probes import SizeProbe, spot_of
 from tbmem.sources.slots import Slots, inner_length
 from tbmem.sources.sourcecode import Handle, SourceCode, called, definition_line
-from tbmem.sources.spots import spot_of
 from tbmem.sources.upward import OURS, ways_to
 from tbmem.sources.usercode import is_ours, is_user_file, plain_name
 from tbmem.sources.weights import Scale, elements_of, entry_bytes

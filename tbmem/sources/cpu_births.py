@@ -20,10 +20,15 @@ from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spendi
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
 from tbmem.sources.generations import Generations, Sizes
-from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.other_profilers import OtherProfilers
-from tbmem.sources.prepared import prepared_profiles
-from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
+from tbmem.sources.profiler_state import (
+    OpenRanges,
+    QuietTorch,
+    in_backward,
+    let_collectives_settle,
+    prepared_profiles,
+    quiet_kineto,
+)
 from tbmem.sources.user_lines import UserLines
 
 _COST_OF_A_CALL = 3.5e-6

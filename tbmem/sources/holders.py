@@ -26,7 +26,7 @@ from tbmem.sources.places import Walk
 from tbmem.sources.probes import SizeProbe
 from tbmem.sources.slots import Slots
 from tbmem.sources.sourcecode import SourceCode
-from tbmem.sources.usercode import frames_of_other_threads, is_user_file
+from tbmem.sources.usercode import frames_of_other_threads, user_frames
 from tbmem.sources.values import add_graphs, add_value, grown_values
 from tbmem.sources.weights import Elsewhere, address_of
 
@@ -220,13 +220,7 @@ def _places(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
 
 def _others_run() -> bool:
     """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
-    for top in frames_of_other_threads():
-        one: FrameType | None = top
-        while one is not None:
-            if is_user_file(one.f_code.co_filename):
-                return True
-            one = one.f_back
-    return False
+    return any(True for top in frames_of_other_threads() for _ in user_frames(top))
 
 
 def _forget() -> None:

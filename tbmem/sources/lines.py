@@ -24,6 +24,7 @@ from tbmem.sources.usercode import (
     locals_of,
     nobody_traces,
     stack_of,
+    user_frames,
     variables_left_in,
 )
 
@@ -53,11 +54,6 @@ class LineWatch:
         self._backend: _Tracing | _Monitoring | None = None
         self.overflowed = False
 
-    @property
-    def is_on(self) -> bool:
-        """Whether lines are being watched."""
-        return self._backend is not None
-
     def start(self, frame: FrameType | None) -> bool:
         """Begin to watch; ``False`` where somebody else is already tracing.
 
@@ -69,10 +65,7 @@ class LineWatch:
         backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
         if backend is None:
             return False
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename):
-                self._now[threading.get_ident()] = (one.f_code, one.f_lineno)
-                break
+        self._at(next(user_frames(frame), None))
         self._backend = backend
         _keep_from_the_compiler()
         backend.start(self, frame)
@@ -111,16 +104,17 @@ class LineWatch:
     def at_line(self, frame: FrameType) -> None:
         """A line of the user's is about to run."""
         self._check(frame)
-        self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
+        self._at(frame)
 
     def at_return(self, frame: FrameType) -> None:
         """A function of the user's is about to return to whoever called it."""
         self._check(frame)
-        caller = frame.f_back
-        while caller is not None and not is_user_file(caller.f_code.co_filename):
-            caller = caller.f_back
-        if caller is not None:
-            self._now[threading.get_ident()] = (caller.f_code, caller.f_lineno)
+        self._at(next(user_frames(frame.f_back), None))
+
+    def _at(self, frame: FrameType | None) -> None:
+        """What grows from now on in this thread grows on the line at which a frame stands."""
+        if frame is not None:
+            self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
 
     def too_many(self) -> bool:
         """Count an event; whether there have been so many that watching costs too much."""
@@ -167,8 +161,8 @@ class _Tracing:
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
         self._watch = watch
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename) and one.f_trace is None:
+        for one in user_frames(frame):
+            if one.f_trace is None:
                 self._leftovers.extend(variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
@@ -187,7 +181,7 @@ class _Tracing:
         self._leftovers.clear()
         if not nobody_traces():
             return
-        frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
+        frames = list(user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
         for one in gc.get_objects() if suspended else ():
             if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
@@ -258,9 +252,8 @@ class _Monitoring:
         self._watch = watch
         for event, function in self._callbacks(events).items():
             monitoring.register_callback(self._tool, event, function)
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename):
-                self._follow(one.f_code)
+        for one in user_frames(frame):
+            self._follow(one.f_code)
         monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
         monitoring.restart_events()
 

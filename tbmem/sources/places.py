@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import partial
+from traceback import walk_stack
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -41,6 +42,7 @@ from tbmem.sources.usercode import (
     locals_of,
     nobody_traces,
     stack_of,
+    user_frames,
 )
 
 
@@ -159,7 +161,7 @@ class Walk:
             generators: Live generators and coroutines.
         """
         mine = list(stack_of(frame))
-        users = [one for one in mine if is_user_file(one.f_code.co_filename)]
+        users = list(user_frames(frame))
         tidy = nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
@@ -247,16 +249,9 @@ class Walk:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
         for top in frames_of_other_threads():
-            frames = list(_stack(top))
+            frames = [one for one, _ in walk_stack(top)]
             if all(one.f_trace is None and not is_ours(one.f_code.co_filename) for one in frames):
-                users = [one for one in frames if is_user_file(one.f_code.co_filename)]
-                self._add_frames(users, True, is_aside=True)
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+                self._add_frames(user_frames(top), True, is_aside=True)
 
 
 def _codes(kind: type) -> list[CodeType]:

@@ -13,10 +13,9 @@ from tbmem.sources.candidates import Bench, Candidate
 from tbmem.sources.containers import weigh_elements
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Step, Walk
-from tbmem.sources.probes import Probe, SizeProbe, ValueProbe
+from tbmem.sources.probes import Probe, SizeProbe, ValueProbe, spot_of
 from tbmem.sources.slots import Slot, Slots, is_array, size_function
 from tbmem.sources.sourcecode import Handle, SourceCode
-from tbmem.sources.spots import spot_of
 from tbmem.sources.weights import Scale, tensor_bytes
 
 
