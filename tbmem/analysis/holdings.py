@@ -28,13 +28,7 @@ class _Part(NamedTuple):
 
 
 def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:
-    """Holders of one device's live memory, the largest first.
-
-    Args:
-        live: Stretches of memory; of those at one address the first counts.
-        device: Whose.
-        lines: Source lines by holder.
-    """
+    """Holders of one device's live memory, the largest first."""
     by_address = {one.address: one for one in reversed([one for one in live if one.device == device])}
     return _gathered([_Part(one.holder, one.bytes, one.part) for one in by_address.values()], lines)
 
@@ -46,12 +40,6 @@ def holdings_of_blocks(
 
     A block on which a live tensor stands is its holder's; another one is the line's that allocated it, where stacks
     were recorded.
-
-    Args:
-        timeline: Of a snapshot.
-        device: Number of the device in it.
-        live: Stretches of memory with their holders.
-        lines: Source lines by holder.
     """
     name = timeline.devices[device].name
     # a storage stands at the beginning of a block, or in a library's block that it has shared out

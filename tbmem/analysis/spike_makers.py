@@ -44,12 +44,7 @@ class Maker(NamedTuple):
 
 
 def step_peaks(timeline: AllocationTimeline, device: int) -> list[StepPeak]:
-    """The peak of each step, in order; a peak is always reached by an allocation, which knows its step.
-
-    Args:
-        timeline: A recording.
-        device: Number of the device.
-    """
+    """The peak of each step, in order; a peak is always reached by an allocation, which knows its step."""
     rows = timeline.rows
     mine = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
     curve = timeline.curve(device)
@@ -62,11 +57,6 @@ def step_peaks(timeline: AllocationTimeline, device: int) -> list[StepPeak]:
 
 def makers_of(timeline: AllocationTimeline, device: int, step: int) -> tuple[Maker, ...]:
     """What a step held at its peak and the other steps of the window do not hold at theirs.
-
-    Args:
-        timeline: A recording.
-        device: Number of the device.
-        step: The one that spiked.
 
     Returns:
         The largest first; nothing if the recording lacks the step, or all others.

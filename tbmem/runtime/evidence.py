@@ -98,11 +98,6 @@ class Investigator:
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """A step has ended and was judged.
 
-        Args:
-            step: Its number.
-            detectors: The detector of each device.
-            frame: The frame of the training loop.
-
         Returns:
             What the detectors make of new conclusions.
         """

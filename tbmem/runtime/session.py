@@ -190,13 +190,6 @@ class Instruments(NamedTuple):
     def session(
         self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool
     ) -> Session:
-        """A session for one suspicion.
-
-        Args:
-            suspicion: What it is about.
-            config: How much may be spent.
-            capture: Called with the births before they end.
-            births: Whether allocations may be followed.
-        """
+        """A session for one suspicion."""
         following = self.births_of(suspicion.device) if births else None
         return Session(suspicion, config, self.new_hunt(), following, capture)

@@ -24,11 +24,6 @@ def explain_spikes(
 ) -> list[Finding]:
     """Say which allocations made the spikes that fell into a profiler window.
 
-    Args:
-        findings: What was found in the run.
-        traces: The windows' traces and the steps that they recorded.
-        clock: Seconds.
-
     Returns:
         A further finding for each spike that is explained.
     """

@@ -34,11 +34,7 @@ class BirthReport:
 
 
 class Spending:
-    """Adds up what watching costs.
-
-    Args:
-        clock: Seconds.
-    """
+    """Adds up what watching costs."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds = 0.0

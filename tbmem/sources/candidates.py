@@ -66,11 +66,7 @@ class Bench:
         self._ends = time.thread_time() + _ALL
 
     def scale(self, with_born: bool = True) -> Scale:
-        """A new scale, with what is left of the time.
-
-        Args:
-            with_born: Whether tensors that were there at the first look weigh nothing.
-        """
+        """A new scale, with what is left of the time."""
         left = max(self._ends - time.thread_time(), 0.005)
         return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
 
@@ -90,12 +86,7 @@ class Bench:
 
 
 def not_under(walk: Walk, grown: set[int]) -> list[Any]:
-    """What the loop reaches without passing through something that grows.
-
-    Args:
-        walk: All that can be named.
-        grown: Addresses of what grows.
-    """
+    """What the loop reaches without passing through something that grows."""
     under = set(grown)
     found = []
     for place in walk.found.values():

@@ -150,12 +150,7 @@ class Census:
         self._classes: dict[Hashable, Series] = {}
 
     def look(self, step: int, objects: Objects) -> None:
-        """One more look.
-
-        Args:
-            step: Now.
-            objects: What the collector knows now.
-        """
+        """One more look."""
         lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
         kept: dict[int, Series] = {}
         for kind, (addresses, sizes) in lengths.items():

@@ -31,13 +31,7 @@ _SMALL = 256
 
 
 def grown_containers(census: Census, objects: Objects, walk: Walk) -> list[tuple[Place, Series]]:
-    """Containers that the census has seen growing, with the way to each.
-
-    Args:
-        census: Over the looks so far.
-        objects: What the collector knows now.
-        walk: What can be named now.
-    """
+    """Containers that the census has seen growing, with the way to each."""
     growing = census.growing_containers()
     found: dict[int, Any] = {}
     for _, ones in objects.containers():
@@ -64,13 +58,7 @@ def _is_inner(place: Place) -> bool:
 
 
 def add_container(bench: Bench, place: Place, series: Series) -> None:
-    """Note one container that grows.
-
-    Args:
-        bench: Where to.
-        place: The container and the way to it.
-        series: Its lengths so far.
-    """
+    """Note one container that grows."""
     value = place.value
     length = plain.length_function(type(value))
     if length is None or length(value) < series.points[-1][1]:
@@ -160,11 +148,6 @@ def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]
     """Containers in which many others become longer, each too seldom or too little to count by itself.
 
     Lists by class get an element now and then; a list for each layer gets one number a step.
-
-    Args:
-        slots: Over the looks so far.
-        walk: What can be named now.
-        containers: Those that are known to grow by themselves.
     """
     filling = slots.filling()
     growing = {id(place.value) for place, _ in containers}
@@ -205,13 +188,7 @@ def without_those_below(
 
 
 def add_filling(bench: Bench, place: Place, series: Series) -> None:
-    """Note one container with others in it that become longer.
-
-    Args:
-        bench: Where to.
-        place: The outer container.
-        series: The number of elements in the inner ones so far.
-    """
+    """Note one container with others in it that become longer."""
     name = bench.namer.name(place)
     scale = bench.scale(with_born=False)
     weights: list[int] = []
@@ -243,13 +220,7 @@ def add_filling(bench: Bench, place: Place, series: Series) -> None:
 
 
 def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, Contents]:
-    """Bytes of one of the newest elements, and what they hold.
-
-    Args:
-        bench: With the scale.
-        container: Whose elements.
-        series: Its lengths so far: only what was added meanwhile is weighed.
-    """
+    """Bytes of one of the newest elements, and what they hold."""
     is_ordered = set not in plain.mro(type(container))
     scale = bench.scale(with_born=is_ordered)
     scale.seen.add(id(container))

@@ -243,12 +243,7 @@ def _end() -> None:
 
 
 class _CallCount:
-    """How often the program calls Python functions.
-
-    Args:
-        most: Calls after which counting ends by itself.
-        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
-    """
+    """How often the program calls Python functions."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._left = self._most = most

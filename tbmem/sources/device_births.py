@@ -136,9 +136,6 @@ class DeviceBirths:
     def snapshot(self, path: Path) -> None:
         """Write the allocator's state and what history there is, before ``finish``; the file is complete or absent.
 
-        Args:
-            path: File to write, a pickle for pytorch.org/memory_viz.
-
         Raises:
             OSError: The file cannot be written.
         """

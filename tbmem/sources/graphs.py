@@ -61,12 +61,6 @@ class Graph:
     """Nodes of one or several graphs, each counted once."""
 
     def __init__(self, limit: int, seconds: float) -> None:
-        """No node is known yet.
-
-        Args:
-            limit: Nodes at most.
-            seconds: Time at most.
-        """
         self.nodes: set[Any] = set()
         self.complete = True
         self._limit = limit

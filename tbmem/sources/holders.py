@@ -42,7 +42,6 @@ class HolderHunt:
     """Finds what holds more and more; to be called from the training's thread, between its steps."""
 
     def __init__(self) -> None:
-        """Nothing is looked at yet."""
         self._census = Census()
         self._slots = Slots()
         self._sources = SourceCode()
@@ -55,12 +54,7 @@ class HolderHunt:
         self._others_run = False
 
     def look(self, step: int, frame: FrameType | None) -> None:
-        """Note how large everything is; to be called three or four times, some steps apart.
-
-        Args:
-            step: Now.
-            frame: The user's loop, the caller of ``step()``.
-        """
+        """Note how large everything is; to be called three or four times, some steps apart."""
         with torch._C.DisableTorchFunction(), collector_paused():
             objects = Objects()
             if not self._census.looks:
@@ -76,9 +70,6 @@ class HolderHunt:
 
     def trace(self, frame: FrameType | None) -> bool:
         """Pick what has grown and begin to watch which lines make it grow.
-
-        Args:
-            frame: The user's loop.
 
         Returns:
             ``False`` where there is nothing to watch, or where a debugger or a coverage tool is already tracing:
@@ -141,9 +132,6 @@ class HolderHunt:
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
         """What was found.
-
-        Args:
-            frame: The user's loop.
 
         Returns:
             Holders, most bytes per step first, and notes on what could not be seen.

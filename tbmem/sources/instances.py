@@ -22,13 +22,7 @@ _TRIED = 3
 
 
 def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
-    """Note users' autograd functions whose nodes hold their own output.
-
-    Args:
-        bench: Where to.
-        census: Over the looks so far.
-        objects: What the collector knows now.
-    """
+    """Note users' autograd functions whose nodes hold their own output."""
     growing = census.growing_classes()
     for kind in objects.contexts():
         series = growing.get(class_key(kind))
@@ -62,14 +56,7 @@ def _context_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, na
 
 
 def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
-    """Note leaf tensors without a name whose gradient has a graph that leads back to them.
-
-    Args:
-        bench: Where to.
-        census: Over the looks so far.
-        objects: What the collector knows now.
-        walk: What can be named now.
-    """
+    """Note leaf tensors without a name whose gradient has a graph that leads back to them."""
     series = census.growing_classes().get("leaves")
     leaves = [one for one in objects.leaves_with_graphs() if id(one) not in walk.found] if series else []
     if series is None or len(leaves) < series.growth / 2:
@@ -86,15 +73,6 @@ class Instances:
     """Users' classes with more and more objects, noted by address: whether they are garbage is for ``judge``."""
 
     def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk, collects: bool) -> None:
-        """Note the classes that nothing found so far explains.
-
-        Args:
-            bench: Where to.
-            census: Over the looks so far.
-            objects: What the collector knows now.
-            walk: What can be named now.
-            collects: Whether the user has the collector on.
-        """
         self._collects = collects
         self._bench = bench
         self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []

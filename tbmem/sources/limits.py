@@ -43,13 +43,7 @@ class _LengthCheck:
 
 
 def written_bound(place: Place, handle: Handle, sources: SourceCode) -> int | None:
-    """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now.
-
-    Args:
-        place: A container, and the way to it.
-        handle: What the source calls it.
-        sources: Files that were read so far.
-    """
+    """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now."""
     kinds = plain.mro(type(place.value))
     length = plain.length_function(type(place.value))
     if not handle.root or length is None:

@@ -42,11 +42,6 @@ class LineWatch:
     """Which line ran when something grew."""
 
     def __init__(self, probes: dict[Hashable, Probe]) -> None:
-        """Nothing is watched yet.
-
-        Args:
-            probes: What to watch, by a key of the caller's.
-        """
         self._probes = probes
         self._counts: Counter[tuple[Hashable, Line]] = Counter()
         self._now: dict[int, Line] = {}
@@ -55,11 +50,7 @@ class LineWatch:
         self.overflowed = False
 
     def start(self, frame: FrameType | None) -> bool:
-        """Begin to watch; ``False`` where somebody else is already tracing.
-
-        Args:
-            frame: The user's loop.
-        """
+        """Begin to watch; ``False`` where somebody else is already tracing."""
         if not nobody_traces() or self._backend is not None:
             return False
         backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
@@ -72,11 +63,7 @@ class LineWatch:
         return True
 
     def stop(self, frame: FrameType | None) -> None:
-        """Stop watching, for good; may be called at any time and again.
-
-        Args:
-            frame: The user's loop; its frames are left as they were found.
-        """
+        """Stop watching, for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
             try:

@@ -53,11 +53,7 @@ class Found(NamedTuple):
 
 
 def live_memory(frame: FrameType | None) -> Found:
-    """What Python's variables hold, on every device.
-
-    Args:
-        frame: Where the user's code stands: of this thread, or of the exception that ended it.
-    """
+    """What Python's variables hold, on every device."""
     with torch._C.DisableTorchFunction(), collector_paused():
         search = _Search(frame)
         search.look()

@@ -14,9 +14,6 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
 
     Looks at every object that the collector knows: some ten milliseconds, once.
 
-    Args:
-        optimizer: Whose parameters are looked for.
-
     Returns:
         The module, or ``None`` if none holds any of them.
     """

@@ -46,11 +46,7 @@ class _Watched:
 
 
 class OlderStoragesWatch:
-    """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only.
-
-    Args:
-        clock: Unix time in nanoseconds.
-    """
+    """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock

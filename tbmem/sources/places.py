@@ -154,12 +154,7 @@ class Walk:
         self._ends = time.thread_time() + seconds
 
     def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        """Walk from the frames of all threads, user's first, from suspended generators and from users' modules.
-
-        Args:
-            frame: Where the user's loop stands in this thread.
-            generators: Live generators and coroutines.
-        """
+        """Walk from the frames of all threads, user's first, from suspended generators and from users' modules."""
         mine = list(stack_of(frame))
         users = list(user_frames(frame))
         tidy = nobody_traces()

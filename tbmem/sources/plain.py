@@ -56,11 +56,7 @@ def module_of(kind: type) -> str:
 
 
 def length_function(kind: type) -> Length | None:
-    """How elements of a kind of container are counted; ``None`` for what is no container that can grow.
-
-    Args:
-        kind: Exact type of the object.
-    """
+    """How elements of a kind of container are counted; ``None`` for what is no container that can grow."""
     if kind not in _length_of:
         _length_of[kind] = next((_LENGTHS[base] for base in _mro(kind) if base in _LENGTHS), None)
     return _length_of[kind]
@@ -129,10 +125,6 @@ def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 def newest_of(container: Any, count: int) -> list[Any]:
     """The elements that were added last, oldest of them first (for a dict, its values; for a set, any).
-
-    Args:
-        container: What ``length_function`` knows.
-        count: Elements at most.
 
     Raises:
         RuntimeError: Another thread changed it in between.

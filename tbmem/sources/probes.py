@@ -21,11 +21,7 @@ class Probe(Protocol):
     """One thing that is watched."""
 
     def grew(self, frame: FrameType) -> int:
-        """How much it has grown since the last call, 0 for not at all.
-
-        Args:
-            frame: The user's frame that is about to run a line.
-        """
+        """How much it has grown since the last call, 0 for not at all."""
 
     def release(self) -> None:
         """Let go of every object."""
@@ -45,11 +41,7 @@ class Spot:
         self._read: Callable[[Any, FrameType], Any] | None = read
 
     def value(self, frame: FrameType) -> Any:
-        """What stands there now; ``None`` where it cannot be known.
-
-        Args:
-            frame: The user's frame that is running.
-        """
+        """What stands there now; ``None`` where it cannot be known."""
         owner = self._owner
         if owner is not None and sys.getrefcount(owner) <= _ONLY_OURS:
             self.release()
@@ -173,13 +165,6 @@ class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
     def __init__(self, spot: Spot, mark: Callable[[Any], Hashable], value: Any) -> None:
-        """The value now is the one to begin with.
-
-        Args:
-            spot: Where the value stands.
-            mark: Tells two values apart without holding either.
-            value: What stands there now.
-        """
         self._spot = spot
         self._mark = mark
         self._last = mark(value)

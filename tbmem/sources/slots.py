@@ -63,12 +63,7 @@ class Slots:
         self._slots: dict[Hashable, Slot] = {}
 
     def look(self, step: int, places: Iterable[Place]) -> None:
-        """One more look; places that are gone are forgotten.
-
-        Args:
-            step: Now.
-            places: From a walk.
-        """
+        """One more look; places that are gone are forgotten."""
         kept: dict[Hashable, Slot] = {}
         for place in places:
             measured = _measure(place.value)
@@ -103,12 +98,7 @@ class Slots:
 
 
 def inner_length(value: Any, depth: int = 2) -> int:
-    """Elements of the containers in a container; of a very large one, 0.
-
-    Args:
-        value: Any object.
-        depth: How far down is counted.
-    """
+    """Elements of the containers in a container; of a very large one, 0."""
     kind = type(value)
     if not depth or not (dict in plain.mro(kind) or kind in (list, tuple)) or _length(value) > _MANY_INNER:
         return 0
@@ -193,11 +183,7 @@ def is_array(value: Any) -> bool:
 
 
 def size_function(kind: type) -> Callable[[Any], int] | None:
-    """How large a value is: elements of a container, bytes of a text or of a buffer.
-
-    Args:
-        kind: Exact type of the value.
-    """
+    """How large a value is: elements of a container, bytes of a text or of a buffer."""
     return _SIZES.get(kind) or plain.length_function(kind)
 
 

@@ -127,14 +127,7 @@ class SourceCode:
         return None
 
     def binding_function(self, filename: str, line: int, name: str, variable: str) -> tuple[str, int] | None:
-        """The function around another one in which a closure's variable lives: its name and first line.
-
-        Args:
-            filename: Of the inner function.
-            line: Its first line.
-            name: Its name.
-            variable: The free variable.
-        """
+        """The function around another one in which a closure's variable lives: its name and first line."""
         entry = self.function_node(filename, line, name)
         by_node = {id(node): (full, node, around) for full, node, around in self._functions(filename)}
         while entry is not None and entry[2] is not None:
@@ -158,21 +151,11 @@ class SourceCode:
         return tuple(files)
 
     def adding_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
-        """The lines that add to what a handle stands for, likeliest first.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when its own have no such line.
-        """
+        """The lines that add to what a handle stands for, likeliest first."""
         return self._lines((adds, _calls, _passes), handle, more_files)
 
     def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
-        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when its own have no such line.
-        """
+        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it."""
         return self._lines((adds, _passes), handle, more_files)
 
     def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
@@ -185,12 +168,7 @@ class SourceCode:
         return []
 
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
-        """The lines that give a variable a new value, and whether the old one is in it.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when its own have no such line.
-        """
+        """The lines that give a variable a new value, and whether the old one is in it."""
         for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
             found = [
                 (self.code_line(filename, one.lineno), uses_old_value(one, handle))

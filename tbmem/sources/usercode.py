@@ -28,11 +28,7 @@ def _library_folders() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16384)
 def is_user_file(filename: str) -> bool:
-    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours.
-
-    Args:
-        filename: ``co_filename`` of a code object.
-    """
+    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours."""
     return _owner(filename) is Owner.USER
 
 

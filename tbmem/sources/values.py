@@ -20,13 +20,7 @@ from tbmem.sources.weights import Scale, tensor_bytes
 
 
 def grown_values(slots: Slots, walk: Walk, known: set[int]) -> list[tuple[Place, Slot]]:
-    """Places whose value has become larger.
-
-    Args:
-        slots: Over the looks so far.
-        walk: What can be named now.
-        known: Addresses of containers that are known to grow in place.
-    """
+    """Places whose value has become larger."""
     growing = slots.growing()
     found = []
     for place in walk.found.values() if growing else ():
@@ -38,13 +32,7 @@ def grown_values(slots: Slots, walk: Walk, known: set[int]) -> list[tuple[Place,
 
 
 def add_value(bench: Bench, place: Place, slot: Slot) -> None:
-    """Note one place whose value becomes larger.
-
-    Args:
-        bench: Where to.
-        place: The place.
-        slot: What was seen there.
-    """
+    """Note one place whose value becomes larger."""
     value = place.value
     is_tensor = plain.is_a(value, torch.Tensor) or is_array(value)
     if place.step in (Step.INSIDE, Step.ITEM) or (is_tensor and not slot.is_replaced):
@@ -89,13 +77,7 @@ def _probe(place: Place, slot: Slot) -> Probe:
 
 
 def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
-    """Note the places whose graph goes back to the value of the look before, and so to the first.
-
-    Args:
-        bench: Where to.
-        slots: Over the looks so far.
-        walk: What can be named now.
-    """
+    """Note the places whose graph goes back to the value of the look before, and so to the first."""
     chained = slots.graphs()
     scale = Scale(0.1, bench.elsewhere) if chained else None
     for place in walk.found.values() if chained else ():
