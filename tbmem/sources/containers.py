@@ -107,8 +107,9 @@ def _reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], It
     """Looks for the lines in the source; holds no object."""
     kind, handle, files, sources = candidate.holder.kind, candidate.handle, bench.files, bench.sources
     if kind is HolderKind.LRU_CACHE:
-        line = definition_line(plain.wrapped_function(place.value), sources)
-        return lambda: () if line is None else (line,)
+        wrapped = plain.wrapped_function(place.value)
+        lines = () if wrapped is None else (definition_line(wrapped, sources),)
+        return lambda: lines
     if kind is HolderKind.ITERATOR:
         spoken = candidate.holder.type
         return lambda: _lines_of_iterator(sources, handle, files, spoken)
@@ -123,9 +124,7 @@ def _making_reader(bench: Bench, place: Place, candidate: Candidate) -> Callable
     files, sources = bench.files, bench.sources
     if not spoken:
         return otherwise
-    return lambda: (
-        [line for one in files for line in sources.calls(one, lambda call: called(call) in spoken)] or otherwise()
-    )
+    return lambda: sources.calls(files, lambda call: called(call) in spoken) or otherwise()
 
 
 def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], spoken: str) -> list[CodeLine]:
@@ -133,7 +132,7 @@ def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ..
     lines = [line for line, _ in sources.assignments(handle, files)] if handle.root else []
     if lines:
         return [line for line in lines if spoken in line.text] or lines
-    return [line for one in files for line in sources.calls(one, lambda call: called(call) == spoken)]
+    return sources.calls(files, lambda call: called(call) == spoken)
 
 
 def _bound(place: Place) -> int | None:

@@ -49,7 +49,7 @@ def _own_outputs(node: Any) -> list[str]:
 
 def _context_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> Any:
     def read() -> list[CodeLine]:
-        lines = [line for one in files for line in sources.attribute_lines(one, names)]
+        lines = sources.attribute_lines(files, names)
         return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
 
     return read
@@ -65,7 +65,7 @@ def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> No
     holder = _holder(bench, HolderKind.CONTEXT, text, "create_graph", leaves, series)
     files, sources = bench.files, bench.sources
     candidate = Candidate("leaves", replace(holder, contents=Contents.GRAPHS))
-    candidate.read = lambda: [line for one in files for line in sources.calls(one, creates_graph)]
+    candidate.read = lambda: sources.calls(files, creates_graph)
     bench.keep(candidate)
 
 
@@ -113,8 +113,8 @@ def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, name
     """Looks for the lines that make objects of a class, and for those that close a circle."""
 
     def read() -> list[CodeLine]:
-        making = [line for one in files for line in sources.calls(one, lambda call: called(call) == spoken)]
-        closing = [line for one in files for line in sources.attribute_lines(one, names)] if names else []
+        making = sources.calls(files, lambda call: called(call) == spoken)
+        closing = sources.attribute_lines(files, names)
         return [*making, *closing]
 
     return read

@@ -100,7 +100,7 @@ def _length_checks(handle: Handle, is_list: bool, sources: SourceCode) -> list[_
     """
     for filename in handle.files:
         scope = sources.scope(filename, handle)
-        functions = [node for one in scope for node in ast.walk(one) if isinstance(node, Functions)]
+        functions = [node for node in ast.walk(scope) if isinstance(node, Functions)]
         adding = [one for one in statements(scope) if _lengthens(one, handle, is_list)]
         if adding:
             checks = [_check(one, handle, functions) for one in adding]
