@@ -1,11 +1,12 @@
-"""A suspicion and the next few steps go in; what was seen in them comes out as Evidence: Session, Instruments."""
+"""A session of watched steps that gathers the evidence on one suspicion."""
 
 from __future__ import annotations
 
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
@@ -71,7 +72,8 @@ class Session:
         self._first_step = step
         self._look(step, frame)
         if self._births is not None:
-            self._timed(self._births.begin, step + 1)
+            with self._counted():
+                self._births.begin(step + 1)
 
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
         """A watched step has ended.
@@ -98,7 +100,10 @@ class Session:
     def _look(self, step: int, frame: FrameType | None) -> None:
         self._looks_left -= 1
         self._next_look = step + self._spacing
-        took = self._timed(self._hunt.look, step, frame)
+        before = self._seconds
+        with self._counted():
+            self._hunt.look(step, frame)
+        took = self._seconds - before
         affordable = self._config.max_seconds / max(took, 1e-9)
         if self._looks_left and affordable < _FEWEST_LOOKS:
             self._looks_left = 0
@@ -114,8 +119,7 @@ class Session:
             return
         began, before = self._clock(), self._seconds
         births.mark(step, look)
-        looking = self._seconds - before
-        self._seconds += self._clock() - began - looking
+        self._seconds = before + self._clock() - began  # what the look took is counted once
         if births.is_full:
             self._finish_births()
 
@@ -124,16 +128,14 @@ class Session:
         if births is None:
             return
         self._capture(births)
-        began = self._clock()
-        report = births.finish()
-        self._seconds += self._clock() - began
+        with self._counted():
+            report = births.finish()
         self._sites, self._sizes_grow = report.sites, report.sizes_grow
         self._notes += report.notes
 
     def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
-        began = self._clock()
-        self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
-        self._seconds += self._clock() - began
+        with self._counted():
+            self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
     def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
@@ -143,10 +145,9 @@ class Session:
         return self._trace_or_finish(step, frame)
 
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
-        began = self._clock()
-        holders, notes = self._hunt.result(frame)
-        self._hunt.close()
-        self._seconds += self._clock() - began
+        with self._counted():
+            holders, notes = self._hunt.result(frame)
+            self._hunt.close()
         return Evidence(
             first_step=self._first_step,
             last_step=step,
@@ -158,12 +159,12 @@ class Session:
             seconds=self._seconds,
         )
 
-    def _timed(self, call: Callable[..., None], *args: object) -> float:
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the seconds of what runs inside."""
         began = self._clock()
-        call(*args)
-        took = self._clock() - began
-        self._seconds += took
-        return took
+        yield
+        self._seconds += self._clock() - began
 
 
 def births_of(device: str) -> Births | None:
