@@ -1,4 +1,4 @@
-"""A Suspicion and its Evidence go in; a Conclusion (confirmed, dismissed, still open) with its reason comes out."""
+"""Draws a Conclusion (confirmed, dismissed, still open), with its reason, from a Suspicion and its Evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live memory with names, and an allocator's blocks with stacks, go in; the largest holders come out."""
+"""Largest holders of a device's memory, from live tensors with names and an allocator's blocks with stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suspicions and the next few steps go in; conclusions, and files of what was seen, come out: Investigator."""
+"""Investigator of suspicions: watches the next few steps, draws conclusions and writes what was seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spikes, and the traces of a run's windows, go in; what allocated those that a window covered comes out."""
+"""Explains spikes that a profiler window covered by what allocated them."""
 
 from __future__ import annotations
 

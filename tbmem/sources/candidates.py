@@ -1,4 +1,4 @@
-"""What all searches for holders share: the sources, the names, the scale, and the list of what was found."""
+"""Context of one search for holders: sources, names, the scale, and the candidates found so far."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Holder, HolderKind
-from tbmem.sources.naming import Namer
-from tbmem.sources.places import Scope, Walk
+from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.sources import naming
+from tbmem.sources.census import Series
+from tbmem.sources.naming import Name, Namer
+from tbmem.sources.places import Place, Scope, Walk
 from tbmem.sources.probes import Probe
 from tbmem.sources.sourcecode import Handle, SourceCode
 from tbmem.sources.usercode import user_frames
@@ -69,6 +71,19 @@ class Bench:
         """A new scale, with what is left of the time."""
         left = max(self._ends - time.thread_time(), 0.005)
         return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
+
+    def holder(self, place: Place, name: Name, series: Series, *, bytes_per_element: int, contents: Contents) -> Holder:
+        """A holder for what stands at a place; its last size is the number of its elements."""
+        return Holder(
+            kind=naming.kind_of(place),
+            name=naming.full_name(name, naming.noun(place)),
+            type=naming.type_name(place),
+            length=series.points[-1][1],
+            per_step=series.per_step,
+            contents=contents,
+            bytes_per_element=bytes_per_element,
+            grows_since=series.since,
+        )
 
     def add_files(self, names: Iterable[str]) -> None:
         """More files to search for lines in, when those on the stack have none."""

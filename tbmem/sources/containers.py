@@ -1,4 +1,4 @@
-"""Containers that have grown go in; holders with names, bytes and bounds come out."""
+"""Search for containers that grow: with names, bytes and bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.model.evidence import CodeLine, Contents, HolderKind
 from tbmem.sources import naming, plain
 from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
 from tbmem.sources.census import Census, Objects, Series
@@ -68,17 +68,12 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     each, contents = weigh_elements(bench, value, series)
     own = _bound(place)
     read = written_bound(place, name.handle, bench.sources) if own is None and name.is_users else None
-    holder = Holder(
-        kind=kind,
-        name=naming.full_name(name, naming.noun(place)),
-        type=naming.type_name(place),
+    holder = replace(
+        bench.holder(place, name, series, bytes_per_element=each, contents=contents),
         length=length(value),
-        per_step=series.per_step,
         bound=own if own is not None else read,
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
         contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
-        bytes_per_element=each,
-        grows_since=series.since,
     )
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
@@ -199,16 +194,9 @@ def add_filling(bench: Bench, place: Place, series: Series) -> None:
     except RuntimeError:
         bench.notes.append("A container changed while it was weighed.")
     measured = weights[OLDER:] or weights
-    holder = Holder(
-        kind=naming.kind_of(place),
-        name=f"{naming.full_name(name, naming.noun(place))}, in its elements",
-        type=naming.type_name(place),
-        length=inner_length(place.value),
-        per_step=series.per_step,
-        contents=scale.contents(),
-        bytes_per_element=sum(measured) // max(len(measured), 1),
-        grows_since=series.since,
-    )
+    each = sum(measured) // max(len(measured), 1)
+    holder = bench.holder(place, name, series, bytes_per_element=each, contents=scale.contents())
+    holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(place.value))
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     bench.explained |= scale.types

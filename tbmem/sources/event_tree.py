@@ -1,4 +1,4 @@
-"""What the event tree of torch's profiler tells: what was allocated and freed, and on which lines."""
+"""Reads the event tree of torch's profiler: what was allocated and freed, and on which lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Births and deaths of memory, step by step, go in; the places whose births survive come out."""
+"""Places in the program whose allocations survive their step, from births and frees step by step."""
 
 from __future__ import annotations
 

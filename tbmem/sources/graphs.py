@@ -1,4 +1,4 @@
-"""A tensor goes in; what its autograd graph is made of and keeps alive comes out.
+"""Autograd graphs: their nodes and what these keep alive.
 
 Nodes have a number that grows with the time of their making, so that two looks at a variable tell whether its graph
 goes back to the value that was there before: then it gets longer with every step.

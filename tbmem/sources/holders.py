@@ -1,4 +1,4 @@
-"""A running training goes in; the containers, variables and objects that grow with its steps come out, with lines.
+"""Search for the containers, variables and objects that grow with the steps of a running training, with lines.
 
 A few looks some steps apart tell what grows; a step or two under watch tell the line. Nothing of the user's is held
 between two calls, except while the watch is on, and then only as long as the user holds it too.

@@ -1,8 +1,9 @@
-"""Classes whose objects become more go in; those that no container explains come out as holders."""
+"""Search for classes with more and more objects that no container explains."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
         spoken = plain_name(function.__qualname__)
         holder = _holder(bench, HolderKind.CONTEXT, f"ctx.{names[0]} of {spoken}", kind.__name__, nodes, series)
         candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS))
-        candidate.read = _context_reader(bench.sources, bench.sources.files_of(function), spoken, names)
+        files = bench.sources.files_of(function)
+        candidate.read = partial(_context_lines, bench.sources, files, spoken, names)
         bench.keep(candidate)
 
 
@@ -47,12 +49,10 @@ def _own_outputs(node: Any) -> list[str]:
     ]
 
 
-def _context_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> Any:
-    def read() -> list[CodeLine]:
-        lines = sources.attribute_lines(files, names)
-        return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
-
-    return read
+def _context_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> list[CodeLine]:
+    """The lines that set an attribute of ``ctx``, of the function itself where it is known."""
+    lines = sources.attribute_lines(files, names)
+    return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
 
 
 def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
@@ -91,7 +91,7 @@ class Instances:
         way = naming.full_name(bench.namer.name(named), naming.noun(named)) if named is not None else ""
         candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
         files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
-        candidate.read = _class_reader(bench.sources, files, kind.__name__, set())
+        candidate.read = partial(_class_lines, bench.sources, files, kind.__name__, set())
         self._noted.append((candidate, tuple(id(one) for one in ones[OLDER:][:_TRIED] or ones), way))
 
     def judge(self) -> None:
@@ -102,22 +102,16 @@ class Instances:
                 state = "on: it may still free them" if self._collects else "off: nothing frees them"
                 self._bench.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
                 candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
-                files = self._bench.files
-                candidate.read = _class_reader(self._bench.sources, files, candidate.holder.type, set().union(*circles))
+                bench, names = self._bench, set().union(*circles)
+                candidate.read = partial(_class_lines, bench.sources, bench.files, candidate.holder.type, names)
             elif way:
                 candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {way}")
             self._bench.keep(candidate)
 
 
-def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> Any:
-    """Looks for the lines that make objects of a class, and for those that close a circle."""
-
-    def read() -> list[CodeLine]:
-        making = sources.calls(files, lambda call: called(call) == spoken)
-        closing = sources.attribute_lines(files, names)
-        return [*making, *closing]
-
-    return read
+def _class_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> list[CodeLine]:
+    """The lines that make objects of a class, and those that close a circle."""
+    return [*sources.calls(files, lambda call: called(call) == spoken), *sources.attribute_lines(files, names)]
 
 
 def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:

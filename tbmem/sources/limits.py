@@ -1,4 +1,4 @@
-"""A container's place and its source go in; the length at which the user's own code stops it comes out.
+"""Bounds of containers that are written in the user's own code.
 
 ``if len(self.memory) < self.capacity: self.memory.append(x)`` is a bound as good as ``deque(maxlen=...)``, and the
 usual one in replay buffers and caches that are written by hand.

@@ -1,4 +1,4 @@
-"""Growing objects go in; the lines of the user's that make them grow come out, seen while they run for a step or two.
+"""Tracer of the user's lines, for a step or two, that tells during which of them watched objects grow.
 
 Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
 coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does

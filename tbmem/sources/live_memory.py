@@ -1,4 +1,4 @@
-"""This process, at the moment at which memory runs out, goes in; what its variables hold comes out, with lines.
+"""What the variables of this process hold at the moment at which memory runs out, with lines.
 
 One pass over everything that the collector knows and one walk over what can be named, both bounded in time. Nothing
 is allocated on a device, and nothing of the user's is held afterwards.

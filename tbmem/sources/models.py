@@ -1,4 +1,4 @@
-"""An optimizer goes in; the model whose parameters it trains comes out; of many modules those that are whole models."""
+"""Models among a program's modules, and the model that an optimizer trains."""
 
 from __future__ import annotations
 

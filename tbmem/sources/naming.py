@@ -1,4 +1,4 @@
-"""The way to an object goes in; its name as the user would write it comes out, and where to look for its lines."""
+"""Names of objects as the user would write them, and where to look for their lines."""
 
 from __future__ import annotations
 

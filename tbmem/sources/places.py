@@ -1,4 +1,4 @@
-"""The frames of a program go in; every object that a user could name, with the way there, comes out.
+"""Every object of a program that a user could name, with the way there.
 
 The way is walked from variables downwards: a local, a global or a closure's variable, then attributes, keys and
 elements. Objects of this module hold what they have found: drop them before the training goes on.

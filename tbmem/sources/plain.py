@@ -1,4 +1,4 @@
-"""Any object goes in; its size and what it refers to come out, without running a line of anybody's Python.
+"""Size and references of any object, read without running a line of anybody's Python.
 
 ``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here go past it to C.
 """

@@ -1,4 +1,4 @@
-"""A container or a variable goes in; whether it has grown since the last question comes out.
+"""Probes that tell whether a container or a variable has grown since the last call.
 
 What is watched is held, and let go of as soon as nobody else holds it.
 """

@@ -1,4 +1,4 @@
-"""A model, an optimizer or a tensor goes in; the storages behind it, with names, come out."""
+"""Storages behind models, optimizers and tensors, with names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects go in; the bytes that they alone keep alive come out, tensors, graphs, arrays and plain Python included."""
+"""Bytes that objects alone keep alive: tensors, graphs, arrays and plain Python."""
 
 from __future__ import annotations
 
