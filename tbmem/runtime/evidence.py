@@ -19,6 +19,7 @@ from tbmem.model.files import complete_or_nothing
 from tbmem.model.finding import Finding
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.usercode import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.session import Instruments, Session
@@ -31,9 +32,6 @@ _WORTH_A_LOOK = 0.5
 smallest leak (Python's own caches, a logger's) would cost seconds of looking to be dismissed."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
 """Channels whose growth this process can explain; child processes are not ours to look into."""
-
-_OURS = ("tbmem.runtime.", "tbmem.integrations.")
-"""Modules between a training loop and the evidence."""
 
 Suspect = tuple[str, Channel]
 """A device and the channel that grows there."""
@@ -216,7 +214,4 @@ def _standing(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
 
 def loop_frame() -> FrameType | None:
     """The innermost running frame that is not tbmem's own: the training loop, or the framework that runs it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
-        frame = frame.f_back
-    return frame
+    return next(stack_of(sys._getframe(1)), None)

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from tbmem.sources import plain
+
 LEAF = 1 << 62
 """Nodes that accumulate gradients have the largest number there is: they are older than everything."""
-_saved_names: dict[type, tuple[str, ...]] = {}
 
 
 def number_of(node: Any) -> int:
@@ -125,16 +126,7 @@ def _packed(kept: Any) -> Any:
         return None
 
 
+@plain.remembered
 def _names(kind: type) -> tuple[str, ...]:
     """Names of what a type of node saves; only the raw form tells without running hooks."""
-    found = _saved_names.get(kind)
-    if found is None:
-        found = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-        if len(_saved_names) < 2000:
-            _saved_names[kind] = found
-    return found
-
-
-def forget() -> None:
-    """Drop what was remembered about types of nodes, which keeps users' functions alive."""
-    _saved_names.clear()
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

@@ -15,7 +15,7 @@ from types import FrameType
 import torch
 
 from tbmem.model.evidence import CodeLine, Holder, LineSource
-from tbmem.sources import graphs, plain, usercode
+from tbmem.sources import plain, usercode
 from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
 from tbmem.sources.collector import collector_paused
@@ -66,7 +66,7 @@ class HolderHunt:
             walk.from_frames(frame, generators)
             self._slots.look(step, walk.found.values())
         self._candidates = None
-        _forget()
+        plain.forget()
 
     def trace(self, frame: FrameType | None) -> bool:
         """Pick what has grown and begin to watch which lines make it grow.
@@ -163,7 +163,7 @@ class HolderHunt:
         """Stop watching and forget everything."""
         self.untrace(sys._getframe(1))
         self.__init__()  # type: ignore[misc]
-        _forget()
+        plain.forget()
 
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
@@ -182,7 +182,7 @@ class HolderHunt:
             instances.judge()
         self._candidates = bench.sorted()
         self._notes = bench.notes
-        _forget()
+        plain.forget()
         return bench
 
     def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
@@ -209,9 +209,3 @@ def _places(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
 def _others_run() -> bool:
     """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
     return any(True for top in frames_of_other_threads() for _ in user_frames(top))
-
-
-def _forget() -> None:
-    """Let go of users' classes in what is remembered about types."""
-    plain.forget()
-    graphs.forget()

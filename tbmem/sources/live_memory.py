@@ -6,7 +6,6 @@ is allocated on a device, and nothing of the user's is held afterwards.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -59,7 +58,6 @@ def live_memory(frame: FrameType | None) -> Found:
         search.look()
         found = Found(search.live, search.lines(), search.complete and search.walk.complete)
     plain.forget()
-    graphs.forget()
     return found
 
 
@@ -78,7 +76,8 @@ class _Search:
 
     def look(self) -> None:
         """Go through everything once."""
-        tensors, modules, optimizers = _objects()
+        tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
         self.walk.from_frames(self._frame)
         places = self._element_places()
         for note, holder in self._trained(modules, optimizers):
@@ -182,23 +181,6 @@ class _Search:
             if size >= _LEAST:
                 holder = self._holder(place)
                 self.live.append(LiveMemory(device="cpu", address=-id(place.value), bytes=size, holder=holder))
-
-
-def _objects() -> tuple[list[torch.Tensor], list[torch.nn.Module], list[torch.optim.Optimizer]]:
-    """Live tensors, modules and optimizers, by their types: a lazy object would be made to load by isinstance()."""
-    bases = (torch.nn.Module, torch.optim.Optimizer)
-    found: dict[Any, list[Any]] = {base: [] for base in (torch.Tensor, *bases)}
-    lists: dict[type, list[Any] | None] = dict.fromkeys(PLAIN_TENSORS, found[torch.Tensor])
-    for one in gc.get_objects():
-        kind = type(one)
-        # no call for the many objects of the usual types: a profiler would record it
-        if kind not in lists:
-            lists[kind] = next((found[base] for base in bases if issubclass(kind, base)), None)
-        chosen = lists[kind]
-        if chosen is not None:
-            chosen.append(one)
-    tensors, modules, optimizers = found.values()
-    return tensors[:_TENSORS], modules, optimizers
 
 
 def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
-from itertools import compress
 
 import torch
+
+from tbmem.sources import plain
 
 
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
@@ -19,7 +19,7 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     best, most = None, 0
-    for module in outermost(_all_modules()):
+    for module in outermost(plain.live_objects(torch.nn.Module)[0]):
         held = sum(id(parameter) in trained for parameter in module.parameters())
         if held > most:
             best, most = module, held
@@ -31,14 +31,3 @@ def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
     modules = list(modules)
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]
-
-
-def _all_modules() -> list[torch.nn.Module]:
-    """Each module that is alive.
-
-    By the type and not by isinstance(): a lazy object would be made to load what it stands for. Without a loop of
-    Python's own: there are hundreds of thousands of objects, of few types.
-    """
-    objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.nn.Module)}
-    return list(compress(objects, map(kinds.__contains__, map(type, objects))))

@@ -16,7 +16,7 @@ from tbmem.model.code_owner import Owner, owner_of
 from tbmem.sources import plain
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
