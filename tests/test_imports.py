@@ -74,7 +74,6 @@ USE_TORCH = {
         "instances",
         "live_memory",
         "older_storages",
-        "models",
     ),
     *(
         "naming",

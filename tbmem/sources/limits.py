@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from tbmem.sources import plain
 from tbmem.sources.places import Place, Step
 from tbmem.sources.sourcecode import (
-    Functions,
     Handle,
     SourceCode,
     adds,
@@ -99,11 +98,12 @@ def _length_checks(handle: Handle, is_list: bool, sources: SourceCode) -> list[_
     An ``if len(x) < n`` around the line that adds, or an ``if len(x) > n`` in the same function that takes out.
     """
     for filename in handle.files:
-        scope = sources.scope(filename, handle)
-        functions = [node for node in ast.walk(scope) if isinstance(node, Functions)]
-        adding = [one for one in statements(scope) if _lengthens(one, handle, is_list)]
+        adding = [one for one in statements(sources.scope(filename, handle)) if _lengthens(one, handle, is_list)]
         if adding:
-            checks = [_check(one, handle, functions) for one in adding]
+            around = [sources.file(filename).function_at(one.lineno) for one in adding]
+            checks = [
+                _check(one, handle, inner.node) for one, inner in zip(adding, around, strict=True) if inner is not None
+            ]
             kept = [_LengthCheck(*check, filename) for check in checks if check is not None]
             return kept if len(kept) == len(adding) else []
     return []
@@ -126,15 +126,14 @@ def _cuts(statement: ast.AST, handle: Handle) -> bool:
     return is_slice and any(matches(target, handle) for target in statement.targets)
 
 
-def _check(adding: ast.stmt, handle: Handle, functions: Sequence[ast.AST]) -> tuple[ast.expr, ast.expr] | None:
-    """The comparison that bounds what one statement adds."""
-    around = [one for one in functions if any(node is adding for node in ast.walk(one))]
-    inner = around[-1] if around else None
-    for node in ast.walk(inner) if inner is not None else ():
-        compared = _compared(node, handle) if isinstance(node, (ast.If, ast.While)) else None
+def _check(adding: ast.stmt, handle: Handle, function: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The comparison in a function that bounds what one statement adds."""
+    for node in ast.walk(function):
+        if not isinstance(node, (ast.If, ast.While)):
+            continue
+        compared = _compared(node, handle)
         if compared is None:
             continue
-        assert isinstance(node, (ast.If, ast.While))
         container, limit, is_below = compared
         inside = [part for one in node.body for part in ast.walk(one)]
         otherwise = [part for one in node.orelse for part in ast.walk(one)]

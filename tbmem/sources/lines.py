@@ -36,6 +36,8 @@ _LEFTOVERS = 50
 _ONLY_THE_FRAME_AND_WE = 4
 """References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
+_monitoring: Any = getattr(sys, "monitoring", None)
+"""Python 3.12 and later."""
 
 
 class LineWatch:
@@ -85,8 +87,6 @@ class LineWatch:
         """The lines during which one of the probes grew, most frequent first."""
         counts = {line: count for (owner, line), count in self._counts.items() if owner == key}
         return sorted(counts, key=lambda line: -counts[line])
-
-    # -- called by the backends, within the user's program ---------------------------------------------------------
 
     def at_line(self, frame: FrameType) -> None:
         """A line of the user's is about to run."""
@@ -215,8 +215,6 @@ class _Tracing:
 class _Monitoring:
     """``sys.monitoring``: Python 3.12 and later, all threads, users' code only."""
 
-    _NAME = "tbmem"
-
     def __init__(self, tool: int) -> None:
         self._tool = tool
         self._watch: LineWatch | None = None
@@ -225,34 +223,31 @@ class _Monitoring:
     @classmethod
     def free(cls) -> _Monitoring | None:
         """One with a tool number that nobody uses."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         for tool in (4, 3):
-            if monitoring.get_tool(tool) is None:
+            if _monitoring.get_tool(tool) is None:
                 with contextlib.suppress(ValueError):
-                    monitoring.use_tool_id(tool, cls._NAME)
+                    _monitoring.use_tool_id(tool, "tbmem")
                     return cls(tool)
         return None
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        events = monitoring.events
+        events = _monitoring.events
         self._watch = watch
         for event, function in self._callbacks(events).items():
-            monitoring.register_callback(self._tool, event, function)
+            _monitoring.register_callback(self._tool, event, function)
         for one in user_frames(frame):
             self._follow(one.f_code)
-        monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
-        monitoring.restart_events()
+        _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
+        _monitoring.restart_events()
 
     def stop(self, frame: FrameType | None) -> None:
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         self._watch = None
-        monitoring.set_events(self._tool, 0)
+        _monitoring.set_events(self._tool, 0)
         for code in self._codes:
-            monitoring.set_local_events(self._tool, code, 0)
-        for event in self._callbacks(monitoring.events):
-            monitoring.register_callback(self._tool, event, None)
-        monitoring.free_tool_id(self._tool)
+            _monitoring.set_local_events(self._tool, code, 0)
+        for event in self._callbacks(_monitoring.events):
+            _monitoring.register_callback(self._tool, event, None)
+        _monitoring.free_tool_id(self._tool)
         self._codes.clear()
 
     def _callbacks(self, events: Any) -> dict[int, Callable[..., Any]]:
@@ -266,21 +261,20 @@ class _Monitoring:
 
     def _follow(self, code: CodeType) -> None:
         if code not in self._codes:
-            monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-            events = monitoring.events
+            events = _monitoring.events
             self._codes.add(code)
-            monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _at_start(self, code: CodeType, offset: int) -> Any:
         if self._watch is None or not is_user_file(code.co_filename):
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
+            return _monitoring.DISABLE
         self._follow(code)
         return None
 
     def _at_line(self, code: CodeType, line: int) -> Any:
         watch = self._watch
         if watch is None or watch.too_many():
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
+            return _monitoring.DISABLE
         try:
             watch.at_line(sys._getframe(1))
         except Exception:

@@ -21,11 +21,10 @@ from tbmem.model.category import Category
 from tbmem.model.shortage import LiveMemory
 from tbmem.sources import graphs, plain
 from tbmem.sources.collector import collector_paused
-from tbmem.sources.models import outermost
 from tbmem.sources.naming import Namer, full_name, kind_of, noun
 from tbmem.sources.places import PLAIN_TENSORS, Place, Step, Walk
 from tbmem.sources.sourcecode import SourceCode
-from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_notes, tensor_notes
+from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_notes, outermost, tensor_notes
 
 _WALK = (60_000, 0.25)
 """Objects and seconds of the walk over what can be named."""

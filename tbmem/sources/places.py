@@ -88,9 +88,7 @@ class Place:
     def scope(self) -> Scope:
         """Where the variable stands."""
         owner = self.owner
-        while isinstance(owner, Place):
-            owner = owner.owner
-        return owner
+        return owner.scope if isinstance(owner, Place) else owner
 
     def key(self) -> tuple[Any, ...]:
         """The same way in a later look has the same key; holds no object of the user's."""
