@@ -39,7 +39,6 @@ class Session:
         hunt: Looks for what grows.
         births: Follows allocations; ``None`` where that cannot be done.
         capture: Called with the births before they end, to write what the device keeps of them.
-        clock: Seconds; this thread's own, so that other work on the machine does not count.
     """
 
     def __init__(
@@ -49,11 +48,9 @@ class Session:
         hunt: HolderHunt,
         births: Births | None,
         capture: Callable[[Births], object] = lambda births: None,
-        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._config = config
         self._capture = capture
-        self._clock = clock
         self._hunt = hunt
         self._births = births if suspicion.gap <= _BIRTHS_GAP else None
         spacing = math.ceil(config.steps / (_LOOKS - 1))
@@ -117,9 +114,9 @@ class Session:
         if births is None:
             look()
             return
-        began, before = self._clock(), self._seconds
+        began, before = time.thread_time(), self._seconds
         births.mark(step, look)
-        self._seconds = before + self._clock() - began  # what the look took is counted once
+        self._seconds = before + time.thread_time() - began  # what the look took is counted once
         if births.is_full:
             self._finish_births()
 
@@ -161,10 +158,10 @@ class Session:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count the seconds of what runs inside."""
-        began = self._clock()
+        """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
+        began = time.thread_time()
         yield
-        self._seconds += self._clock() - began
+        self._seconds += time.thread_time() - began
 
 
 def births_of(device: str) -> Births | None:

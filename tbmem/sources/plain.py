@@ -89,8 +89,9 @@ def wrapped_function(cache: Any) -> FunctionType | None:
     return wrapped if type(wrapped) is FunctionType else None
 
 
-def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
-    """What a branch of ``tee`` keeps, oldest first."""
+def tee_elements(branch: Any) -> Iterator[Any]:
+    """What a branch of ``tee`` keeps, oldest first; 20,000 elements at most."""
+    limit = 20_000
     links = [one for one in gc.get_referents(branch) if type(one).__name__ == "_tee_dataobject"]
     while links and limit > 0:
         link = links.pop()
