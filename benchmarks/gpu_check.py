@@ -61,7 +61,7 @@ from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.sample import MemorySample
 from tbmem.model.summary import RunSummary
-from tbmem.sources.births import births_of
+from tbmem.runtime.session import births_of
 from tbmem.sources.counters import Counters
 from tbmem.sources.device_births import DeviceBirths
 from tbmem.sources.host import HostMemory

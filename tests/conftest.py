@@ -38,7 +38,7 @@ def _switches() -> dict[str, object]:
 
     from tbmem.runtime.oom_observer import _Observer
     from tbmem.sources.history_state import MemoryHistory
-    from tbmem.sources.quiet import _c10_level
+    from tbmem.sources.profiler_state import _c10_level
 
     logger = logging.getLogger(LOGGER_NAME)
     level = _c10_level()

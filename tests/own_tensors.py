@@ -5,23 +5,24 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
 
-from tbmem.sources import older_storages
+from tbmem.sources import plain
 
 
 @contextmanager
 def only_own_tensors() -> Iterator[None]:
     """In the block, tensors that are alive when it begins are none that a recording finds."""
     gc.collect()
-    live = older_storages._live_tensors
-    others = live()  # held, so that no number is given out a second time
+    live = plain.live_objects
+    others = live(torch.Tensor)[0]  # held, so that no number is given out a second time
     numbers = {id(tensor) for tensor in others}
 
-    def own() -> list[torch.Tensor]:
-        return [tensor for tensor in live() if id(tensor) not in numbers]
+    def own(*bases: type) -> list[list[Any]]:
+        return [[one for one in found if id(one) not in numbers] for found in live(*bases)]
 
-    with mock.patch.object(older_storages, "_live_tensors", own):
+    with mock.patch.object(plain, "live_objects", own):
         yield

@@ -1,8 +1,8 @@
-"""A Suspicion and its Evidence go in; a Conclusion (confirmed, dismissed, still open) with its reason comes out."""
+"""Draws a Conclusion (confirmed, dismissed, still open), with its reason, from a Suspicion and its Evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -53,15 +53,12 @@ def explain(
         room: Bytes that are still free, if known: a bounded holder that needs more never reaches its bound.
         looked_before: How often evidence of the same growth has left it open.
     """
-    rate = max(suspicion.bytes_per_step, 1.0)
-    holders = [holder for holder in evidence.holders if holder.bytes_per_step >= min(min_rate, EXPLAINED * rate)]
-    endless = [holder for holder in holders if not _ends(holder, room)]
-    ending = [holder for holder in holders if _ends(holder, room)]
+    case = _Case(suspicion, evidence, min_rate, room)
     for decide in (_held, _filling, _garbage, _surviving, _workload):
-        conclusion = decide(_Case(suspicion, evidence, rate, min_rate, endless, ending))
+        conclusion = decide(case)
         if conclusion is not None:
             return conclusion
-    is_large = rate >= min_rate and suspicion.growth >= _OUT_OF_SIGHT
+    is_large = case.rate >= min_rate and suspicion.growth >= _OUT_OF_SIGHT
     out_of_sight = looked_before > 0 and evidence.sites is not None and is_large
     return _nothing(evidence, Outcome.CONFIRMED if out_of_sight else Outcome.OPEN)
 
@@ -69,25 +66,20 @@ def explain(
 class _Case:
     """What the rules look at."""
 
-    def __init__(
-        self,
-        suspicion: Suspicion,
-        evidence: Evidence,
-        rate: float,
-        min_rate: float,
-        endless: list[Holder],
-        ending: list[Holder],
-    ) -> None:
+    def __init__(self, suspicion: Suspicion, evidence: Evidence, min_rate: float, room: int | None) -> None:
         self.suspicion = suspicion
         self.evidence = evidence
-        self.rate = rate
+        self.rate = max(suspicion.bytes_per_step, 1.0)
         self.min_rate = min_rate
         self.sites = [site for site in evidence.sites or () if site.share >= SURVIVING]
+        least = min(min_rate, EXPLAINED * self.rate)
+        holders = [holder for holder in evidence.holders if holder.bytes_per_step >= least]
+        self.ending = [holder for holder in holders if _ends(holder, room)]
+        endless = [holder for holder in holders if not _ends(holder, room)]
+        self.collectable = [holder for holder in endless if _is_collectable(holder, evidence)]
         self.endless = [
             holder for holder in endless if not _is_collectable(holder, evidence) and not self._is_bystander(holder)
         ]
-        self.collectable = [holder for holder in endless if _is_collectable(holder, evidence)]
-        self.ending = ending
 
     @property
     def surviving(self) -> float:
@@ -243,8 +235,7 @@ def _site_of(case: _Case) -> Site | None:
 
 def _best(sites: Sequence[Site]) -> Site:
     """A place in the user's own lines before one without, then the one that keeps most."""
-    order: Callable[[Site], tuple[bool, float]] = lambda site: (bool(site.stack), site.bytes_per_step)  # noqa: E731
-    return max(sites, key=order)
+    return max(sites, key=lambda site: (bool(site.stack), site.bytes_per_step))
 
 
 def _numbers(

@@ -1,4 +1,4 @@
-"""Holders and sites go in; the clauses that a user reads, and plain JSON values, come out."""
+"""Holders and sites as the clauses that a user reads, and as plain JSON values."""
 
 from __future__ import annotations
 

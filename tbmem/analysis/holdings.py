@@ -1,4 +1,4 @@
-"""Live memory with names, and an allocator's blocks with stacks, go in; the largest holders come out."""
+"""Largest holders of a device's memory, from live tensors with names and an allocator's blocks with stacks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,9 @@ class _Part(NamedTuple):
 
 
 def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:
-    """Holders of one device's live memory, the largest first.
-
-    Args:
-        live: Stretches of memory; of those at one address the first counts.
-        device: Whose.
-        lines: Source lines by holder.
-    """
-    by_address = {one.address: one for one in reversed([one for one in live if one.device == device])}
-    return _gathered([_Part(one.holder, one.bytes, one.part) for one in by_address.values()], lines)
+    """Holders of one device's live memory, the largest first."""
+    parts = [_Part(one.holder, one.bytes, one.part) for one in _by_address(live, device).values()]
+    return _gathered(parts, lines)
 
 
 def holdings_of_blocks(
@@ -46,16 +40,9 @@ def holdings_of_blocks(
 
     A block on which a live tensor stands is its holder's; another one is the line's that allocated it, where stacks
     were recorded.
-
-    Args:
-        timeline: Of a snapshot.
-        device: Number of the device in it.
-        live: Stretches of memory with their holders.
-        lines: Source lines by holder.
     """
-    name = timeline.devices[device].name
     # a storage stands at the beginning of a block, or in a library's block that it has shared out
-    known = {one.address: one for one in reversed([one for one in live if one.device == name])}
+    known = _by_address(live, timeline.devices[device].name)
     blocks, source = timeline.blocks, SourceLines(timeline.stacks)
     used = (blocks.state != BlockState.INACTIVE) & (timeline.segments.device[blocks.segment] == device)
     parts = []
@@ -64,6 +51,11 @@ def holdings_of_blocks(
         holder = one.holder if one is not None else line or NAMELESS
         parts.append(_Part(holder, int(blocks.bytes[number]), one.part if one is not None else "", line))
     return _gathered(parts, lines)
+
+
+def _by_address(live: Iterable[LiveMemory], device: str) -> dict[int, LiveMemory]:
+    """A device's stretches of memory; of those at one address the first counts."""
+    return {one.address: one for one in reversed([one for one in live if one.device == device])}
 
 
 def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:

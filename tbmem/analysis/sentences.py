@@ -10,7 +10,7 @@ from tbmem.analysis.advice import ADVICE
 from tbmem.analysis.forecast import Forecast
 from tbmem.analysis.spikes import Jump
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
-from tbmem.model.finding import Evidence, Finding, FindingKind, Severity
+from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
 
@@ -343,7 +343,7 @@ def _finding(
     severity: Severity,
     sample: MemorySample,
     message: str,
-    evidence: Evidence,
+    evidence: Facts,
     first_step: int,
     *,
     last_step: int | None = None,

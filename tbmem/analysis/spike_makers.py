@@ -1,4 +1,4 @@
-"""A window's allocation timeline and a step that spiked go in; the places in the program that made it come out."""
+"""Places in the program that made a step of a profiler window need more than the others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ _NAMED = 3
 """Places that are named at most, ..."""
 _LEAST_PART = 0.1
 """... each of which must have made this part of the difference."""
-
-
-class StepPeak(NamedTuple):
-    """The most bytes that were allocated at once in one step."""
-
-    step: int
-    bytes: int
-    event: int
-    """Event of the device at which it was reached."""
 
 
 class Maker(NamedTuple):
@@ -43,42 +34,30 @@ class Maker(NamedTuple):
         return f"{format_bytes(self.bytes)} by {place}{detail}"
 
 
-def step_peaks(timeline: AllocationTimeline, device: int) -> list[StepPeak]:
-    """The peak of each step, in order; a peak is always reached by an allocation, which knows its step.
-
-    Args:
-        timeline: A recording.
-        device: Number of the device.
-    """
+def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
+    """By step the event of its peak, which is always reached by an allocation, and that one knows its step."""
     rows = timeline.rows
     mine = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
     curve = timeline.curve(device)
     levels = curve.bytes[np.searchsorted(curve.event, rows.alloc_event[mine])]
     order = np.lexsort((-levels, rows.step[mine]))
     steps, first = np.unique(rows.step[mine][order], return_index=True)
-    at = order[first]
-    return [StepPeak(*map(int, each)) for each in zip(steps, levels[at], rows.alloc_event[mine][at], strict=True)]
+    return dict(zip(steps.tolist(), rows.alloc_event[mine][order[first]].tolist(), strict=True))
 
 
 def makers_of(timeline: AllocationTimeline, device: int, step: int) -> tuple[Maker, ...]:
     """What a step held at its peak and the other steps of the window do not hold at theirs.
 
-    Args:
-        timeline: A recording.
-        device: Number of the device.
-        step: The one that spiked.
-
     Returns:
         The largest first; nothing if the recording lacks the step, or all others.
     """
-    peaks = step_peaks(timeline, device)
-    highest = next((peak for peak in peaks if peak.step == step), None)
-    others = [peak for peak in peaks if peak.step != step]
+    others = _step_peaks(timeline, device)
+    highest = others.pop(step, None)
     if highest is None or not others:
         return ()
     place, numbers = _places(timeline)
     held, counts = _held(timeline, device, highest, place, numbers)
-    usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others], axis=0)
+    usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others.values()], axis=0)
     more = held - usual.astype(np.int64)
     least = max(_LEAST_PART * more[more > 0].sum(), 1)
     largest = [int(at) for at in np.argsort(-more)[:_NAMED] if more[at] >= least]
@@ -93,9 +72,9 @@ def _places(timeline: AllocationTimeline) -> tuple[I64, int]:
     return place.astype(np.int64), len(numbers)
 
 
-def _held(timeline: AllocationTimeline, device: int, peak: StepPeak, place: I64, places: int) -> tuple[I64, I64]:
-    """Bytes and allocations by place that were alive at a peak."""
-    alive = timeline.alive_at(device, peak.event)
+def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, places: int) -> tuple[I64, I64]:
+    """Bytes and allocations by place that were alive at an event."""
+    alive = timeline.alive_at(device, event)
     held = np.bincount(place[alive], timeline.rows.bytes[alive], places).astype(np.int64)
     return held, np.bincount(place[alive], minlength=places)
 

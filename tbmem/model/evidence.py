@@ -1,11 +1,8 @@
-"""Suspicion, evidence and conclusion about memory that grows.
-
-The detector suspects, the evidence is gathered, the conclusion tells the detector what to make of it.
-"""
+"""Records of a leak's examination: the detector's Suspicion, the Evidence gathered on it, and the Conclusion."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -206,10 +203,6 @@ class Evidence:
     def watched_steps(self) -> int:
         """Steps under the lens."""
         return self.last_step - self.first_step
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
 
 
 class Outcome(str, Enum):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-Evidence = Mapping[str, Any]
+Facts = Mapping[str, Any]
 """Numbers with their unit in the key (``bytes_per_step``), source lines, holders; plain JSON values."""
 
 
@@ -68,7 +68,7 @@ class Finding:
     """Last step of that stretch."""
     message: str
     """One sentence with the numbers."""
-    evidence: Evidence = field(default_factory=dict)
+    evidence: Facts = field(default_factory=dict)
     """The numbers behind the sentence, and how a named cause is known."""
     advice: str = ""
     """What to do about it; empty where there is nothing to do."""

@@ -1,4 +1,4 @@
-"""Suspicions and the next few steps go in; conclusions, and files of what was seen, come out: Investigator."""
+"""Investigator of suspicions: watches the next few steps, draws conclusions and writes what was seen."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tbmem.model.files import complete_or_nothing
 from tbmem.model.finding import Finding
 from tbmem.runtime.guard import WRITING, Guard
 from tbmem.runtime.run_folder import RunFolder
+from tbmem.sources.usercode import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.session import Instruments, Session
-    from tbmem.sources.births import Births
+    from tbmem.sources.birth_report import Births
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
@@ -31,9 +32,6 @@ _WORTH_A_LOOK = 0.5
 smallest leak (Python's own caches, a logger's) would cost seconds of looking to be dismissed."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
 """Channels whose growth this process can explain; child processes are not ours to look into."""
-
-_OURS = ("tbmem.runtime.", "tbmem.integrations.")
-"""Modules between a training loop and the evidence."""
 
 Suspect = tuple[str, Channel]
 """A device and the channel that grows there."""
@@ -97,11 +95,6 @@ class Investigator:
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """A step has ended and was judged.
-
-        Args:
-            step: Its number.
-            detectors: The detector of each device.
-            frame: The frame of the training loop.
 
         Returns:
             What the detectors make of new conclusions.
@@ -221,7 +214,4 @@ def _standing(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
 
 def loop_frame() -> FrameType | None:
     """The innermost running frame that is not tbmem's own: the training loop, or the framework that runs it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
-        frame = frame.f_back
-    return frame
+    return next(stack_of(sys._getframe(1)), None)

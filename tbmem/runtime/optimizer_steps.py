@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tbmem.present.console import get_logger
 from tbmem.runtime.optimizer_hook import OptimizerHook
-from tbmem.sources.open_ranges import in_backward
+from tbmem.sources.profiler_state import in_backward
 
 FIRST, EACH = "first", "each"
 _PATIENCE = 100

@@ -1,17 +1,23 @@
-"""A suspicion and the next few steps go in; what was seen in them comes out as Evidence: Session, Instruments."""
+"""A session of watched steps that gathers the evidence on one suspicion."""
 
 from __future__ import annotations
 
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
+import torch
+
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Evidence, Site, Suspicion
-from tbmem.sources.births import Births, births_of
+from tbmem.sources.birth_report import Births
+from tbmem.sources.cpu_births import CpuBirths
+from tbmem.sources.device_births import DeviceBirths
+from tbmem.sources.history_state import cuda_history_is_on
 from tbmem.sources.holders import HolderHunt
 
 _LOOKS = 4
@@ -33,7 +39,6 @@ class Session:
         hunt: Looks for what grows.
         births: Follows allocations; ``None`` where that cannot be done.
         capture: Called with the births before they end, to write what the device keeps of them.
-        clock: Seconds; this thread's own, so that other work on the machine does not count.
     """
 
     def __init__(
@@ -43,11 +48,9 @@ class Session:
         hunt: HolderHunt,
         births: Births | None,
         capture: Callable[[Births], object] = lambda births: None,
-        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._config = config
         self._capture = capture
-        self._clock = clock
         self._hunt = hunt
         self._births = births if suspicion.gap <= _BIRTHS_GAP else None
         spacing = math.ceil(config.steps / (_LOOKS - 1))
@@ -66,7 +69,8 @@ class Session:
         self._first_step = step
         self._look(step, frame)
         if self._births is not None:
-            self._timed(self._births.begin, step + 1)
+            with self._counted():
+                self._births.begin(step + 1)
 
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
         """A watched step has ended.
@@ -93,7 +97,10 @@ class Session:
     def _look(self, step: int, frame: FrameType | None) -> None:
         self._looks_left -= 1
         self._next_look = step + self._spacing
-        took = self._timed(self._hunt.look, step, frame)
+        before = self._seconds
+        with self._counted():
+            self._hunt.look(step, frame)
+        took = self._seconds - before
         affordable = self._config.max_seconds / max(took, 1e-9)
         if self._looks_left and affordable < _FEWEST_LOOKS:
             self._looks_left = 0
@@ -107,10 +114,9 @@ class Session:
         if births is None:
             look()
             return
-        began, before = self._clock(), self._seconds
+        began, before = time.thread_time(), self._seconds
         births.mark(step, look)
-        looking = self._seconds - before
-        self._seconds += self._clock() - began - looking
+        self._seconds = before + time.thread_time() - began  # what the look took is counted once
         if births.is_full:
             self._finish_births()
 
@@ -119,16 +125,14 @@ class Session:
         if births is None:
             return
         self._capture(births)
-        began = self._clock()
-        report = births.finish()
-        self._seconds += self._clock() - began
+        with self._counted():
+            report = births.finish()
         self._sites, self._sizes_grow = report.sites, report.sizes_grow
         self._notes += report.notes
 
     def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
-        began = self._clock()
-        self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
-        self._seconds += self._clock() - began
+        with self._counted():
+            self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
     def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
@@ -138,10 +142,9 @@ class Session:
         return self._trace_or_finish(step, frame)
 
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
-        began = self._clock()
-        holders, notes = self._hunt.result(frame)
-        self._hunt.close()
-        self._seconds += self._clock() - began
+        with self._counted():
+            holders, notes = self._hunt.result(frame)
+            self._hunt.close()
         return Evidence(
             first_step=self._first_step,
             last_step=step,
@@ -153,12 +156,25 @@ class Session:
             seconds=self._seconds,
         )
 
-    def _timed(self, call: Callable[..., None], *args: object) -> float:
-        began = self._clock()
-        call(*args)
-        took = self._clock() - began
-        self._seconds += took
-        return took
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
+        began = time.thread_time()
+        yield
+        self._seconds += time.thread_time() - began
+
+
+def births_of(device: str) -> Births | None:
+    """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return CpuBirths()
+    module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    if not hasattr(module.memory, "_record_memory_history"):
+        return None
+    return DeviceBirths(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
 class Instruments(NamedTuple):
@@ -172,13 +188,6 @@ class Instruments(NamedTuple):
     def session(
         self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool
     ) -> Session:
-        """A session for one suspicion.
-
-        Args:
-            suspicion: What it is about.
-            config: How much may be spent.
-            capture: Called with the births before they end.
-            births: Whether allocations may be followed.
-        """
+        """A session for one suspicion."""
         following = self.births_of(suspicion.device) if births else None
         return Session(suspicion, config, self.new_hunt(), following, capture)

@@ -16,10 +16,10 @@ from tbmem.model.shortage import Holding, Limit, Pieces, Shortage, ShortageRepor
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom import device_of, requested_bytes
 from tbmem.runtime.oom_observer import FailedRequest
-from tbmem.sources.asking import asking_line, innermost_frame, raising_line, training_frame
 from tbmem.sources.host_limits import HostState, host_state
 from tbmem.sources.live_memory import Found, live_memory
 from tbmem.sources.snapshot import timeline_of_snapshot
+from tbmem.sources.usercode import asking_line, innermost_frame, raising_line, training_frame
 
 _NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of each block"
 _NOT_ALL = "there are more objects than were looked at: some names may be missing"

@@ -1,4 +1,4 @@
-"""Spikes, and the traces of a run's windows, go in; what allocated those that a window covered comes out."""
+"""Explains spikes that a profiler window covered by what allocated them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def explain_spikes(
     findings: Iterable[Finding], traces: Mapping[Path, range], clock: Callable[[], float] = time.monotonic
 ) -> list[Finding]:
     """Say which allocations made the spikes that fell into a profiler window.
-
-    Args:
-        findings: What was found in the run.
-        traces: The windows' traces and the steps that they recorded.
-        clock: Seconds.
 
     Returns:
         A further finding for each spike that is explained.

@@ -12,7 +12,7 @@ from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.optimizer_steps import FIRST, OptimizerSteps
 from tbmem.runtime.script import Program
-from tbmem.sources.models import model_of
+from tbmem.sources.tensors import model_of
 
 
 class WatchedProgram:

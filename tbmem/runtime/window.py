@@ -26,10 +26,15 @@ from tbmem.sources.devices import devices_in_use
 from tbmem.sources.event_tree import noted_lines
 from tbmem.sources.history_state import MemoryHistory
 from tbmem.sources.older_storages import OlderStoragesWatch
-from tbmem.sources.open_ranges import OpenRanges, in_backward
 from tbmem.sources.other_profilers import OtherProfilers
-from tbmem.sources.prepared import prepared_profiles
-from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
+from tbmem.sources.profiler_state import (
+    OpenRanges,
+    QuietTorch,
+    in_backward,
+    let_collectives_settle,
+    prepared_profiles,
+    quiet_kineto,
+)
 from tbmem.sources.user_lines import UserLines
 
 

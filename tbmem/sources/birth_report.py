@@ -1,13 +1,15 @@
-"""What is reported of surviving births, and what every watcher of births can do."""
+"""Base of what watches surviving births, and their report."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from tbmem.model.evidence import Site
+from tbmem.sources.generations import Generations
+from tbmem.sources.user_lines import UserLines
 
 BUDGET = 0.5
 """Seconds that reading may take in all."""
@@ -33,37 +35,33 @@ class BirthReport:
     """What it cost outside the steps."""
 
 
-class Spending:
-    """Adds up what watching costs.
+class Births(ABC):
+    """Watches the births of a few steps; every call comes from the training thread, between steps.
 
     Args:
+        budget: Seconds that reading may take in all.
         clock: Seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.seconds = 0.0
+    def __init__(self, budget: float, clock: Callable[[], float]) -> None:
+        self._budget = budget
         self._clock = clock
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count what runs inside, also when it fails."""
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self.seconds += self._clock() - began
-
-
-class Births(Protocol):
-    """Watches the births of a few steps; every call comes from the training thread, between steps."""
+        self._seconds = 0.0
+        """What watching has cost so far."""
+        self._code = UserLines()
+        self._generations = Generations()
+        self._notes: list[str] = []
 
     @property
+    @abstractmethod
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
 
+    @abstractmethod
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
 
+    @abstractmethod
     def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
         """The watched step ``step`` has ended and the next begins.
 
@@ -75,6 +73,35 @@ class Births(Protocol):
 
     def finish(self) -> BirthReport:
         """Watch no longer, whatever happens, and report the steps that were marked as ended."""
+        try:
+            with self._counted():
+                self._take_last()
+        finally:
+            self.abandon()
+        if not self._generations.steps:
+            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._seconds)
+        with self._counted():
+            sites = self._generations.sites(self._code.line)
+            grow = self._sizes_grow()
+        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._seconds)
 
+    @abstractmethod
     def abandon(self) -> None:
         """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
+
+    @abstractmethod
+    def _take_last(self) -> None:
+        """Take in what was freed since the last mark."""
+
+    @abstractmethod
+    def _sizes_grow(self) -> float:
+        """Share of the recurring allocations (by bytes) that got larger from step to step."""
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the seconds of what runs inside, also when it fails."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds += self._clock() - began

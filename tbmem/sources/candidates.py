@@ -1,4 +1,4 @@
-"""What all searches for holders share: the sources, the names, the scale, and the list of what was found."""
+"""Context of one search for holders: sources, names, the scale, and the candidates found so far."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Holder, HolderKind
-from tbmem.sources.naming import Namer
-from tbmem.sources.places import Scope, Walk
+from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.sources import naming
+from tbmem.sources.census import Series
+from tbmem.sources.naming import Name, Namer
+from tbmem.sources.places import Place, Scope, Walk
 from tbmem.sources.probes import Probe
 from tbmem.sources.sourcecode import Handle, SourceCode
-from tbmem.sources.usercode import is_user_file, stack_of
+from tbmem.sources.usercode import user_frames
 from tbmem.sources.weights import Elsewhere, Scale
 
 MEASURED = 6
@@ -66,13 +68,22 @@ class Bench:
         self._ends = time.thread_time() + _ALL
 
     def scale(self, with_born: bool = True) -> Scale:
-        """A new scale, with what is left of the time.
-
-        Args:
-            with_born: Whether tensors that were there at the first look weigh nothing.
-        """
+        """A new scale, with what is left of the time."""
         left = max(self._ends - time.thread_time(), 0.005)
         return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
+
+    def holder(self, place: Place, name: Name, series: Series, *, bytes_per_element: int, contents: Contents) -> Holder:
+        """A holder for what stands at a place; its last size is the number of its elements."""
+        return Holder(
+            kind=naming.kind_of(place),
+            name=naming.full_name(name, naming.noun(place)),
+            type=naming.type_name(place),
+            length=series.points[-1][1],
+            per_step=series.per_step,
+            contents=contents,
+            bytes_per_element=bytes_per_element,
+            grows_since=series.since,
+        )
 
     def add_files(self, names: Iterable[str]) -> None:
         """More files to search for lines in, when those on the stack have none."""
@@ -90,12 +101,7 @@ class Bench:
 
 
 def not_under(walk: Walk, grown: set[int]) -> list[Any]:
-    """What the loop reaches without passing through something that grows.
-
-    Args:
-        walk: All that can be named.
-        grown: Addresses of what grows.
-    """
+    """What the loop reaches without passing through something that grows."""
     under = set(grown)
     found = []
     for place in walk.found.values():
@@ -109,8 +115,7 @@ def not_under(walk: Walk, grown: set[int]) -> list[Any]:
 
 def _files(frame: FrameType | None) -> tuple[str, ...]:
     """Users' files on the stack, innermost first."""
-    names = [one.f_code.co_filename for one in stack_of(frame)]
-    return tuple(dict.fromkeys(name for name in names if is_user_file(name)))
+    return tuple(dict.fromkeys(one.f_code.co_filename for one in user_frames(frame)))
 
 
 def _merged(found: list[Candidate]) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""What the collector knows goes in; lengths of containers and numbers of objects come out, step after step.
+"""Lengths of containers and numbers of objects that Python's collector knows, look after look.
 
 Between two looks only addresses, lengths and names of types are kept.
 """
@@ -40,16 +40,21 @@ class Series:
         """The size at one look."""
         self.points.append((step, size))
 
+    def _changes(self) -> list[tuple[int, int]]:
+        """Each later look's step, and how much larger it was than the look before."""
+        return [
+            (step, after - before) for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False)
+        ]
+
     @property
     def rises(self) -> int:
         """How often it was larger than at the look before."""
-        return sum(after > before for (_, before), (_, after) in zip(self.points, self.points[1:], strict=False))
+        return sum(change > 0 for _, change in self._changes())
 
     @property
     def is_growing(self) -> bool:
         """Larger at two looks at least and smaller at none."""
-        falls = any(after < before for (_, before), (_, after) in zip(self.points, self.points[1:], strict=False))
-        return self.rises >= 2 and not falls
+        return self.rises >= 2 and all(change >= 0 for _, change in self._changes())
 
     @property
     def per_step(self) -> float:
@@ -67,10 +72,7 @@ class Series:
     @property
     def since(self) -> int:
         """First look at which it was larger than before."""
-        for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False):
-            if after > before:
-                return step
-        return self.points[-1][0]
+        return next((step for step, change in self._changes() if change > 0), self.points[-1][0])
 
 
 class Objects:
@@ -99,13 +101,8 @@ class Objects:
 
     def leaves_with_graphs(self) -> list[torch.Tensor]:
         """Leaf tensors whose gradient has a graph of its own."""
-        found = []
-        for one in self.tensors():
-            if one.requires_grad and one.is_leaf:
-                grad = one.grad
-                if grad is not None and grad.grad_fn is not None:
-                    found.append(one)
-        return found
+        leaves = [one for one in self.tensors() if one.requires_grad and one.is_leaf]
+        return [one for one in leaves if one.grad is not None and one.grad.grad_fn is not None]
 
     def contexts(self) -> list[type]:
         """Types of autograd nodes that users' functions have made."""
@@ -150,12 +147,7 @@ class Census:
         self._classes: dict[Hashable, Series] = {}
 
     def look(self, step: int, objects: Objects) -> None:
-        """One more look.
-
-        Args:
-            step: Now.
-            objects: What the collector knows now.
-        """
+        """One more look."""
         lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
         kept: dict[int, Series] = {}
         for kind, (addresses, sizes) in lengths.items():
@@ -185,15 +177,12 @@ class Census:
             kept[address] = series
 
     def _count(self, step: int, objects: Objects) -> None:
-        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in objects.user_classes()}
-        counted.update({class_key(kind): len(objects.by_kind[kind]) for kind in objects.contexts()})
+        kinds = (*objects.user_classes(), *objects.contexts())
+        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
         counted["leaves"] = len(objects.leaves_with_graphs())
-        kept = {}
-        for key, number in counted.items():
-            series = self._classes.get(key) or Series()
-            series.add(step, number)
-            kept[key] = series
-        self._classes = kept
+        self._classes = {key: self._classes.get(key) or Series() for key in counted}
+        for key, series in self._classes.items():
+            series.add(step, counted[key])
 
     def growing_containers(self) -> dict[int, Series]:
         """Series of the containers that are growing, by address."""

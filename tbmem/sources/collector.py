@@ -1,4 +1,4 @@
-"""A block of code goes in; it runs without automatic garbage collections, and afterwards all is as it was before."""
+"""Context manager that pauses Python's automatic garbage collections."""
 
 from __future__ import annotations
 

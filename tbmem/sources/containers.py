@@ -1,4 +1,4 @@
-"""Containers that have grown go in; holders with names, bytes and bounds come out."""
+"""Search for containers that grow: with names, bytes and bounds."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.model.evidence import CodeLine, Contents, HolderKind
 from tbmem.sources import naming, plain
 from tbmem.sources.candidates import MEASURED, OLDER, Bench, Candidate
 from tbmem.sources.census import Census, Objects, Series
 from tbmem.sources.limits import written_bound
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Walk
-from tbmem.sources.probes import SizeProbe
+from tbmem.sources.probes import SizeProbe, spot_of
 from tbmem.sources.slots import Slots, inner_length
 from tbmem.sources.sourcecode import Handle, SourceCode, called, definition_line
-from tbmem.sources.spots import spot_of
 from tbmem.sources.upward import OURS, ways_to
 from tbmem.sources.usercode import is_ours, is_user_file, plain_name
 from tbmem.sources.weights import Scale, elements_of, entry_bytes
@@ -32,13 +31,7 @@ _SMALL = 256
 
 
 def grown_containers(census: Census, objects: Objects, walk: Walk) -> list[tuple[Place, Series]]:
-    """Containers that the census has seen growing, with the way to each.
-
-    Args:
-        census: Over the looks so far.
-        objects: What the collector knows now.
-        walk: What can be named now.
-    """
+    """Containers that the census has seen growing, with the way to each."""
     growing = census.growing_containers()
     found: dict[int, Any] = {}
     for _, ones in objects.containers():
@@ -65,13 +58,7 @@ def _is_inner(place: Place) -> bool:
 
 
 def add_container(bench: Bench, place: Place, series: Series) -> None:
-    """Note one container that grows.
-
-    Args:
-        bench: Where to.
-        place: The container and the way to it.
-        series: Its lengths so far.
-    """
+    """Note one container that grows."""
     value = place.value
     length = plain.length_function(type(value))
     if length is None or length(value) < series.points[-1][1]:
@@ -81,17 +68,12 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     each, contents = weigh_elements(bench, value, series)
     own = _bound(place)
     read = written_bound(place, name.handle, bench.sources) if own is None and name.is_users else None
-    holder = Holder(
-        kind=kind,
-        name=naming.full_name(name, naming.noun(place)),
-        type=naming.type_name(place),
+    holder = replace(
+        bench.holder(place, name, series, bytes_per_element=each, contents=contents),
         length=length(value),
-        per_step=series.per_step,
         bound=own if own is not None else read,
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
         contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
-        bytes_per_element=each,
-        grows_since=series.since,
     )
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
@@ -120,8 +102,9 @@ def _reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], It
     """Looks for the lines in the source; holds no object."""
     kind, handle, files, sources = candidate.holder.kind, candidate.handle, bench.files, bench.sources
     if kind is HolderKind.LRU_CACHE:
-        line = definition_line(plain.wrapped_function(place.value), sources)
-        return lambda: () if line is None else (line,)
+        wrapped = plain.wrapped_function(place.value)
+        lines = () if wrapped is None else (definition_line(wrapped, sources),)
+        return lambda: lines
     if kind is HolderKind.ITERATOR:
         spoken = candidate.holder.type
         return lambda: _lines_of_iterator(sources, handle, files, spoken)
@@ -136,9 +119,7 @@ def _making_reader(bench: Bench, place: Place, candidate: Candidate) -> Callable
     files, sources = bench.files, bench.sources
     if not spoken:
         return otherwise
-    return lambda: (
-        [line for one in files for line in sources.calls(one, lambda call: called(call) in spoken)] or otherwise()
-    )
+    return lambda: sources.calls(files, lambda call: called(call) in spoken) or otherwise()
 
 
 def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], spoken: str) -> list[CodeLine]:
@@ -146,7 +127,7 @@ def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ..
     lines = [line for line, _ in sources.assignments(handle, files)] if handle.root else []
     if lines:
         return [line for line in lines if spoken in line.text] or lines
-    return [line for one in files for line in sources.calls(one, lambda call: called(call) == spoken)]
+    return sources.calls(files, lambda call: called(call) == spoken)
 
 
 def _bound(place: Place) -> int | None:
@@ -161,11 +142,6 @@ def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]
     """Containers in which many others become longer, each too seldom or too little to count by itself.
 
     Lists by class get an element now and then; a list for each layer gets one number a step.
-
-    Args:
-        slots: Over the looks so far.
-        walk: What can be named now.
-        containers: Those that are known to grow by themselves.
     """
     filling = slots.filling()
     growing = {id(place.value) for place, _ in containers}
@@ -206,13 +182,7 @@ def without_those_below(
 
 
 def add_filling(bench: Bench, place: Place, series: Series) -> None:
-    """Note one container with others in it that become longer.
-
-    Args:
-        bench: Where to.
-        place: The outer container.
-        series: The number of elements in the inner ones so far.
-    """
+    """Note one container with others in it that become longer."""
     name = bench.namer.name(place)
     scale = bench.scale(with_born=False)
     weights: list[int] = []
@@ -224,16 +194,9 @@ def add_filling(bench: Bench, place: Place, series: Series) -> None:
     except RuntimeError:
         bench.notes.append("A container changed while it was weighed.")
     measured = weights[OLDER:] or weights
-    holder = Holder(
-        kind=naming.kind_of(place),
-        name=f"{naming.full_name(name, naming.noun(place))}, in its elements",
-        type=naming.type_name(place),
-        length=inner_length(place.value),
-        per_step=series.per_step,
-        contents=scale.contents(),
-        bytes_per_element=sum(measured) // max(len(measured), 1),
-        grows_since=series.since,
-    )
+    each = sum(measured) // max(len(measured), 1)
+    holder = bench.holder(place, name, series, bytes_per_element=each, contents=scale.contents())
+    holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(place.value))
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     bench.explained |= scale.types
@@ -244,13 +207,7 @@ def add_filling(bench: Bench, place: Place, series: Series) -> None:
 
 
 def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, Contents]:
-    """Bytes of one of the newest elements, and what they hold.
-
-    Args:
-        bench: With the scale.
-        container: Whose elements.
-        series: Its lengths so far: only what was added meanwhile is weighed.
-    """
+    """Bytes of one of the newest elements, and what they hold."""
     is_ordered = set not in plain.mro(type(container))
     scale = bench.scale(with_born=is_ordered)
     scale.seen.add(id(container))

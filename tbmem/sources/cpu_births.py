@@ -1,4 +1,4 @@
-"""Follows for a few steps which places of the program allocate memory on the CPU that survives."""
+"""Surviving births on the CPU, read from short recordings of torch's profiler."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending, nothing
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, Births, nothing
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.event_tree import StepEvents
-from tbmem.sources.generations import Generations, Sizes
-from tbmem.sources.open_ranges import OpenRanges, in_backward
+from tbmem.sources.generations import Sizes
 from tbmem.sources.other_profilers import OtherProfilers
-from tbmem.sources.prepared import prepared_profiles
-from tbmem.sources.quiet import QuietTorch, let_collectives_settle, quiet_kineto
-from tbmem.sources.user_lines import UserLines
+from tbmem.sources.profiler_state import (
+    OpenRanges,
+    QuietTorch,
+    in_backward,
+    let_collectives_settle,
+    prepared_profiles,
+    quiet_kineto,
+)
 
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
@@ -32,7 +36,7 @@ _MOST_CALLS = 30_000
 _OTHER = "another profiler was started while births were watched"
 
 
-class CpuBirths:
+class CpuBirths(Births):
     """Surviving births on the CPU.
 
     torch's own profiler sees every allocation, also those made in C++, and the stack above it. Each watched step is
@@ -49,21 +53,16 @@ class CpuBirths:
     """The one of this process that watches."""
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
-        self._budget = budget
-        self._clock = clock
+        super().__init__(budget, clock)
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
         self._others = OtherProfilers(self._give_way)
-        self._code = UserLines()
-        self._generations = Generations()
         self._sizes = Sizes()
         self._calls: _CallCount | None = None
         self._with_stack = True
         self._is_recording = False
         self._step_began = 0.0
         self._in_steps = 0.0
-        self._spent = Spending(clock)
-        self._notes: list[str] = []
 
     @property
     def is_full(self) -> bool:
@@ -73,11 +72,11 @@ class CpuBirths:
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
         allowed = self._budget + 0.5 * self._in_steps
-        return self._spent.seconds > 3 * allowed or (self._spent.seconds > allowed and self._watched >= FEWEST_STEPS)
+        return self._seconds > 3 * allowed or (self._seconds > allowed and self._generations.steps >= FEWEST_STEPS)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
-        with self._spent.counted():
+        with self._counted():
             reason = why_not()
             if reason:
                 self._notes.append(reason)
@@ -94,32 +93,25 @@ class CpuBirths:
         """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
         seconds = self._clock() - self._step_began
         try:
-            with self._spent.counted():
+            with self._counted():
                 start = self._end_step(seconds)
             between()
-            with self._spent.counted():
+            with self._counted():
                 start()
         except BaseException:
             self.abandon()
             raise
         self._step_began = self._clock()
 
-    def finish(self) -> BirthReport:
-        """Watch no longer, whatever happens, and report the steps that were marked as ended."""
-        try:
-            with self._spent.counted():
-                events = self._stop()
-                if events is not None:
-                    for address in events.freed:
-                        self._generations.free(address)
-        finally:
-            self.abandon()
-        if not self._watched:
-            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent.seconds)
-        with self._spent.counted():
-            sites = self._generations.sites(self._code.line)
-            grow = self._sizes.grow(self._generations.outliving())
-        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent.seconds)
+    def _take_last(self) -> None:
+        self._forget(self._stop())
+
+    def _forget(self, events: StepEvents | None) -> None:
+        for address in events.freed if events is not None else ():
+            self._generations.free(address)
+
+    def _sizes_grow(self) -> float:
+        return self._sizes.grow(self._generations.outliving())
 
     def abandon(self) -> None:
         """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
@@ -134,10 +126,6 @@ class CpuBirths:
         self._quiet.end()
         if CpuBirths.current is self:
             CpuBirths.current = None
-
-    @property
-    def _watched(self) -> int:
-        return self._generations.steps
 
     def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
         calls.end()
@@ -156,8 +144,7 @@ class CpuBirths:
         events = self._stop()
         if events is None:
             return nothing
-        for address in events.freed:
-            self._generations.free(address)
+        self._forget(events)
         self._generations.step(events.births)
         self._sizes.step(events.sizes)
         if is_waited_for:
@@ -238,12 +225,7 @@ def _end() -> None:
 
 
 class _CallCount:
-    """How often the program calls Python functions.
-
-    Args:
-        most: Calls after which counting ends by itself.
-        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
-    """
+    """How often the program calls Python functions."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._left = self._most = most

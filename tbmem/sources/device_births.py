@@ -1,4 +1,4 @@
-"""A few steps on a device go in; the places whose memory survives them, as its memory history tells, come out."""
+"""Surviving births on a device, read from the blocks and stacks of its memory history."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
-from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, BirthReport, Spending, nothing
-from tbmem.sources.generations import Birth, Frame, Generations, Place, rises
-from tbmem.sources.user_lines import UserLines
+from tbmem.sources.birth_report import BUDGET, FEWEST_STEPS, Births, nothing
+from tbmem.sources.generations import Birth, Frame, Place, rises
 
 _MOST_ENTRIES = 50_000
 """Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
@@ -29,7 +28,7 @@ class _Block(NamedTuple):
     """File, line, function, innermost first; empty for what is older than the recording."""
 
 
-class DeviceBirths:
+class DeviceBirths(Births):
     """Surviving births on a device whose allocator keeps a memory history with Python stacks.
 
     The blocks that are alive when a step ends, without those that were alive before it, were born in it. The
@@ -55,28 +54,24 @@ class DeviceBirths:
         self._memory = memory
         self._index = index
         self._history_is_on = history_is_on
-        self._budget = budget
+        super().__init__(budget, clock)
         self._is_light = "include_traces" in inspect.signature(memory.memory_snapshot).parameters
-        self._code = UserLines()
-        self._generations = Generations()
         self._blocks: dict[int, _Block] = {}
         self._requested: list[int] = []
         self._metadata: str | None = None
         self._is_watching = False
         self._is_owner = False
-        self._spent = Spending(clock)
-        self._notes: list[str] = []
 
     @property
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
-        too_slow = self._spent.seconds > 3 * self._budget
-        enough = self._generations.steps >= FEWEST_STEPS and self._spent.seconds > self._budget
+        too_slow = self._seconds > 3 * self._budget
+        enough = self._generations.steps >= FEWEST_STEPS and self._seconds > self._budget
         return not self._is_watching or too_slow or enough
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
-        with self._spent.counted(), self._off_if_it_fails():
+        with self._counted(), self._off_if_it_fails():
             if self._history_is_on and not self._is_light:
                 self._notes.append("memory history is recorded already, and is too long to be read in each step")
                 return
@@ -94,7 +89,7 @@ class DeviceBirths:
         between()
 
     def _end_step(self, step: int) -> None:
-        with self._spent.counted(), self._off_if_it_fails():
+        with self._counted(), self._off_if_it_fails():
             before, self._blocks = self._blocks, self._read_blocks()
             self._forget(before)
             born = {address: block for address, block in self._blocks.items() if before.get(address) != block}
@@ -104,21 +99,10 @@ class DeviceBirths:
             self._requested.append(self._read_requested())
             self._label(step + 1)
 
-    def finish(self) -> BirthReport:
-        """Watch no longer, whatever happens, and report the steps that were marked as ended."""
-        try:
-            with self._spent.counted():
-                if self._is_watching:
-                    before, self._blocks = self._blocks, self._read_blocks()
-                    self._forget(before)
-        finally:
-            self.abandon()
-        if not self._generations.steps:
-            return BirthReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._spent.seconds)
-        with self._spent.counted():
-            sites = self._generations.sites(self._code.line)
-            grow = self._sizes_grow()
-        return BirthReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._spent.seconds)
+    def _take_last(self) -> None:
+        if self._is_watching:
+            before, self._blocks = self._blocks, self._read_blocks()
+            self._forget(before)
 
     def abandon(self) -> None:
         """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
@@ -135,23 +119,16 @@ class DeviceBirths:
     def snapshot(self, path: Path) -> None:
         """Write the allocator's state and what history there is, before ``finish``; the file is complete or absent.
 
-        Args:
-            path: File to write, a pickle for pytorch.org/memory_viz.
-
         Raises:
             OSError: The file cannot be written.
         """
-        with self._spent.counted(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
+        with self._counted(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
             pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
 
     def _record(self) -> None:
         self._is_owner = True
-        if self._is_light:
-            self._history(enabled="all", context="alloc")
-        else:  # a snapshot always holds the events as well: there must be none
-            self._history(enabled="state", context="state")
-
-    def _history(self, **how: str) -> None:
+        # without the light reading a snapshot always holds the events as well: there must be none
+        how = {"enabled": "all", "context": "alloc"} if self._is_light else {"enabled": "state", "context": "state"}
         self._memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES, **how)
 
     def _label(self, step: int) -> None:

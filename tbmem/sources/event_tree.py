@@ -1,4 +1,4 @@
-"""What the event tree of torch's profiler tells: what was allocated and freed, and on which lines."""
+"""Reads the event tree of torch's profiler: what was allocated and freed, and on which lines."""
 
 from __future__ import annotations
 
@@ -50,12 +50,7 @@ class StepEvents:
 
     @classmethod
     def read(cls, roots: Sequence[Any], code: UserLines) -> StepEvents:
-        """Read a step.
-
-        Args:
-            roots: ``experimental_event_tree()`` of torch's results.
-            code: Tells the user's files.
-        """
+        """Read a step."""
         events = cls()
         alive: dict[int, tuple[int, Any, _Branch | None]] = {}
         for node, branch in _memory_events(roots):
@@ -207,12 +202,7 @@ def _line_of_call(node: Any) -> int | None:
 
 
 def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
-    """The lines that a trace does not tell, of all that allocates.
-
-    Args:
-        roots: ``experimental_event_tree()`` of torch's results.
-        code: Tells the user's files.
-    """
+    """The lines that a trace does not tell, of all that allocates."""
     calls: dict[int, int] = {}
     operators: dict[int, int] = {}
     names: set[str] = set()

@@ -1,4 +1,4 @@
-"""The address of an object goes in; whether nothing but the collector will ever free it comes out."""
+"""Whether nothing but the collector will ever free an object, and through which attributes it leads back to itself."""
 
 from __future__ import annotations
 

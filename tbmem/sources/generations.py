@@ -1,4 +1,4 @@
-"""Births and deaths of memory, step by step, go in; the places whose births survive come out."""
+"""Places in the program whose allocations survive their step, from births and frees step by step."""
 
 from __future__ import annotations
 
@@ -91,11 +91,7 @@ class Generations:
         self._outlived: defaultdict[Place, dict[int, int]] = defaultdict(dict)
 
     def step(self, births: Mapping[int, Birth]) -> None:
-        """A watched step has ended.
-
-        Args:
-            births: What was allocated in it and is alive at its end, by address.
-        """
+        """A watched step has ended."""
         for address, birth in births.items():
             self._alive[address] = _Alive(self.steps, birth)
             by_step = self._outlived[birth.place]
@@ -108,9 +104,6 @@ class Generations:
 
     def sites(self, line_of: Callable[[Frame], CodeLine]) -> tuple[Site, ...]:
         """The places whose births survive, or become larger from step to step.
-
-        Args:
-            line_of: Finds a frame's line in its source.
 
         Returns:
             Most generations first, then most bytes; at most ``MOST_SITES``.
@@ -180,11 +173,7 @@ class Sizes:
         self._steps: list[list[int]] = []
 
     def step(self, sizes: Iterable[int]) -> None:
-        """A watched step has ended.
-
-        Args:
-            sizes: Bytes of every allocation that was made and freed in it.
-        """
+        """A watched step has ended."""
         found = list(sizes)
         if not self._steps:
             self._smallest = sum(found) * _SMALLEST_SHARE
@@ -197,9 +186,6 @@ class Sizes:
         outlives its step, each place with itself. Under a curriculum all of them rise. The one that rises most is left
         out if there are others: a tensor that grows for ever (``torch.cat``), or is read as a whole in each step, is
         no curriculum, however large.
-
-        Args:
-            outliving: Bytes per step of each place whose births outlive every step.
 
         Returns:
             0 to 1.

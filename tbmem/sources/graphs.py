@@ -1,4 +1,4 @@
-"""A tensor goes in; what its autograd graph is made of and keeps alive comes out.
+"""Autograd graphs: their nodes and what these keep alive.
 
 Nodes have a number that grows with the time of their making, so that two looks at a variable tell whether its graph
 goes back to the value that was there before: then it gets longer with every step.
@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from tbmem.sources import plain
+
 LEAF = 1 << 62
 """Nodes that accumulate gradients have the largest number there is: they are older than everything."""
-_saved_names: dict[type, tuple[str, ...]] = {}
 
 
 def number_of(node: Any) -> int:
@@ -61,12 +62,6 @@ class Graph:
     """Nodes of one or several graphs, each counted once."""
 
     def __init__(self, limit: int, seconds: float) -> None:
-        """No node is known yet.
-
-        Args:
-            limit: Nodes at most.
-            seconds: Time at most.
-        """
         self.nodes: set[Any] = set()
         self.complete = True
         self._limit = limit
@@ -131,16 +126,7 @@ def _packed(kept: Any) -> Any:
         return None
 
 
+@plain.remembered
 def _names(kind: type) -> tuple[str, ...]:
     """Names of what a type of node saves; only the raw form tells without running hooks."""
-    found = _saved_names.get(kind)
-    if found is None:
-        found = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-        if len(_saved_names) < 2000:
-            _saved_names[kind] = found
-    return found
-
-
-def forget() -> None:
-    """Drop what was remembered about types of nodes, which keeps users' functions alive."""
-    _saved_names.clear()
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

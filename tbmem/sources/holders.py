@@ -1,4 +1,4 @@
-"""A running training goes in; the containers, variables and objects that grow with its steps come out, with lines.
+"""Search for the containers, variables and objects that grow with the steps of a running training, with lines.
 
 A few looks some steps apart tell what grows; a step or two under watch tell the line. Nothing of the user's is held
 between two calls, except while the watch is on, and then only as long as the user holds it too.
@@ -15,7 +15,7 @@ from types import FrameType
 import torch
 
 from tbmem.model.evidence import CodeLine, Holder, LineSource
-from tbmem.sources import graphs, plain, usercode
+from tbmem.sources import plain, usercode
 from tbmem.sources.candidates import Bench, Candidate, not_under
 from tbmem.sources.census import Census, Objects
 from tbmem.sources.collector import collector_paused
@@ -26,7 +26,7 @@ from tbmem.sources.places import Walk
 from tbmem.sources.probes import SizeProbe
 from tbmem.sources.slots import Slots
 from tbmem.sources.sourcecode import SourceCode
-from tbmem.sources.usercode import frames_of_other_threads, is_user_file
+from tbmem.sources.usercode import frames_of_other_threads, user_frames
 from tbmem.sources.values import add_graphs, add_value, grown_values
 from tbmem.sources.weights import Elsewhere, address_of
 
@@ -42,7 +42,6 @@ class HolderHunt:
     """Finds what holds more and more; to be called from the training's thread, between its steps."""
 
     def __init__(self) -> None:
-        """Nothing is looked at yet."""
         self._census = Census()
         self._slots = Slots()
         self._sources = SourceCode()
@@ -55,12 +54,7 @@ class HolderHunt:
         self._others_run = False
 
     def look(self, step: int, frame: FrameType | None) -> None:
-        """Note how large everything is; to be called three or four times, some steps apart.
-
-        Args:
-            step: Now.
-            frame: The user's loop, the caller of ``step()``.
-        """
+        """Note how large everything is; to be called three or four times, some steps apart."""
         with torch._C.DisableTorchFunction(), collector_paused():
             objects = Objects()
             if not self._census.looks:
@@ -72,13 +66,10 @@ class HolderHunt:
             walk.from_frames(frame, generators)
             self._slots.look(step, walk.found.values())
         self._candidates = None
-        _forget()
+        plain.forget()
 
     def trace(self, frame: FrameType | None) -> bool:
         """Pick what has grown and begin to watch which lines make it grow.
-
-        Args:
-            frame: The user's loop.
 
         Returns:
             ``False`` where there is nothing to watch, or where a debugger or a coverage tool is already tracing:
@@ -142,9 +133,6 @@ class HolderHunt:
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
         """What was found.
 
-        Args:
-            frame: The user's loop.
-
         Returns:
             Holders, most bytes per step first, and notes on what could not be seen.
         """
@@ -175,7 +163,7 @@ class HolderHunt:
         """Stop watching and forget everything."""
         self.untrace(sys._getframe(1))
         self.__init__()  # type: ignore[misc]
-        _forget()
+        plain.forget()
 
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
@@ -194,7 +182,7 @@ class HolderHunt:
             instances.judge()
         self._candidates = bench.sorted()
         self._notes = bench.notes
-        _forget()
+        plain.forget()
         return bench
 
     def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
@@ -220,16 +208,4 @@ def _places(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
 
 def _others_run() -> bool:
     """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
-    for top in frames_of_other_threads():
-        one: FrameType | None = top
-        while one is not None:
-            if is_user_file(one.f_code.co_filename):
-                return True
-            one = one.f_back
-    return False
-
-
-def _forget() -> None:
-    """Let go of users' classes in what is remembered about types."""
-    plain.forget()
-    graphs.forget()
+    return any(True for top in frames_of_other_threads() for _ in user_frames(top))

@@ -1,8 +1,9 @@
-"""Classes whose objects become more go in; those that no container explains come out as holders."""
+"""Search for classes with more and more objects that no container explains."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,13 +23,7 @@ _TRIED = 3
 
 
 def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
-    """Note users' autograd functions whose nodes hold their own output.
-
-    Args:
-        bench: Where to.
-        census: Over the looks so far.
-        objects: What the collector knows now.
-    """
+    """Note users' autograd functions whose nodes hold their own output."""
     growing = census.growing_classes()
     for kind in objects.contexts():
         series = growing.get(class_key(kind))
@@ -40,7 +35,8 @@ def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
         spoken = plain_name(function.__qualname__)
         holder = _holder(bench, HolderKind.CONTEXT, f"ctx.{names[0]} of {spoken}", kind.__name__, nodes, series)
         candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS))
-        candidate.read = _context_reader(bench.sources, bench.sources.files_of(function), spoken, names)
+        files = bench.sources.files_of(function)
+        candidate.read = partial(_context_lines, bench.sources, files, spoken, names)
         bench.keep(candidate)
 
 
@@ -53,23 +49,14 @@ def _own_outputs(node: Any) -> list[str]:
     ]
 
 
-def _context_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> Any:
-    def read() -> list[CodeLine]:
-        lines = [line for one in files for line in sources.attribute_lines(one, names)]
-        return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
-
-    return read
+def _context_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> list[CodeLine]:
+    """The lines that set an attribute of ``ctx``, of the function itself where it is known."""
+    lines = sources.attribute_lines(files, names)
+    return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
 
 
 def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
-    """Note leaf tensors without a name whose gradient has a graph that leads back to them.
-
-    Args:
-        bench: Where to.
-        census: Over the looks so far.
-        objects: What the collector knows now.
-        walk: What can be named now.
-    """
+    """Note leaf tensors without a name whose gradient has a graph that leads back to them."""
     series = census.growing_classes().get("leaves")
     leaves = [one for one in objects.leaves_with_graphs() if id(one) not in walk.found] if series else []
     if series is None or len(leaves) < series.growth / 2:
@@ -78,7 +65,7 @@ def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> No
     holder = _holder(bench, HolderKind.CONTEXT, text, "create_graph", leaves, series)
     files, sources = bench.files, bench.sources
     candidate = Candidate("leaves", replace(holder, contents=Contents.GRAPHS))
-    candidate.read = lambda: [line for one in files for line in sources.calls(one, creates_graph)]
+    candidate.read = lambda: sources.calls(files, creates_graph)
     bench.keep(candidate)
 
 
@@ -86,15 +73,6 @@ class Instances:
     """Users' classes with more and more objects, noted by address: whether they are garbage is for ``judge``."""
 
     def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk, collects: bool) -> None:
-        """Note the classes that nothing found so far explains.
-
-        Args:
-            bench: Where to.
-            census: Over the looks so far.
-            objects: What the collector knows now.
-            walk: What can be named now.
-            collects: Whether the user has the collector on.
-        """
         self._collects = collects
         self._bench = bench
         self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []
@@ -113,7 +91,7 @@ class Instances:
         way = naming.full_name(bench.namer.name(named), naming.noun(named)) if named is not None else ""
         candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
         files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
-        candidate.read = _class_reader(bench.sources, files, kind.__name__, set())
+        candidate.read = partial(_class_lines, bench.sources, files, kind.__name__, set())
         self._noted.append((candidate, tuple(id(one) for one in ones[OLDER:][:_TRIED] or ones), way))
 
     def judge(self) -> None:
@@ -124,22 +102,16 @@ class Instances:
                 state = "on: it may still free them" if self._collects else "off: nothing frees them"
                 self._bench.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
                 candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
-                files = self._bench.files
-                candidate.read = _class_reader(self._bench.sources, files, candidate.holder.type, set().union(*circles))
+                bench, names = self._bench, set().union(*circles)
+                candidate.read = partial(_class_lines, bench.sources, bench.files, candidate.holder.type, names)
             elif way:
                 candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {way}")
             self._bench.keep(candidate)
 
 
-def _class_reader(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> Any:
-    """Looks for the lines that make objects of a class, and for those that close a circle."""
-
-    def read() -> list[CodeLine]:
-        making = [line for one in files for line in sources.calls(one, lambda call: called(call) == spoken)]
-        closing = [line for one in files for line in sources.attribute_lines(one, names)] if names else []
-        return [*making, *closing]
-
-    return read
+def _class_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> list[CodeLine]:
+    """The lines that make objects of a class, and those that close a circle."""
+    return [*sources.calls(files, lambda call: called(call) == spoken), *sources.attribute_lines(files, names)]
 
 
 def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:

@@ -1,4 +1,4 @@
-"""A container's place and its source go in; the length at which the user's own code stops it comes out.
+"""Bounds of containers that are written in the user's own code.
 
 ``if len(self.memory) < self.capacity: self.memory.append(x)`` is a bound as good as ``deque(maxlen=...)``, and the
 usual one in replay buffers and caches that are written by hand.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from tbmem.sources import plain
 from tbmem.sources.places import Place, Step
 from tbmem.sources.sourcecode import (
-    Functions,
     Handle,
     SourceCode,
     adds,
@@ -43,13 +42,7 @@ class _LengthCheck:
 
 
 def written_bound(place: Place, handle: Handle, sources: SourceCode) -> int | None:
-    """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now.
-
-    Args:
-        place: A container, and the way to it.
-        handle: What the source calls it.
-        sources: Files that were read so far.
-    """
+    """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now."""
     kinds = plain.mro(type(place.value))
     length = plain.length_function(type(place.value))
     if not handle.root or length is None:
@@ -105,11 +98,12 @@ def _length_checks(handle: Handle, is_list: bool, sources: SourceCode) -> list[_
     An ``if len(x) < n`` around the line that adds, or an ``if len(x) > n`` in the same function that takes out.
     """
     for filename in handle.files:
-        scope = sources.scope(filename, handle)
-        functions = [node for one in scope for node in ast.walk(one) if isinstance(node, Functions)]
-        adding = [one for one in statements(scope) if _lengthens(one, handle, is_list)]
+        adding = [one for one in statements(sources.scope(filename, handle)) if _lengthens(one, handle, is_list)]
         if adding:
-            checks = [_check(one, handle, functions) for one in adding]
+            around = [sources.file(filename).function_at(one.lineno) for one in adding]
+            checks = [
+                _check(one, handle, inner.node) for one, inner in zip(adding, around, strict=True) if inner is not None
+            ]
             kept = [_LengthCheck(*check, filename) for check in checks if check is not None]
             return kept if len(kept) == len(adding) else []
     return []
@@ -132,15 +126,14 @@ def _cuts(statement: ast.AST, handle: Handle) -> bool:
     return is_slice and any(matches(target, handle) for target in statement.targets)
 
 
-def _check(adding: ast.stmt, handle: Handle, functions: Sequence[ast.AST]) -> tuple[ast.expr, ast.expr] | None:
-    """The comparison that bounds what one statement adds."""
-    around = [one for one in functions if any(node is adding for node in ast.walk(one))]
-    inner = around[-1] if around else None
-    for node in ast.walk(inner) if inner is not None else ():
-        compared = _compared(node, handle) if isinstance(node, (ast.If, ast.While)) else None
+def _check(adding: ast.stmt, handle: Handle, function: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The comparison in a function that bounds what one statement adds."""
+    for node in ast.walk(function):
+        if not isinstance(node, (ast.If, ast.While)):
+            continue
+        compared = _compared(node, handle)
         if compared is None:
             continue
-        assert isinstance(node, (ast.If, ast.While))
         container, limit, is_below = compared
         inside = [part for one in node.body for part in ast.walk(one)]
         otherwise = [part for one in node.orelse for part in ast.walk(one)]

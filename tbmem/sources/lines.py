@@ -1,4 +1,4 @@
-"""Growing objects go in; the lines of the user's that make them grow come out, seen while they run for a step or two.
+"""Tracer of the user's lines, for a step or two, that tells during which of them watched objects grow.
 
 Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
 coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does
@@ -24,6 +24,7 @@ from tbmem.sources.usercode import (
     locals_of,
     nobody_traces,
     stack_of,
+    user_frames,
     variables_left_in,
 )
 
@@ -35,17 +36,14 @@ _LEFTOVERS = 50
 _ONLY_THE_FRAME_AND_WE = 4
 """References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
+_monitoring: Any = getattr(sys, "monitoring", None)
+"""Python 3.12 and later."""
 
 
 class LineWatch:
     """Which line ran when something grew."""
 
     def __init__(self, probes: dict[Hashable, Probe]) -> None:
-        """Nothing is watched yet.
-
-        Args:
-            probes: What to watch, by a key of the caller's.
-        """
         self._probes = probes
         self._counts: Counter[tuple[Hashable, Line]] = Counter()
         self._now: dict[int, Line] = {}
@@ -53,37 +51,21 @@ class LineWatch:
         self._backend: _Tracing | _Monitoring | None = None
         self.overflowed = False
 
-    @property
-    def is_on(self) -> bool:
-        """Whether lines are being watched."""
-        return self._backend is not None
-
     def start(self, frame: FrameType | None) -> bool:
-        """Begin to watch; ``False`` where somebody else is already tracing.
-
-        Args:
-            frame: The user's loop.
-        """
+        """Begin to watch; ``False`` where somebody else is already tracing."""
         if not nobody_traces() or self._backend is not None:
             return False
         backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
         if backend is None:
             return False
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename):
-                self._now[threading.get_ident()] = (one.f_code, one.f_lineno)
-                break
+        self._at(next(user_frames(frame), None))
         self._backend = backend
         _keep_from_the_compiler()
         backend.start(self, frame)
         return True
 
     def stop(self, frame: FrameType | None) -> None:
-        """Stop watching, for good; may be called at any time and again.
-
-        Args:
-            frame: The user's loop; its frames are left as they were found.
-        """
+        """Stop watching, for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
             try:
@@ -106,21 +88,20 @@ class LineWatch:
         counts = {line: count for (owner, line), count in self._counts.items() if owner == key}
         return sorted(counts, key=lambda line: -counts[line])
 
-    # -- called by the backends, within the user's program ---------------------------------------------------------
-
     def at_line(self, frame: FrameType) -> None:
         """A line of the user's is about to run."""
         self._check(frame)
-        self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
+        self._at(frame)
 
     def at_return(self, frame: FrameType) -> None:
         """A function of the user's is about to return to whoever called it."""
         self._check(frame)
-        caller = frame.f_back
-        while caller is not None and not is_user_file(caller.f_code.co_filename):
-            caller = caller.f_back
-        if caller is not None:
-            self._now[threading.get_ident()] = (caller.f_code, caller.f_lineno)
+        self._at(next(user_frames(frame.f_back), None))
+
+    def _at(self, frame: FrameType | None) -> None:
+        """What grows from now on in this thread grows on the line at which a frame stands."""
+        if frame is not None:
+            self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
 
     def too_many(self) -> bool:
         """Count an event; whether there have been so many that watching costs too much."""
@@ -167,8 +148,8 @@ class _Tracing:
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
         self._watch = watch
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename) and one.f_trace is None:
+        for one in user_frames(frame):
+            if one.f_trace is None:
                 self._leftovers.extend(variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
@@ -187,7 +168,7 @@ class _Tracing:
         self._leftovers.clear()
         if not nobody_traces():
             return
-        frames = [one for one in stack_of(frame) if is_user_file(one.f_code.co_filename)]
+        frames = list(user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
         for one in gc.get_objects() if suspended else ():
             if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
@@ -234,8 +215,6 @@ class _Tracing:
 class _Monitoring:
     """``sys.monitoring``: Python 3.12 and later, all threads, users' code only."""
 
-    _NAME = "tbmem"
-
     def __init__(self, tool: int) -> None:
         self._tool = tool
         self._watch: LineWatch | None = None
@@ -244,35 +223,31 @@ class _Monitoring:
     @classmethod
     def free(cls) -> _Monitoring | None:
         """One with a tool number that nobody uses."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         for tool in (4, 3):
-            if monitoring.get_tool(tool) is None:
+            if _monitoring.get_tool(tool) is None:
                 with contextlib.suppress(ValueError):
-                    monitoring.use_tool_id(tool, cls._NAME)
+                    _monitoring.use_tool_id(tool, "tbmem")
                     return cls(tool)
         return None
 
     def start(self, watch: LineWatch, frame: FrameType | None) -> None:
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        events = monitoring.events
+        events = _monitoring.events
         self._watch = watch
         for event, function in self._callbacks(events).items():
-            monitoring.register_callback(self._tool, event, function)
-        for one in stack_of(frame):
-            if is_user_file(one.f_code.co_filename):
-                self._follow(one.f_code)
-        monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
-        monitoring.restart_events()
+            _monitoring.register_callback(self._tool, event, function)
+        for one in user_frames(frame):
+            self._follow(one.f_code)
+        _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
+        _monitoring.restart_events()
 
     def stop(self, frame: FrameType | None) -> None:
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         self._watch = None
-        monitoring.set_events(self._tool, 0)
+        _monitoring.set_events(self._tool, 0)
         for code in self._codes:
-            monitoring.set_local_events(self._tool, code, 0)
-        for event in self._callbacks(monitoring.events):
-            monitoring.register_callback(self._tool, event, None)
-        monitoring.free_tool_id(self._tool)
+            _monitoring.set_local_events(self._tool, code, 0)
+        for event in self._callbacks(_monitoring.events):
+            _monitoring.register_callback(self._tool, event, None)
+        _monitoring.free_tool_id(self._tool)
         self._codes.clear()
 
     def _callbacks(self, events: Any) -> dict[int, Callable[..., Any]]:
@@ -286,21 +261,20 @@ class _Monitoring:
 
     def _follow(self, code: CodeType) -> None:
         if code not in self._codes:
-            monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-            events = monitoring.events
+            events = _monitoring.events
             self._codes.add(code)
-            monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _at_start(self, code: CodeType, offset: int) -> Any:
         if self._watch is None or not is_user_file(code.co_filename):
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
+            return _monitoring.DISABLE
         self._follow(code)
         return None
 
     def _at_line(self, code: CodeType, line: int) -> Any:
         watch = self._watch
         if watch is None or watch.too_many():
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
+            return _monitoring.DISABLE
         try:
             watch.at_line(sys._getframe(1))
         except Exception:

@@ -1,4 +1,4 @@
-"""This process, at the moment at which memory runs out, goes in; what its variables hold comes out, with lines.
+"""What the variables of this process hold at the moment at which memory runs out, with lines.
 
 One pass over everything that the collector knows and one walk over what can be named, both bounded in time. Nothing
 is allocated on a device, and nothing of the user's is held afterwards.
@@ -6,7 +6,6 @@ is allocated on a device, and nothing of the user's is held afterwards.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,11 +21,10 @@ from tbmem.model.category import Category
 from tbmem.model.shortage import LiveMemory
 from tbmem.sources import graphs, plain
 from tbmem.sources.collector import collector_paused
-from tbmem.sources.models import outermost
 from tbmem.sources.naming import Namer, full_name, kind_of, noun
 from tbmem.sources.places import PLAIN_TENSORS, Place, Step, Walk
 from tbmem.sources.sourcecode import SourceCode
-from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_notes, tensor_notes
+from tbmem.sources.tensors import gradient_notes, model_notes, optimizer_state_notes, outermost, tensor_notes
 
 _WALK = (60_000, 0.25)
 """Objects and seconds of the walk over what can be named."""
@@ -53,17 +51,12 @@ class Found(NamedTuple):
 
 
 def live_memory(frame: FrameType | None) -> Found:
-    """What Python's variables hold, on every device.
-
-    Args:
-        frame: Where the user's code stands: of this thread, or of the exception that ended it.
-    """
+    """What Python's variables hold, on every device."""
     with torch._C.DisableTorchFunction(), collector_paused():
         search = _Search(frame)
         search.look()
         found = Found(search.live, search.lines(), search.complete and search.walk.complete)
     plain.forget()
-    graphs.forget()
     return found
 
 
@@ -82,7 +75,8 @@ class _Search:
 
     def look(self) -> None:
         """Go through everything once."""
-        tensors, modules, optimizers = _objects()
+        tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
         self.walk.from_frames(self._frame)
         places = self._element_places()
         for note, holder in self._trained(modules, optimizers):
@@ -186,23 +180,6 @@ class _Search:
             if size >= _LEAST:
                 holder = self._holder(place)
                 self.live.append(LiveMemory(device="cpu", address=-id(place.value), bytes=size, holder=holder))
-
-
-def _objects() -> tuple[list[torch.Tensor], list[torch.nn.Module], list[torch.optim.Optimizer]]:
-    """Live tensors, modules and optimizers, by their types: a lazy object would be made to load by isinstance()."""
-    bases = (torch.nn.Module, torch.optim.Optimizer)
-    found: dict[Any, list[Any]] = {base: [] for base in (torch.Tensor, *bases)}
-    lists: dict[type, list[Any] | None] = dict.fromkeys(PLAIN_TENSORS, found[torch.Tensor])
-    for one in gc.get_objects():
-        kind = type(one)
-        # no call for the many objects of the usual types: a profiler would record it
-        if kind not in lists:
-            lists[kind] = next((found[base] for base in bases if issubclass(kind, base)), None)
-        chosen = lists[kind]
-        if chosen is not None:
-            chosen.append(one)
-    tensors, modules, optimizers = found.values()
-    return tensors[:_TENSORS], modules, optimizers
 
 
 def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:

@@ -1,4 +1,4 @@
-"""The way to an object goes in; its name as the user would write it comes out, and where to look for its lines."""
+"""Names of objects as the user would write them, and where to look for their lines."""
 
 from __future__ import annotations
 
@@ -45,11 +45,7 @@ class Namer:
         self._sources = sources
 
     def name(self, place: Place) -> Name:
-        """What a place is called.
-
-        Args:
-            place: From a walk.
-        """
+        """What a place is called."""
         way = _visible(place.way())
         start = _anchor(way)
         first = way[start]
@@ -98,12 +94,7 @@ class Namer:
 
 
 def full_name(name: Name, noun: str) -> str:
-    """The name with the noun for what it is put in.
-
-    Args:
-        name: From ``Namer.name``.
-        noun: ``'list'``, ``'dict'`` ...
-    """
+    """The name with the noun for what it is put in."""
     return name.text.replace("{kind}", noun)
 
 

@@ -7,7 +7,6 @@ free makes no event, while what was freed between two recordings still counts. S
 from __future__ import annotations
 
 import functools
-import gc
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing import reductions
 
 from tbmem.model.trace_additions import OlderStorages
-from tbmem.sources import graphs
+from tbmem.sources import graphs, plain
 from tbmem.sources.collector import collector_paused
 from tbmem.sources.places import PLAIN_TENSORS
 
@@ -46,11 +45,7 @@ class _Watched:
 
 
 class OlderStoragesWatch:
-    """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only.
-
-    Args:
-        clock: Unix time in nanoseconds.
-    """
+    """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
@@ -62,10 +57,10 @@ class OlderStoragesWatch:
         self.forget()
         try:
             with torch._C.DisableTorchFunction(), collector_paused():
-                self._is_complete = self._note(_live_tensors())
+                self._is_complete = self._note(plain.live_objects(torch.Tensor)[0])
         except Exception:
             self.forget()  # a trace without is better than none
-        graphs.forget()
+        plain.forget()
 
     def end(self) -> OlderStorages | None:
         """What was noted; ``None`` where that was not possible. Nothing is watched any longer."""
@@ -121,19 +116,6 @@ class OlderStoragesWatch:
         watched.tensors.pop(number, None)
         if not watched.tensors:
             watched.freed_ns = self._clock()
-
-
-def _live_tensors() -> list[torch.Tensor]:
-    """Tensors that Python knows, told by their types: a lazy object would be made to load by isinstance()."""
-    is_tensor: dict[type, bool] = dict.fromkeys(PLAIN_TENSORS, True)
-    found = []
-    for one in gc.get_objects():
-        kind = type(one)
-        if kind not in is_tensor:
-            is_tensor[kind] = issubclass(kind, torch.Tensor)
-        if is_tensor[kind]:
-            found.append(one)
-    return found
 
 
 def _kept_by_graph(tensor: torch.Tensor, graph: graphs.Graph) -> Iterator[torch.Tensor]:

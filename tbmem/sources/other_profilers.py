@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.open_ranges import in_backward
+from tbmem.sources.profiler_state import in_backward
 
 _Function = Callable[..., Any]
 

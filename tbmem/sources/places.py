@@ -1,4 +1,4 @@
-"""The frames of a program go in; every object that a user could name, with the way there, comes out.
+"""Every object of a program that a user could name, with the way there.
 
 The way is walked from variables downwards: a local, a global or a closure's variable, then attributes, keys and
 elements. Objects of this module hold what they have found: drop them before the training goes on.
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import partial
+from traceback import walk_stack
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -41,6 +42,7 @@ from tbmem.sources.usercode import (
     locals_of,
     nobody_traces,
     stack_of,
+    user_frames,
 )
 
 
@@ -86,9 +88,7 @@ class Place:
     def scope(self) -> Scope:
         """Where the variable stands."""
         owner = self.owner
-        while isinstance(owner, Place):
-            owner = owner.owner
-        return owner
+        return owner.scope if isinstance(owner, Place) else owner
 
     def key(self) -> tuple[Any, ...]:
         """The same way in a later look has the same key; holds no object of the user's."""
@@ -152,14 +152,9 @@ class Walk:
         self._ends = time.thread_time() + seconds
 
     def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        """Walk from the frames of all threads, user's first, from suspended generators and from users' modules.
-
-        Args:
-            frame: Where the user's loop stands in this thread.
-            generators: Live generators and coroutines.
-        """
+        """Walk from the frames of all threads, user's first, from suspended generators and from users' modules."""
         mine = list(stack_of(frame))
-        users = [one for one in mine if is_user_file(one.f_code.co_filename)]
+        users = list(user_frames(frame))
         tidy = nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
@@ -247,16 +242,9 @@ class Walk:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
         for top in frames_of_other_threads():
-            frames = list(_stack(top))
+            frames = [one for one, _ in walk_stack(top)]
             if all(one.f_trace is None and not is_ours(one.f_code.co_filename) for one in frames):
-                users = [one for one in frames if is_user_file(one.f_code.co_filename)]
-                self._add_frames(users, True, is_aside=True)
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+                self._add_frames(user_frames(top), True, is_aside=True)
 
 
 def _codes(kind: type) -> list[CodeType]:

@@ -1,4 +1,4 @@
-"""Any object goes in; its size and what it refers to come out, without running a line of anybody's Python.
+"""Size and references of any object, read without running a line of anybody's Python.
 
 ``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here go past it to C.
 """
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 _maxlen = deque.__dict__["maxlen"].__get__
 LruCache: type = functools._lru_cache_wrapper
@@ -30,6 +30,23 @@ LARGE = 200
 """Elements above which only the ends of a container are looked at."""
 HEAD = 4
 TAIL = 16
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_REMEMBERING: list[Any] = []
+
+
+def remembered(function: _Function) -> _Function:
+    """Decorator that keeps what a function says of a class, until ``forget``."""
+    keeping = functools.cache(function)
+    _REMEMBERING.append(keeping)
+    return cast(_Function, keeping)
+
+
+def forget() -> None:
+    """Drop what was remembered about classes, which would keep those alive that nobody else needs."""
+    for keeping in _REMEMBERING:
+        keeping.cache_clear()
 
 
 def mro(kind: type) -> tuple[type, ...]:
@@ -55,20 +72,10 @@ def module_of(kind: type) -> str:
     return name if type(name) is str else ""
 
 
+@remembered
 def length_function(kind: type) -> Length | None:
-    """How elements of a kind of container are counted; ``None`` for what is no container that can grow.
-
-    Args:
-        kind: Exact type of the object.
-    """
-    if kind not in _length_of:
-        _length_of[kind] = next((_LENGTHS[base] for base in _mro(kind) if base in _LENGTHS), None)
-    return _length_of[kind]
-
-
-def cache_length(cache: Any) -> int:
-    """Answers that an ``lru_cache`` holds."""
-    return int(LruCache.cache_info(cache).currsize)  # type: ignore[attr-defined]
+    """How elements of a kind of container are counted; ``None`` for what is no container that can grow."""
+    return next((_LENGTHS[base] for base in _mro(kind) if base in _LENGTHS), None)
 
 
 def cache_hits(cache: Any) -> int:
@@ -82,13 +89,9 @@ def wrapped_function(cache: Any) -> FunctionType | None:
     return wrapped if type(wrapped) is FunctionType else None
 
 
-def tee_length(branch: Any) -> int:
-    """Elements that one branch of ``itertools.tee`` has not yet given out, and whoever is ahead has stored."""
-    return sum(1 for _ in tee_elements(branch))
-
-
-def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
-    """What a branch of ``tee`` keeps, oldest first."""
+def tee_elements(branch: Any) -> Iterator[Any]:
+    """What a branch of ``tee`` keeps, oldest first; 20,000 elements at most."""
+    limit = 20_000
     links = [one for one in gc.get_referents(branch) if type(one).__name__ == "_tee_dataobject"]
     while links and limit > 0:
         link = links.pop()
@@ -101,19 +104,29 @@ def tee_elements(branch: Any, limit: int = 20_000) -> Iterator[Any]:
                 yield one
 
 
-_length_of: dict[type, Length | None] = {}
-_dict_of: dict[type, Callable[[Any], Any] | None] = {}
-_slots_of: dict[type, tuple[tuple[str, Any], ...]] = {}
-"""What was found out about types; see ``forget``."""
-
 _LENGTHS: dict[type, Length] = {
     list: list.__len__,
     dict: dict.__len__,
     set: set.__len__,
     deque: deque.__len__,
-    LruCache: cache_length,
-    Tee: tee_length,
+    LruCache: lambda cache: int(LruCache.cache_info(cache).currsize),  # type: ignore[attr-defined]
+    Tee: lambda branch: sum(1 for _ in tee_elements(branch)),
 }
+
+
+def live_objects(*bases: type) -> list[list[Any]]:
+    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it.
+
+    Judged by the type: isinstance() would make a lazy object load what it stands for. Without a loop of Python's own:
+    there are hundreds of thousands of objects, of few types, and a profiler would record each call.
+    """
+    objects = gc.get_objects()  # in no closure: its cell would be in the list, and the list in the cell
+    kinds = set(map(type, objects))
+    found = []
+    for base in bases:
+        wanted = {kind for kind in kinds if issubclass(kind, base)}
+        found.append(list(itertools.compress(objects, map(wanted.__contains__, map(type, objects)))))
+    return found
 
 
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
@@ -129,10 +142,6 @@ def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 def newest_of(container: Any, count: int) -> list[Any]:
     """The elements that were added last, oldest of them first (for a dict, its values; for a set, any).
-
-    Args:
-        container: What ``length_function`` knows.
-        count: Elements at most.
 
     Raises:
         RuntimeError: Another thread changed it in between.
@@ -186,6 +195,7 @@ def bound_of(container: Any) -> int | None:
     return None if bound is None else int(bound)
 
 
+@remembered
 def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
     """What reads ``__dict__`` of instances of a class, unless the class has put something of its own there."""
     for base in _mro(kind):
@@ -197,6 +207,7 @@ def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
+@remembered
 def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (name, entry)
@@ -208,10 +219,7 @@ def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
 
 def instance_dict(one: Any) -> dict[str, Any] | None:
     """The dict behind an object's attributes; ``None`` where it has none."""
-    kind = type(one)
-    if kind not in _dict_of:
-        _dict_of[kind] = _dict_descriptor(kind)
-    read = _dict_of[kind]
+    read = _dict_descriptor(type(one))
     if read is None:
         return None
     try:
@@ -223,11 +231,8 @@ def instance_dict(one: Any) -> dict[str, Any] | None:
 
 def slot_values(one: Any) -> list[tuple[str, Any]]:
     """Attributes of an object that stand in ``__slots__`` (or in C), those that are set."""
-    kind = type(one)
-    if kind not in _slots_of:
-        _slots_of[kind] = _slots(kind)
     found = []
-    for name, entry in _slots_of[kind]:
+    for name, entry in _slots(type(one)):
         try:
             found.append((name, entry.__get__(one)))
         except Exception:
@@ -250,10 +255,3 @@ def cell_value(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def forget() -> None:
-    """Drop what was remembered about classes, which would keep those alive that nobody else needs."""
-    _length_of.clear()
-    _dict_of.clear()
-    _slots_of.clear()

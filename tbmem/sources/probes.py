@@ -1,4 +1,4 @@
-"""A container or a variable goes in; whether it has grown since the last question comes out.
+"""Probes that tell whether a container or a variable has grown since the last call.
 
 What is watched is held, and let go of as soon as nobody else holds it.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Protocol
+
+import torch
+
+from tbmem.sources import plain
+from tbmem.sources.places import Place, Step
+from tbmem.sources.usercode import local_of
 
 
 class Probe(Protocol):
     """One thing that is watched."""
 
     def grew(self, frame: FrameType) -> int:
-        """How much it has grown since the last call, 0 for not at all.
-
-        Args:
-            frame: The user's frame that is about to run a line.
-        """
+        """How much it has grown since the last call, 0 for not at all."""
 
     def release(self) -> None:
         """Let go of every object."""
@@ -39,11 +41,7 @@ class Spot:
         self._read: Callable[[Any, FrameType], Any] | None = read
 
     def value(self, frame: FrameType) -> Any:
-        """What stands there now; ``None`` where it cannot be known.
-
-        Args:
-            frame: The user's frame that is running.
-        """
+        """What stands there now; ``None`` where it cannot be known."""
         owner = self._owner
         if owner is not None and sys.getrefcount(owner) <= _ONLY_OURS:
             self.release()
@@ -52,6 +50,49 @@ class Spot:
     def release(self) -> None:
         """Let go of the owner."""
         self._owner = self._read = None
+
+
+def spot_of(place: Place) -> Spot:
+    """Where a place is, to be read in whatever frame is running."""
+    label, owner = place.label, place.owner
+    if not isinstance(owner, Place):
+        code, filename = owner.code, owner.module
+        if code is not None and place.step is not Step.GLOBAL:
+            return Spot(None, lambda _, frame: local_of(frame, label) if frame.f_code is code else None)
+        filename = code.co_filename if code is not None else filename
+        return Spot(None, lambda _, frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None)
+    held = owner.value
+    kinds = plain.mro(type(held))
+    if tuple in kinds:
+        outer = spot_of(owner)
+        at = plain.fields_of(held).index(label) if place.step is Step.ATTRIBUTE else label
+        return Spot(None, lambda _, frame: _item(outer.value(frame), at))
+    if dict in kinds and place.step is Step.KEY:
+        return Spot(held, lambda held, _: dict.get(held, label))
+    if list in kinds and place.step is Step.ITEM:
+        return Spot(held, lambda held, _: _item(held, label))
+    if place.step is Step.CLOSED and type(held) is FunctionType:
+        cell = dict(zip(held.__code__.co_freevars, held.__closure__ or (), strict=False)).get(label)
+        return Spot(cell, lambda cell, _: plain.cell_value(cell) if cell is not None else None)
+    return Spot(held, lambda held, _: _attribute(held, label) if held is not None else None)
+
+
+def _item(value: Any, label: Any) -> Any:
+    try:
+        return (list if plain.is_a(value, list) else tuple).__getitem__(value, label)
+    except (IndexError, TypeError):
+        return None
+
+
+def _attribute(held: Any, label: str) -> Any:
+    if plain.is_a(held, torch.Tensor) and label == "grad":
+        return held.grad
+    if type in plain.mro(type(held)):
+        return plain.class_attributes(held).get(label)
+    names = plain.instance_dict(held)
+    if names is not None and label in names:
+        return names[label]
+    return dict(plain.slot_values(held)).get(label)
 
 
 class SizeProbe:
@@ -124,13 +165,6 @@ class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
     def __init__(self, spot: Spot, mark: Callable[[Any], Hashable], value: Any) -> None:
-        """The value now is the one to begin with.
-
-        Args:
-            spot: Where the value stands.
-            mark: Tells two values apart without holding either.
-            value: What stands there now.
-        """
         self._spot = spot
         self._mark = mark
         self._last = mark(value)

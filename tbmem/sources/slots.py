@@ -1,4 +1,4 @@
-"""Variables, keys and attributes go in, look after look; those whose value grows, or whose graph does, come out.
+"""Sizes of the values of variables, keys and attributes, look after look.
 
 A value that is replaced in each step (``total = total + loss``, ``history = history + [x]``) is another object each
 time: it is known by the way to it.
@@ -32,18 +32,16 @@ _VARIED = 24
 class Slot:
     """What was seen at one place. Holds numbers and a few bytes, no objects."""
 
-    __slots__ = ("edges", "inner", "kept_edge", "links", "number", "numbers", "series", "step", "values")
+    __slots__ = ("edges", "inner", "kept_edge", "links", "numbers", "series", "values")
 
     def __init__(self) -> None:
         self.series = Series()
         self.inner = Series()
         self.values: set[int] = set()
-        self.number = -1
         self.numbers: list[tuple[int, int]] = []
         self.links = 0
         self.edges = (b"", b"")
         self.kept_edge = True
-        self.step = -1
 
     @property
     def is_replaced(self) -> bool:
@@ -63,12 +61,7 @@ class Slots:
         self._slots: dict[Hashable, Slot] = {}
 
     def look(self, step: int, places: Iterable[Place]) -> None:
-        """One more look; places that are gone are forgotten.
-
-        Args:
-            step: Now.
-            places: From a walk.
-        """
+        """One more look; places that are gone are forgotten."""
         kept: dict[Hashable, Slot] = {}
         for place in places:
             measured = _measure(place.value)
@@ -84,11 +77,6 @@ class Slots:
             kept[key] = slot
         self._slots = kept
 
-    @staticmethod
-    def is_measured(value: Any) -> bool:
-        """Whether a value is of a kind whose size is noted."""
-        return type(value) in PLAIN_TENSORS or is_array(value) or size_function(type(value)) is not None
-
     def graphs(self) -> dict[Hashable, Slot]:
         """Slots whose graph goes back through all looks."""
         return {key: slot for key, slot in self._slots.items() if slot.is_chained}
@@ -103,14 +91,10 @@ class Slots:
 
 
 def inner_length(value: Any, depth: int = 2) -> int:
-    """Elements of the containers in a container; of a very large one, 0.
-
-    Args:
-        value: Any object.
-        depth: How far down is counted.
-    """
+    """Elements of the containers in a container; of a very large one, 0."""
     kind = type(value)
-    if not depth or not (dict in plain.mro(kind) or kind in (list, tuple)) or _length(value) > _MANY_INNER:
+    size = size_function(kind) if dict in plain.mro(kind) or kind in (list, tuple) else None
+    if not depth or size is None or size(value) > _MANY_INNER:
         return 0
     total = 0
     for one in list(dict.values(value)) if dict in plain.mro(kind) else value:
@@ -118,11 +102,6 @@ def inner_length(value: Any, depth: int = 2) -> int:
         if length is not None:
             total += length(one) + inner_length(one, depth - 1)
     return total
-
-
-def _length(value: Any) -> int:
-    length = size_function(type(value))
-    return length(value) if length is not None else 0
 
 
 _MANY_INNER = 5000
@@ -150,10 +129,9 @@ def _follow_tensor(slot: Slot, step: int, tensor: torch.Tensor) -> None:
         slot.numbers.append((step, number))
     edges = _edges(tensor)
     first, last = slot.edges
-    if slot.series.rises and first and edges[0]:
-        slot.kept_edge = slot.kept_edge and (edges[0] == first or edges[1] == last)
-    elif slot.series.rises:
-        slot.kept_edge = False
+    if slot.series.rises:
+        is_kept = bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
+        slot.kept_edge = slot.kept_edge and is_kept
     slot.edges = edges
 
 
@@ -187,17 +165,18 @@ def _measure(value: Any) -> int | None:
     return read(value) if read is not None else None
 
 
+def is_measured(value: Any) -> bool:
+    """Whether a value is of a kind whose size is noted."""
+    return type(value) in PLAIN_TENSORS or is_array(value) or size_function(type(value)) is not None
+
+
 def is_array(value: Any) -> bool:
     """Whether a value is a numpy array."""
     return type(value) is np.ndarray
 
 
 def size_function(kind: type) -> Callable[[Any], int] | None:
-    """How large a value is: elements of a container, bytes of a text or of a buffer.
-
-    Args:
-        kind: Exact type of the value.
-    """
+    """How large a value is: elements of a container, bytes of a text or of a buffer."""
     return _SIZES.get(kind) or plain.length_function(kind)
 
 

@@ -1,4 +1,4 @@
-"""A name and its file go in; the lines of the source that add to it come out."""
+"""Syntax of source files: the functions in them, and the statements that add to a name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbmem.model.evidence import CodeLine
 from tbmem.sources import plain
@@ -23,8 +23,6 @@ ADDING = frozenset(
 _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
 """Methods that give an element."""
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
-Entry = tuple[str, ast.AST, "ast.AST | None"]
-"""A function or a class: its qualified name, its node and the node around it."""
 Search = Callable[[ast.stmt, "Handle"], bool]
 """Whether a statement does something with what a handle stands for."""
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -47,84 +45,90 @@ class Handle:
     """First line of the function in which the variable lives; 0 for a whole file."""
 
 
+class Definition(NamedTuple):
+    """A function, a lambda or a class."""
+
+    name: str
+    """Qualified, as Python has it."""
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+    around: Definition | None
+    first: int
+    """First line, decorators included, as a code object has it."""
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is written with ``def``."""
+        return isinstance(self.node, Functions)
+
+
+class SourceFile:
+    """The syntax of one file; an empty tree for a file that cannot be read or parsed."""
+
+    def __init__(self, filename: str) -> None:
+        text = "".join(linecache.getlines(filename))
+        try:
+            self.tree = ast.parse(text if len(text) < _LARGEST else "")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.tree = ast.Module([], [])
+        self.definitions = list(_definitions(self.tree, None))
+
+    def function_at(self, line: int) -> Definition | None:
+        """The innermost function around a line; ``None`` for the module itself."""
+        around = [one for one in self.definitions if one.first <= line <= (one.node.end_lineno or 0)]
+        return next((one for one in reversed(around) if one.is_function), None)
+
+    def function_from(self, line: int, name: str = "") -> Definition | None:
+        """The function whose code begins at a line (at its first decorator, if it has any)."""
+        for one in self.definitions:
+            is_there = not isinstance(one.node, ast.ClassDef) and line in (one.first, one.node.lineno)
+            if is_there and (not name or one.name.rpartition(".")[2] == name):
+                return one
+        return None
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The smallest statement around a line; of one with a body, only its head."""
+        around = [one for one in statements(self.tree) if one.lineno <= line <= _last_line(one)]
+        return max(reversed(around), key=lambda one: one.lineno, default=None)
+
+
+def _definitions(node: ast.AST, around: Definition | None) -> Iterator[Definition]:
+    """The definitions in a node in the order of the file, each before those inside it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*Functions, ast.ClassDef, ast.Lambda)):
+            inside = "" if around is None else "." if isinstance(around.node, ast.ClassDef) else ".<locals>."
+            name = "<lambda>" if isinstance(child, ast.Lambda) else child.name
+            first = min([one.lineno for one in getattr(child, "decorator_list", ())] + [child.lineno])
+            found = Definition(f"{around.name if around is not None else ''}{inside}{name}", child, around, first)
+            yield found
+            yield from _definitions(child, found)
+        else:
+            yield from _definitions(child, around)
+
+
 class SourceCode:
     """Files of the user's, each read and parsed once."""
 
     def __init__(self) -> None:
-        self._trees: dict[str, ast.Module | None] = {}
-        self._found: dict[str, list[Entry]] = {}
+        self._files: dict[str, SourceFile] = {}
 
-    def tree(self, filename: str) -> ast.Module | None:
-        """The syntax tree of a file; ``None`` where it cannot be read."""
-        if filename not in self._trees:
-            text = "".join(linecache.getlines(filename))
-            try:
-                self._trees[filename] = ast.parse(text) if text and len(text) < _LARGEST else None
-            except (SyntaxError, ValueError, RecursionError):
-                self._trees[filename] = None
-        return self._trees[filename]
+    def file(self, filename: str) -> SourceFile:
+        """The syntax of a file."""
+        if filename not in self._files:
+            self._files[filename] = SourceFile(filename)
+        return self._files[filename]
 
     def code_line(self, filename: str, line: int, function: str = "") -> CodeLine:
         """A line, or the first one of the statement that it is a part of."""
-        statement = self._statement(filename, line)
+        source = self.file(filename)
+        statement = source.statement(line)
         first = statement.lineno if statement is not None else line
-        name = function or self.function_at(filename, first)
+        around = None if function else source.function_at(first)
         return CodeLine(
             file=filename if filename.startswith("<") else os.path.abspath(filename),
             line=first,
-            function=name,
+            function=plain_name(around.name) if around is not None else function,
             text=linecache.getline(filename, first).strip(),
         )
-
-    def _statement(self, filename: str, line: int) -> ast.stmt | None:
-        """The smallest statement around a line; of one with a body, only its head."""
-        found: ast.stmt | None = None
-        for node in ast.walk(self.tree(filename) or ast.Module([], [])):
-            if isinstance(node, ast.stmt) and node.lineno <= line <= _last_line(node):
-                found = node if found is None or node.lineno >= found.lineno else found
-        return found
-
-    def _functions(self, filename: str) -> list[Entry]:
-        """Functions and classes of a file."""
-        if filename in self._found:
-            return self._found[filename]
-        found: list[Entry] = []
-
-        def visit(node: ast.AST, prefix: str, around: ast.AST | None) -> None:
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, (*Functions, ast.ClassDef)):
-                    found.append((prefix + child.name, child, around))
-                    visit(child, f"{prefix}{child.name}.", child)
-                elif isinstance(child, ast.Lambda):
-                    found.append((prefix + "<lambda>", child, around))
-                    visit(child, f"{prefix}<lambda>.", child)
-                else:
-                    visit(child, prefix, around)
-
-        tree = self.tree(filename)
-        if tree is not None:
-            visit(tree, "", None)
-        self._found[filename] = found
-        return found
-
-    def function_at(self, filename: str, line: int) -> str:
-        """Qualified name of the innermost function around a line."""
-        best = ""
-        for name, node, _ in self._functions(filename):
-            if isinstance(node, Functions) and node.lineno <= line <= (node.end_lineno or 0):
-                best = name
-        return best
-
-    def function_node(self, filename: str, line: int, name: str = "") -> Entry | None:
-        """The function whose code begins at a line (at its first decorator, if it has any)."""
-        for entry in self._functions(filename):
-            node = entry[1]
-            if isinstance(node, ast.ClassDef):
-                continue
-            first = min([one.lineno for one in getattr(node, "decorator_list", ())] + [node.lineno])  # type: ignore[attr-defined]
-            if line in (first, node.lineno) and (not name or entry[0].rpartition(".")[2] == name):  # type: ignore[attr-defined]
-                return entry
-        return None
 
     def binding_function(self, filename: str, line: int, name: str, variable: str) -> tuple[str, int] | None:
         """The function around another one in which a closure's variable lives: its name and first line.
@@ -135,12 +139,11 @@ class SourceCode:
             name: Its name.
             variable: The free variable.
         """
-        entry = self.function_node(filename, line, name)
-        by_node = {id(node): (full, node, around) for full, node, around in self._functions(filename)}
-        while entry is not None and entry[2] is not None:
-            entry = by_node.get(id(entry[2]))
-            if entry is not None and isinstance(entry[1], Functions) and variable in _bound_names(entry[1]):
-                return plain_name(entry[0]), entry[1].lineno
+        found = self.file(filename).function_from(line, name)
+        while found is not None:
+            found = found.around
+            if found is not None and found.is_function and variable in _bound_names(found.node):
+                return plain_name(found.name), found.node.lineno
         return None
 
     def files_of(self, kind: type) -> tuple[str, ...]:
@@ -162,36 +165,26 @@ class SourceCode:
 
         Args:
             handle: From a name.
-            more_files: Files to look in when its own have no such line.
+            more_files: Files to look in when the handle's own have no such line.
         """
         return self._lines((adds, _calls, _passes), handle, more_files)
 
     def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
-        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when its own have no such line.
-        """
+        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it."""
         return self._lines((adds, _passes), handle, more_files)
 
     def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
-        for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
+        for filename in dict.fromkeys((*handle.files, *more_files)):
             within = self.scope(filename, handle)
             for search in searches:
-                lines = [one.lineno for one in statements(within) if search(one, handle)]
+                lines = self._code_lines(filename, [one for one in statements(within) if search(one, handle)])
                 if lines:
-                    return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
+                    return lines
         return []
 
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
-        """The lines that give a variable a new value, and whether the old one is in it.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when its own have no such line.
-        """
-        for filename in (*handle.files, *(one for one in more_files if one not in handle.files)):
+        """The lines that give a variable a new value, and whether the old one is in it."""
+        for filename in dict.fromkeys((*handle.files, *more_files)):
             found = [
                 (self.code_line(filename, one.lineno), uses_old_value(one, handle))
                 for one in statements(self.scope(filename, handle))
@@ -203,44 +196,45 @@ class SourceCode:
 
     def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
         """Whether a line gives a variable a value that is made of its old one."""
-        statement = self._statement(line.file, line.line)
+        statement = self.file(line.file).statement(line.line)
         return statement is not None and uses_old_value(statement, handle)
 
-    def calls(self, filename: str, wanted: Callable[[ast.Call], bool]) -> list[CodeLine]:
-        """Statements of a file with a call that a function accepts."""
-        lines = [
-            one.lineno
-            for one in statements([self.tree(filename) or ast.Module([], [])])
-            if any(isinstance(node, ast.Call) and wanted(node) for node in own_nodes(one))
-        ]
-        return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
+    def calls(self, files: Iterable[str], wanted: Callable[[ast.Call], bool]) -> list[CodeLine]:
+        """Statements of some files with a call that a function accepts."""
+        return self._statements(
+            files, lambda one: any(isinstance(node, ast.Call) and wanted(node) for node in own_nodes(one))
+        )
 
-    def attribute_lines(self, filename: str, names: Iterable[str]) -> list[CodeLine]:
-        """Statements of a file that set an attribute with one of some names."""
+    def attribute_lines(self, files: Iterable[str], names: Iterable[str]) -> list[CodeLine]:
+        """Statements of some files that set an attribute with one of some names."""
         wanted = set(names)
-        lines = [
-            one.lineno
-            for one in statements([self.tree(filename) or ast.Module([], [])])
-            if any(isinstance(target, ast.Attribute) and target.attr in wanted for target in _targets(one))
+        return self._statements(
+            files, lambda one: any(isinstance(to, ast.Attribute) and to.attr in wanted for to in _targets(one))
+        )
+
+    def _statements(self, files: Iterable[str], wanted: Callable[[ast.stmt], bool]) -> list[CodeLine]:
+        trees = {name: self.file(name).tree for name in files}
+        return [
+            line
+            for name, tree in trees.items()
+            for line in self._code_lines(name, [one for one in statements(tree) if wanted(one)])
         ]
-        return [self.code_line(filename, line) for line in dict.fromkeys(lines)]
 
-    def scope(self, filename: str, handle: Handle) -> list[ast.AST]:
+    def _code_lines(self, filename: str, found: Iterable[ast.stmt]) -> list[CodeLine]:
+        return [self.code_line(filename, line) for line in dict.fromkeys(one.lineno for one in found)]
+
+    def scope(self, filename: str, handle: Handle) -> ast.AST:
         """The function in which a handle's variable lives, or a whole file."""
-        if handle.function_line:
-            entry = self.function_node(filename, handle.function_line)
-            if entry is not None:
-                return [entry[1]]
-        return [self.tree(filename) or ast.Module([], [])]
+        file = self.file(filename)
+        found = file.function_from(handle.function_line) if handle.function_line else None
+        return found.node if found is not None else file.tree
 
 
-def definition_line(function: FunctionType | None, sources: SourceCode) -> CodeLine | None:
+def definition_line(function: FunctionType, sources: SourceCode) -> CodeLine:
     """The line with a function's ``def``, past its decorators."""
-    if function is None:
-        return None
     code = function.__code__
-    entry = sources.function_node(code.co_filename, code.co_firstlineno, code.co_name)
-    line = entry[1].lineno if entry is not None else code.co_firstlineno  # type: ignore[attr-defined]
+    found = sources.file(code.co_filename).function_from(code.co_firstlineno, code.co_name)
+    line = found.node.lineno if found is not None else code.co_firstlineno
     return sources.code_line(code.co_filename, line, plain_name(function.__qualname__))
 
 
@@ -262,12 +256,9 @@ def _last_line(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def statements(scopes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """All statements of some functions or files."""
-    for scope in scopes:
-        for node in ast.walk(scope):
-            if isinstance(node, ast.stmt):
-                yield node
+def statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """All statements of a function or a file."""
+    return (node for node in ast.walk(scope) if isinstance(node, ast.stmt))
 
 
 def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
@@ -321,38 +312,25 @@ def is_adding_call(node: ast.AST, handle: Handle) -> bool:
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
         return matches(node.func.value, handle)
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in _JOINING and bool(node.args) and matches(node.args[0], handle)
+    return called(node) in _JOINING and bool(node.args) and matches(node.args[0], handle)
 
 
 def _calls(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls any method of it, or of what it is a part of (``queue.put`` for ``queue.queue``)."""
-    for node in own_nodes(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            shorter = handle
-            while True:
-                if matches(node.func.value, shorter):
-                    return True
-                if not shorter.path:
-                    break
-                shorter = _shortened(shorter)
-    return False
-
-
-def _shortened(handle: Handle) -> Handle:
-    return replace(handle, path=handle.path[:-1])
-
-
-def _passes(statement: ast.stmt, handle: Handle) -> bool:
-    """Whether a statement gives it to a function."""
+    owners = [replace(handle, path=handle.path[:length]) for length in range(len(handle.path) + 1)]
     return any(
-        isinstance(node, ast.Call) and any(matches(one, handle) for one in (*node.args, *_values(node)))
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and any(matches(node.func.value, owner) for owner in owners)
         for node in own_nodes(statement)
     )
 
 
-def _values(node: ast.Call) -> list[ast.expr]:
-    return [keyword.value for keyword in node.keywords]
+def _passes(statement: ast.stmt, handle: Handle) -> bool:
+    """Whether a statement gives it to a function."""
+    calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)]
+    arguments = [one for node in calls for one in (*node.args, *(word.value for word in node.keywords))]
+    return any(matches(one, handle) for one in arguments)
 
 
 def uses_old_value(statement: ast.AST, handle: Handle) -> bool:

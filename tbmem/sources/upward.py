@@ -1,4 +1,4 @@
-"""Objects that no variable leads to go in; the way from whatever holds them comes out, as far as it can be seen."""
+"""Search upwards, through referrers, for what holds objects that no variable leads to."""
 
 from __future__ import annotations
 
@@ -97,6 +97,4 @@ def _step(holder: Any, one: Any) -> tuple[Step, Any]:
     names = plain.instance_dict(holder)
     pairs = [*(names.items() if names is not None else ()), *plain.slot_values(holder)]
     label = next((name for name, value in pairs if value is one), None)
-    if label is not None:
-        return Step.ATTRIBUTE, label
-    return Step.INSIDE, None
+    return (Step.INSIDE, None) if label is None else (Step.ATTRIBUTE, label)

@@ -8,11 +8,11 @@ import os
 import site
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.generations import Frame, OperatorCall
+from tbmem.sources.sourcecode import SourceCode, SourceFile
 from tbmem.sources.usercode import is_user_file
 
 _SYNTAX: dict[str, type[ast.AST]] = {
@@ -53,7 +53,7 @@ class UserLines:
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
-        self._sources: dict[str, _Source] = {}
+        self._sources = SourceCode()
         self._lines: dict[Frame, CodeLine] = {}
 
     def file(self, name: str) -> str:
@@ -84,7 +84,7 @@ class UserLines:
 
     def operator_line(self, frame: Frame) -> int:
         """The line of a frame of which only an operator's call is known; 0 where that does not tell it."""
-        return self._source(frame.file).line_of(frame.call) if frame.call is not None else frame.line
+        return _line_of(self._sources.file(frame.file), frame.call) if frame.call is not None else frame.line
 
     def line(self, frame: Frame) -> CodeLine:
         """What stands at a frame's line."""
@@ -94,80 +94,32 @@ class UserLines:
         return found
 
     def _read(self, frame: Frame) -> CodeLine:
-        source = self._source(frame.file)
-        line = frame.line
+        source = self._sources.file(frame.file)
+        line = frame.line or self.operator_line(frame)
         if not line and frame.call is not None:
-            line = source.line_of(frame.call) or source.first_line(frame.call.inside)
+            inside = source.function_at(frame.call.inside)
+            line = inside.first if inside is not None else frame.call.inside
         around = source.function_at(line)
-        name = around.name if around is not None and around.first else frame.function
+        name = around.name if around is not None else frame.function
         text = linecache.getline(frame.file, line).strip()
         return CodeLine(file=frame.file, line=line, function=name, text=text)
 
-    def _source(self, file: str) -> _Source:
-        source = self._sources.get(file)
-        if source is None:
-            source = self._sources[file] = _Source(file)
-        return source
 
-
-class _Function(NamedTuple):
-    first: int
-    """With its decorators, as a code object has it."""
-    last: int
-    name: str
-    node: ast.AST
-
-
-class _Source:
-    """The functions of a file, and the operators in them."""
-
-    def __init__(self, path: str) -> None:
-        self._functions: list[_Function] = []
-        lines = linecache.getlines(path)
-        try:
-            tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-        self._functions = [_Function(0, len(lines), "<module>", tree), *_functions(tree)]
-
-    def function_at(self, line: int) -> _Function | None:
-        """The innermost function around a line."""
-        around = [function for function in self._functions if function.first <= line <= function.last]
-        return max(around, key=lambda function: function.first, default=None)
-
-    def first_line(self, line: int) -> int:
-        """Where the function around a line begins; the line itself where there is none."""
-        function = self.function_at(line)
-        return function.first if function is not None and function.first else line
-
-    def line_of(self, call: OperatorCall) -> int:
-        """The line on which an operator stands; 0 where that cannot be told."""
-        if call.before and call.before == call.after:
-            return call.before
-        function = self.function_at(call.inside)
-        syntax = _SYNTAX.get(call.operator.rpartition("::")[2].rstrip("_"))
-        if function is None or syntax is None:
-            return 0
-        order = list(_order(function.node))
-        calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.before]
-        begin = calls[-1] + 1 if calls else 0
-        order = order[begin:] + order[:begin]  # a loop goes from its end to its beginning
-        calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.after]
-        lines = [line for line, kind in order[: calls[0] if calls else None] if kind is syntax]
-        return lines[0] if len(set(lines)) == 1 else next(iter(lines[call.nth :]), 0)
-
-
-def _functions(tree: ast.AST, prefix: str = "") -> Iterator[_Function]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name = prefix + node.name
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            yield _Function(first, node.end_lineno or first, name, node)
-            yield from _functions(node, f"{name}.<locals>.")
-        elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{prefix}{node.name}.")
-        else:
-            yield from _functions(node, prefix)
+def _line_of(source: SourceFile, call: OperatorCall) -> int:
+    """The line on which an operator stands; 0 where that cannot be told."""
+    if call.before and call.before == call.after:
+        return call.before
+    syntax = _SYNTAX.get(call.operator.rpartition("::")[2].rstrip("_"))
+    if syntax is None:
+        return 0
+    function = source.function_at(call.inside)
+    order = list(_order(function.node if function is not None else source.tree))
+    calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.before]
+    begin = calls[-1] + 1 if calls else 0
+    order = order[begin:] + order[:begin]  # a loop goes from its end to its beginning
+    calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.after]
+    lines = [line for line, kind in order[: calls[0] if calls else None] if kind is syntax]
+    return lines[0] if len(set(lines)) == 1 else next(iter(lines[call.nth :]), 0)
 
 
 def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:

@@ -9,14 +9,14 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.sources import plain
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
@@ -28,11 +28,7 @@ def _library_folders() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16384)
 def is_user_file(filename: str) -> bool:
-    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours.
-
-    Args:
-        filename: ``co_filename`` of a code object.
-    """
+    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours."""
     return _owner(filename) is Owner.USER
 
 
@@ -86,6 +82,54 @@ def stack_of(frame: FrameType | None) -> Iterator[FrameType]:
         if not is_ours(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of a running stack whose code the user wrote, innermost first."""
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def asking_line(frame: FrameType | None) -> str:
+    """The user's innermost line of a running stack, ``'train.py:31 in forward()'``; empty where none is the user's."""
+    return next((_place(one.f_code, one.f_lineno) for one in user_frames(frame)), "")
+
+
+def raising_line(traceback: TracebackType | None) -> str:
+    """The same of an exception: the last of the user's lines that it has passed."""
+    found = ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_user_file(code.co_filename):
+            found = _place(code, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def innermost_frame(traceback: TracebackType | None) -> FrameType | None:
+    """The innermost frame that an exception has passed; its variables are still there."""
+    frame = None
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+    return frame
+
+
+def training_frame() -> FrameType | None:
+    """Where the program stands: this thread's frame, or the main thread's where no Python has called this one."""
+    own: FrameType | None = sys._getframe(1)
+    main = threading.main_thread().ident
+    if threading.get_ident() == main or main is None:
+        return own
+    if asking_line(own):
+        return own
+    return sys._current_frames().get(main)
+
+
+def _place(code: CodeType, line: int) -> str:
+    name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{line}" if code.co_name == "<module>" else f"{name}:{line} in {code.co_name}()"
 
 
 def frames_of_other_threads() -> list[FrameType]:

@@ -1,4 +1,4 @@
-"""Variables whose value or whose graph has grown go in; holders come out."""
+"""Search for variables, keys and attributes whose value or whose graph grows."""
 
 from __future__ import annotations
 
@@ -13,39 +13,23 @@ from tbmem.sources.candidates import Bench, Candidate
 from tbmem.sources.containers import weigh_elements
 from tbmem.sources.naming import Name
 from tbmem.sources.places import Place, Step, Walk
-from tbmem.sources.probes import Probe, SizeProbe, ValueProbe
-from tbmem.sources.slots import Slot, Slots, is_array, size_function
+from tbmem.sources.probes import Probe, SizeProbe, ValueProbe, spot_of
+from tbmem.sources.slots import Slot, Slots, is_array, is_measured, size_function
 from tbmem.sources.sourcecode import Handle, SourceCode
-from tbmem.sources.spots import spot_of
 from tbmem.sources.weights import Scale, tensor_bytes
 
 
 def grown_values(slots: Slots, walk: Walk, known: set[int]) -> list[tuple[Place, Slot]]:
-    """Places whose value has become larger.
-
-    Args:
-        slots: Over the looks so far.
-        walk: What can be named now.
-        known: Addresses of containers that are known to grow in place.
-    """
+    """Places whose value has become larger."""
     growing = slots.growing()
-    found = []
-    for place in walk.found.values() if growing else ():
-        if id(place.value) not in known and slots.is_measured(place.value):
-            slot = growing.get(place.key())
-            if slot is not None:
-                found.append((place, slot))
-    return found
+    if not growing:
+        return []
+    places = [one for one in walk.found.values() if id(one.value) not in known and is_measured(one.value)]
+    return [(place, growing[place.key()]) for place in places if place.key() in growing]
 
 
 def add_value(bench: Bench, place: Place, slot: Slot) -> None:
-    """Note one place whose value becomes larger.
-
-    Args:
-        bench: Where to.
-        place: The place.
-        slot: What was seen there.
-    """
+    """Note one place whose value becomes larger."""
     value = place.value
     is_tensor = plain.is_a(value, torch.Tensor) or is_array(value)
     if place.step in (Step.INSIDE, Step.ITEM) or (is_tensor and not slot.is_replaced):
@@ -54,16 +38,7 @@ def add_value(bench: Bench, place: Place, slot: Slot) -> None:
     each, contents = _weigh(bench, value, slot)
     if not name.is_users or each * slot.series.per_step < 1:
         return
-    holder = Holder(
-        kind=naming.kind_of(place),
-        name=naming.full_name(name, naming.noun(place)),
-        type=naming.type_name(place),
-        length=slot.series.points[-1][1],
-        per_step=slot.series.per_step,
-        contents=contents,
-        bytes_per_element=each,
-        grows_since=slot.series.since,
-    )
+    holder = bench.holder(place, name, slot.series, bytes_per_element=each, contents=contents)
     candidate = _candidate(bench, place.key(), holder, name)
     candidate.must_be_cumulative = is_tensor and not slot.kept_edge
     if not is_tensor and not slot.is_replaced:
@@ -85,23 +60,19 @@ def _weigh(bench: Bench, value: Any, slot: Slot) -> tuple[int, Contents]:
 def _probe(place: Place, slot: Slot) -> Probe:
     length = size_function(type(place.value))
     if slot.is_replaced or length is None:
-        return _value_probe(place)
+        return ValueProbe(spot_of(place), _mark, place.value)
     return SizeProbe(place.value, length, spot_of(place))
 
 
 def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
-    """Note the places whose graph goes back to the value of the look before, and so to the first.
-
-    Args:
-        bench: Where to.
-        slots: Over the looks so far.
-        walk: What can be named now.
-    """
+    """Note the places whose graph goes back to the value of the look before, and so to the first."""
     chained = slots.graphs()
-    scale = Scale(0.1, bench.elsewhere) if chained else None
-    for place in walk.found.values() if chained else ():
+    if not chained:
+        return
+    scale = Scale(0.1, bench.elsewhere)
+    for place in walk.found.values():
         slot = chained.get(place.key()) if plain.is_a(place.value, torch.Tensor) else None
-        if slot is not None and scale is not None and place.value.grad_fn is not None:
+        if slot is not None and place.value.grad_fn is not None:
             _add_graph(bench, place, slot, scale)
 
 
@@ -113,24 +84,20 @@ def _add_graph(bench: Bench, place: Place, slot: Slot, scale: Scale) -> None:
     steps = max(last - first, 1)
     if nodes < steps:  # another place has the same graph
         return
+    graph = graphs.Graph(20_000, 0.05)
+    graph.add(root)
     name = bench.namer.name(place)
     holder = Holder(
         kind=HolderKind.GRAPH,
         name=naming.full_name(name, naming.noun(place)),
         type=type(root).__name__,
-        length=_length(root),
+        length=len(graph.nodes),
         per_step=nodes / steps,
         contents=Contents.GRAPHS,
         bytes_per_element=size // nodes,
         grows_since=slot.numbers[0][0],
     )
-    bench.keep(_candidate(bench, ("graph", place.key()), holder, name), _value_probe(place))
-
-
-def _length(root: Any) -> int:
-    graph = graphs.Graph(20_000, 0.05)
-    graph.add(root)
-    return len(graph.nodes)
+    bench.keep(_candidate(bench, ("graph", place.key()), holder, name), ValueProbe(spot_of(place), _mark, place.value))
 
 
 def _candidate(bench: Bench, key: Hashable, holder: Holder, name: Name) -> Candidate:
@@ -150,10 +117,6 @@ def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...
     """Assignments that use the old value, or else all."""
     found = sources.assignments(handle, files)
     return [line for line, cumulative in found if cumulative] or [line for line, _ in found]
-
-
-def _value_probe(place: Place) -> ValueProbe:
-    return ValueProbe(spot_of(place), _mark, place.value)
 
 
 def _mark(value: Any) -> Hashable:

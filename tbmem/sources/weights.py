@@ -1,4 +1,4 @@
-"""Objects go in; the bytes that they alone keep alive come out, tensors, graphs, arrays and plain Python included."""
+"""Bytes that objects alone keep alive: tensors, graphs, arrays and plain Python."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ class Elsewhere:
     """What would be there without the holders that are looked for: the model, the data, the loop's variables."""
 
     def __init__(self, objects: Iterable[Any]) -> None:
-        """Note addresses only.
-
-        Args:
-            objects: All that can be reached past the holders.
-        """
         self.objects: set[int] = set()
         self.storages: set[int] = set()
         for one in objects:
@@ -101,12 +96,7 @@ class Scale:
         return total
 
     def graph(self, root: Any, newer_than: int = -1) -> tuple[int, int]:
-        """Nodes and bytes of a graph that were not weighed before.
-
-        Args:
-            root: A tensor's ``grad_fn``.
-            newer_than: Only nodes that were made after the one with this number.
-        """
+        """Nodes and bytes of a graph that were not weighed before."""
         nodes = self._graph.add(root, newer_than)
         for leaf in graphs.leaves(self._graph.nodes):
             if type(leaf) is torch.nn.Parameter:

@@ -24,7 +24,7 @@ from tbmem.runtime.evidence import PART, Investigator, loop_frame
 from tbmem.runtime.guard import Guard
 from tbmem.runtime.run_folder import RunFolder
 from tbmem.runtime.session import Instruments
-from tbmem.sources.births import BirthReport
+from tbmem.sources.birth_report import BirthReport
 from tbmem.sources.device_births import DeviceBirths
 from tbmem.units import KIB
 from tests.runtime.detectors import FakeDetector

@@ -10,7 +10,7 @@ from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
 from tbmem.runtime.optimizer_steps import OptimizerSteps
-from tbmem.sources.open_ranges import in_backward
+from tbmem.sources.profiler_state import in_backward
 
 Watch = Callable[..., list[str]]
 

@@ -16,9 +16,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tbmem.model.evidence import Site
+from tbmem.runtime.session import births_of
 from tbmem.sources import cpu_births
 from tbmem.sources.birth_report import BirthReport
-from tbmem.sources.births import births_of
 from tbmem.sources.cpu_births import CpuBirths
 
 pytestmark = pytest.mark.torch_versions

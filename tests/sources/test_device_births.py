@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tbmem.model.evidence import CodeLine
-from tbmem.sources.births import births_of
+from tbmem.runtime.session import births_of
 from tbmem.sources.device_births import DeviceBirths
 
 MIB = 1 << 20

@@ -11,8 +11,8 @@ import torch
 
 from tbmem.analysis.holdings import holdings_of
 from tbmem.model.shortage import Holding
-from tbmem.sources.asking import asking_line, innermost_frame, raising_line
 from tbmem.sources.live_memory import live_memory
+from tbmem.sources.usercode import asking_line, innermost_frame, raising_line
 from tbmem.units import KIB, MIB
 
 kept_by_a_module: list[torch.Tensor] = []

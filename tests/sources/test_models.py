@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tbmem.sources.models import model_of
+from tbmem.sources.tensors import model_of
 
 
 def test_the_outermost_module_with_most_of_the_parameters() -> None:

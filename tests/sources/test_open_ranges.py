@@ -14,7 +14,7 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 from tbmem.sources.cpu_births import CpuBirths
-from tbmem.sources.open_ranges import OpenRanges
+from tbmem.sources.profiler_state import OpenRanges
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from tbmem.sources.quiet import QuietTorch, _c10_level, let_collectives_settle, quiet_kineto
+from tbmem.sources.profiler_state import QuietTorch, _c10_level, let_collectives_settle, quiet_kineto
 
 
 def test_the_level_is_back_afterwards() -> None:

@@ -164,7 +164,7 @@ def test_a_closures_variable_lives_in_the_function_around(path: str) -> None:
 
 
 def test_a_function_is_found_by_its_decorator(path: str) -> None:
-    found = SourceCode().function_node(path, number("@functools"), "mask_for")
+    found = SourceCode().file(path).function_from(number("@functools"), "mask_for")
 
     assert found is not None
     assert found[0] == "mask_for"
@@ -173,11 +173,11 @@ def test_a_function_is_found_by_its_decorator(path: str) -> None:
 def test_calls_are_found_by_what_they_say(path: str) -> None:
     sources = SourceCode()
 
-    assert [line.text for line in sources.calls(path, creates_graph)] == ["loss.backward(create_graph=True)"]
-    assert [line.text for line in sources.calls(path, lambda call: called(call) == "cycle")] == [
+    assert [line.text for line in sources.calls([path], creates_graph)] == ["loss.backward(create_graph=True)"]
+    assert [line.text for line in sources.calls([path], lambda call: called(call) == "cycle")] == [
         "batches = itertools.cycle(loader)"
     ]
-    assert [line.line for line in sources.attribute_lines(path, ["total"])] == [
+    assert [line.line for line in sources.attribute_lines([path], ["total"])] == [
         number("self.total = 0"),
         number("self.total +="),
     ]

@@ -1,0 +1,166 @@
+"""State of torch's profiler in this process: whether one may start or stop, open ranges, log lines, settled threads."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import profiler as torch_profiler
+from torch.autograd.profiler import record_function
+
+_Method = Callable[..., Any]
+_ERRORS_ONLY = 2
+"""c10's severity of errors: 0 info, 1 warning."""
+_KINETO_VARIABLE = "KINETO_LOG_LEVEL"
+_KINETO_NOTHING = "99"
+_SETTLING = 0.005
+"""Seconds in which threads of a process group let go of what a finished collective held: it takes microseconds."""
+
+
+def in_backward() -> bool:
+    """Whether this thread is inside of a backward pass, where no recording may begin or stop.
+
+    Its ranges are open, and nobody but the engine can end them; and it takes callbacks away at its end that were
+    added meanwhile, a profiler's too (torch 2.13, ``ThreadLocalStateGuard``): to stop that one crashes the process.
+    """
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def prepared_profiles() -> bool:
+    """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
+    kind = torch_profiler.profile
+    # not isinstance: it asks the program's own objects, and some answer with a warning
+    profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
+    return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
+
+
+class OpenRanges:
+    """Ends the ranges that are open when a recording stops, in place of the program, which does it too late.
+
+    A range keeps a pointer to its record. When the recording it began in is gone and another one has begun, its end
+    is written through that pointer into memory that now belongs to somebody else (torch 2.13,
+    ``KinetoObserverContext``), and the process crashes some time later. Every optimizer's step is such a range, and
+    ``tbmem run`` sees steps from within it; a program may also have one of its own round a whole step.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, record_function] = {}
+        self._ended: dict[int, record_function] = {}
+        self._thread = 0
+        self._torchs: tuple[_Method, _Method] | None = None
+        self._ours: tuple[_Method, _Method] | None = None
+
+    def begin(self) -> None:
+        """Note from now on which ranges this thread has open."""
+        if self._torchs is not None:
+            return
+        self._thread = threading.get_ident()
+        enter: _Method = record_function.__enter__
+        leave: _Method = record_function.__exit__
+        self._torchs = enter, leave
+
+        def noted_enter(opened: record_function) -> Any:
+            result = enter(opened)
+            if self._torchs is not None and threading.get_ident() == self._thread:
+                self._open[id(opened)] = opened
+            return result
+
+        def noted_exit(opened: record_function, *error: Any) -> None:
+            self._open.pop(id(opened), None)
+            if self._ended.pop(id(opened), None) is None:
+                leave(opened, *error)
+
+        self._ours = noted_enter, noted_exit
+        record_function.__enter__, record_function.__exit__ = self._ours  # type: ignore[method-assign]
+
+    def end_open(self) -> None:
+        """The recording is about to stop: so do the ranges that began in it. Their own end then does nothing."""
+        if self._torchs is None:
+            return
+        for key, opened in reversed(list(self._open.items())):
+            del self._open[key]
+            self._ended[key] = opened
+            self._torchs[1](opened, None, None, None)
+
+    def end(self) -> None:
+        """Note no longer; ranges that are open still are the program's again."""
+        if self._torchs is None:
+            return
+        if (record_function.__enter__, record_function.__exit__) == self._ours:
+            record_function.__enter__, record_function.__exit__ = self._torchs  # type: ignore[method-assign]
+        self._torchs = self._ours = None
+        self._open.clear()
+
+
+class QuietTorch:
+    """Holds back the C++ warnings that a memory-profiled step prints.
+
+    ``[W CPUAllocator.cpp] Memory block of unknown size was allocated before the profiling started`` comes at the
+    first free of every window and has no switch in Python; c10's level is a plain exported integer.
+    """
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Only errors from now on."""
+        level = _c10_level()
+        if level is not None and self._before is None:
+            self._before = level.value
+            level.value = max(level.value, _ERRORS_ONLY)
+
+    def end(self) -> None:
+        """The level from before ``begin``."""
+        level = _c10_level()
+        if level is not None and self._before is not None:
+            level.value = self._before
+        self._before = None
+
+
+@cache
+def _c10_level() -> ctypes.c_int | None:
+    folder = Path(torch.__file__).parent / "lib"
+    for name in ("libc10.so", "libc10.dylib", "c10.dll"):
+        try:
+            return ctypes.c_int.in_dll(ctypes.CDLL(str(folder / name)), "FLAGS_caffe2_log_level")
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+@contextmanager
+def quiet_kineto() -> Iterator[None]:
+    """Let kineto, which reads its level once, at its first use, start without its status lines.
+
+    The variable is gone again afterwards, so that child processes do not inherit it.
+    """
+    if _KINETO_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_KINETO_VARIABLE] = _KINETO_NOTHING
+    try:
+        yield
+    finally:
+        os.environ.pop(_KINETO_VARIABLE, None)
+
+
+def let_collectives_settle() -> None:
+    """To be called right before a profiler with stacks is stopped; 5 ms where collectives run, nothing elsewhere.
+
+    A collective keeps the thread-local state of its caller, hooks for saved tensors with it, and drops these Python
+    objects in a thread of its own, which registers with Python for that moment. torch's tracer, when it stops, goes
+    through a list of all such threads; one that vanishes meanwhile crashes the process (torch 2.13,
+    ``PythonTracer::stop``; seen with DDP over gloo in one window of a hundred).
+    """
+    if dist.is_available() and dist.is_initialized():
+        time.sleep(_SETTLING)
