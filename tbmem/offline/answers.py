@@ -55,7 +55,6 @@ class Answers:
 
     Args:
         catalog: The runs.
-        plotly: URL of plotly.js.
         source: ``tensorboard`` or ``report``.
         written: When a report is written.
         now: Unix time in seconds.
@@ -65,14 +64,13 @@ class Answers:
         self,
         catalog: Catalog,
         *,
-        plotly: str = "",
         source: str = "tensorboard",
         written: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
-        self._plotly, self._source, self._written, self._now = plotly, source, written, now
+        self._source, self._written, self._now = source, written, now
         self._views: Mapping[str, Callable[[Asked], Any]] = {
             "index": self._index,
             "overview": self._overview,
@@ -162,7 +160,6 @@ class Answers:
         return index_view(
             [self._item(run) for run in runs.values()],
             version=__version__,
-            plotly=self._plotly,
             source=self._source,
             written=self._written,
             notes=[f"{root.path}: no such folder" for root in self.catalog.roots if not root.path.is_dir()],

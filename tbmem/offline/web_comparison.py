@@ -109,5 +109,5 @@ def _compared(comparison: Comparison, files: tuple[str | None, str | None], most
 
 
 def _page(title: str, items: Sequence[RunItem], answers: dict[str, Any], written: str) -> str:
-    index = index_view(items, version=__version__, plotly="", source="report", written=written or None)
+    index = index_view(items, version=__version__, source="report", written=written or None)
     return web_page(f"{title} · tbmem", {"views": _VIEWS, "index": index, **answers})

@@ -132,7 +132,6 @@ def analysis_html(subject: Subject, written: str = "") -> str:
     index = index_view(
         [recording_item(subject.run, subject.file, subject.analysis.source)],
         version=__version__,
-        plotly="",
         source="report",
         written=written or None,
     )

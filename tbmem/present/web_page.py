@@ -1,4 +1,4 @@
-"""Answers by key go in; one HTML file comes out that needs nothing else: the tab's own modules, plotly.js and all data.
+"""The Memory tab as one HTML file that needs nothing else: its modules, its style sheets and all answers are inside.
 
 The page forbids its browser to fetch anything: it looks the same without a network.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import html
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbmem import web
 from tbmem.present.bundle import bundle
-from tbmem.present.plain_json import as_json
-from tbmem.present.plotly_js import plotly_js
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -35,7 +35,6 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
             f"<title>{html.escape(title)}</title>",
             f"<style>{_no_end(page_style())}</style>",
             f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
-            f"<script>{_no_end(plotly_js())}</script>",
             # the page draws into its body, which is there when the document has been read
             f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{script}.render();\n}});</script>',
             "</head><body></body></html>\n",
@@ -62,6 +61,27 @@ def as_inline_json(answers: Mapping[str, Any]) -> str:
         answers: Plain JSON values.
     """
     return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def as_json(value: Any) -> str:
+    """Plain values as JSON that every browser reads, without spaces: what is not a finite number is null."""
+    try:
+        return _dumps(value)
+    except ValueError:
+        # a log may hold NaN where a number was wanted; looking for it costs as much as all the rest
+        return _dumps(_finite(value))
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:

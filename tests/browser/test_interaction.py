@@ -100,12 +100,12 @@ def test_the_detail_slider_shows_more(browser: Browser, server: Server, trace: s
 
 def test_live_zoom_and_evidence(browser: Browser, server: Server) -> None:
     browser.open(address(server, "live", run="leak"), "live")
-    browser.until("document.querySelector('#live-plot')?.data?.length > 0")
+    browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
 
-    browser.drag("#live-plot .nsewdrag", 0.3, 0.7)
-    browser.until("document.querySelector('#live-plot').layout.xaxis.range[0] > 10")
+    browser.drag("#live-plot canvas[tabindex]", 0.3, 0.7)
+    browser.until("document.querySelector('#live-plot').chart.range[0] > 10")
     assert "p.tbmem.from=" in hash_of(browser)
-    browser.until("document.querySelector('#live-host').layout.xaxis.range[0] > 10")
+    browser.until("document.querySelector('#live-host').chart.range[0] > 10")
 
     browser.click(".finding-row")
     looking.has(browser, "#live-evidence", "LEAK", "evidence", "self.history.append(scores)")

@@ -23,7 +23,6 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 | ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recordings.Operators`` |
 | ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
 | ``page.css`` | | its style sheets |
-| ``plotly.js?v=<version>`` | | plotly.js of the installed ``plotly``, cached for a year; its URL is ``Index.plotly`` |
 
 - Every URL is relative to the page's base. ``file`` is relative to the run's folder. Without ``device`` the answer is
   of the main one, and its ``devices`` names all. ``axis`` is ``time`` (x is milliseconds since the recording began) or
@@ -41,6 +40,6 @@ key, then the key of the identity parameters only, then that without ``device``;
 kind 404. So in a report a zoom gets the whole picture again and is drawn from it, and a brushed range is summed from
 the columns of ``allocations`` (``x0``, ``x1``, ``bytes``, ``category``), which say how many of all they are.
 ``Index.source`` is ``report`` there. Under ``views`` stand the names of the views that the page has; without it all.
-``globalThis.Plotly`` is there before the modules run; ``render()`` is called.
+``render()`` is called.
 The front end is plain ES modules in ``tbmem/web``: named exports, relative imports, and no top-level ``await``.
 """

@@ -23,7 +23,6 @@ def index_view(
     runs: Sequence[RunItem],
     *,
     version: str,
-    plotly: str,
     source: str,
     written: str | None = None,
     notes: Sequence[str] = (),
@@ -34,7 +33,6 @@ def index_view(
     Args:
         runs: That which changed last first.
         version: tbmem's.
-        plotly: URL of plotly.js.
         source: ``tensorboard`` or ``report``.
         written: When a report was written.
         notes: What is to be said of the folder.
@@ -43,7 +41,6 @@ def index_view(
     categories = [category.name for category in Category]
     return {
         "tbmem": version,
-        "plotly": plotly,
         "source": source,
         "written": written,
         "runs": list(runs),

@@ -53,8 +53,6 @@ class Index(TypedDict):
     """All runs, the one that changed last first."""
 
     tbmem: str
-    plotly: str
-    """URL of plotly.js, relative."""
     source: str
     """``tensorboard`` or ``report``."""
     written: str | None
