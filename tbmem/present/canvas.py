@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tbmem.present.colours import INK, LIGHT, MUTED
-from tbmem.present.scale import unit_for
+from tbmem.present.labels import unit_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,8 +1,31 @@
-"""Sizes and long names go in; words that are short enough for an axis, a key or a table come out."""
+"""Short texts for axes, keys and tables: sizes, long names, columns of words; and the binary unit of an axis."""
 
 from __future__ import annotations
 
-from tbmem.units import format_bytes
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tbmem.units import GIB, KIB, MIB, TIB, format_bytes
+
+
+class Unit(NamedTuple):
+    """A unit for a whole axis."""
+
+    name: str
+    """``'GiB'``."""
+    bytes: int
+
+
+_UNITS = (Unit("TiB", TIB), Unit("GiB", GIB), Unit("MiB", MIB), Unit("KiB", KIB))
+
+
+def unit_for(largest: int | float) -> Unit:
+    """The unit in which a number is at least 1.
+
+    Args:
+        largest: Bytes.
+    """
+    return next((unit for unit in _UNITS if abs(largest) >= unit.bytes), Unit("B", 1))
 
 
 def size_label(count: float) -> str:
@@ -19,3 +42,13 @@ def shortened(text: str, most: int = 48) -> str:
         most: Letters that there is room for.
     """
     return text if len(text) <= most else "…" + text[1 - most :]
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns of text, two spaces apart, the header underlined."""
+    shown = [header, *rows]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
+    for number, row in enumerate(shown):
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if number == 0:
+            yield "  " + "  ".join("-" * width for width in widths)

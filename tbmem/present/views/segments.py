@@ -12,7 +12,7 @@ from tbmem.model.category import word_of
 from tbmem.model.columns import I8, I64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.present.colours import category_colour
-from tbmem.present.share_pictures import reserved_parts
+from tbmem.present.pictures import reserved_parts
 from tbmem.present.views.peak import shares_of
 from tbmem.present.views.recordings import BlockColumns, SegmentColumns, Segments, Shares
 from tbmem.present.views.subject import Subject

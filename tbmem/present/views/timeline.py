@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tbmem.analysis.bands import bands_of
+from tbmem.analysis.bands import Bands, bands_of
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
+from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.colours import LIGHT, PHASES, category_colour
-from tbmem.present.stretches import stretches
-from tbmem.present.views.bands import bands_part
-from tbmem.present.views.recordings import Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.timeline_picture import stretches
+from tbmem.present.views.recordings import Allocations, Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.views.recordings import Bands as BandColumns
 from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
+from tbmem.present.views.tensors import Words
 from tbmem.present.views.texts import NOTHING_RECORDED
 
 POINTS = 2000
@@ -84,7 +86,7 @@ def timeline_view(
         "marks": marks_of(subject, one, part),
         "peak": peak_of(subject, one, part.axis),
         "points": int(inside.sum()),
-        "allocations": bands_part(subject, part, layers, bands),
+        "allocations": _bands_part(subject, part, layers, bands),
         "empty": None if one.events else NOTHING_RECORDED,
     }
 
@@ -162,3 +164,53 @@ def marks_of(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Marks:
         "bytes": rows.bytes.tolist(),
         "device_free": rows.device_free_bytes.tolist(),
     }
+
+
+def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -> Allocations:
+    """Bands with what a user should know of each.
+
+    Args:
+        subject: The recording.
+        part: The part of it that is shown.
+        layers: Of this part.
+        bands: Of these layers.
+    """
+    rows, words = subject.analysis.timeline.rows, Words(subject)
+    labels, label = _labels(words, bands.row)
+    lines, line = words.table("line", bands.row)
+    modules, module = words.table("module", bands.row)
+    begin, free = rows.alloc_event[bands.row], rows.free_event[bands.row]
+    freed_here = (free >= 0) & (free <= part.last)
+    columns: BandColumns = {
+        "row": bands.row.tolist(),
+        "bytes": rows.bytes[bands.row].tolist(),
+        "layer": bands.layer.tolist(),
+        "first": bands.first.tolist(),
+        "last": bands.last.tolist(),
+        "x0": part.x(np.maximum(begin, part.before)),
+        "x1": numbers(np.where(freed_here, part.x(free), part.end)),
+        "before": (begin <= part.before).tolist(),
+        "alive": (free < 0).tolist(),
+        "label": label,
+        "line": line,
+        "module": module,
+    }
+    return {
+        "labels": labels,
+        "lines": lines,
+        "modules": modules,
+        "bands": columns,
+        "unlisted": layers.unlisted.tolist(),
+        "shown": len(bands.row),
+        "count": bands.found,
+        "shown_bytes": int(rows.bytes[bands.row].sum()),
+        "count_bytes": bands.bytes,
+    }
+
+
+def _labels(words: Words, which: I64) -> tuple[list[str], list[int]]:
+    """Name, else module, else operator of each band, as a table."""
+    columns = [words.of(column, which) for column in ("name", "module", "operator")]
+    told = [next(filter(None, one), "") for one in zip(*columns, strict=True)]
+    table = {word: number for number, word in enumerate(dict.fromkeys(told))}
+    return list(table), [table[word] for word in told]
