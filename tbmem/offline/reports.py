@@ -91,13 +91,6 @@ def write_one(
 ) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder of its name.
 
-    Args:
-        found: The file.
-        folder: In which the sub-folder is made.
-        table: Rules by which categories are inferred.
-        name: What it is called in the report; by default its own name.
-        written: When, as people write it.
-
     Returns:
         The analysis without its rows, and what is shown of it beside others.
     """

@@ -44,10 +44,6 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
 def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
     """What happened in a run, from its live logs.
 
-    Args:
-        run: Its folder.
-        now: Unix time.
-
     Raises:
         FileFormatError: There is no log, or it is damaged.
         UsageError: There are several runs in the folder.
@@ -68,15 +64,6 @@ def write_run_report(
     now: Callable[[], float] = time.time,
 ) -> RunReport:
     """Write down what happened in a run.
-
-    Args:
-        run: Its folder.
-        out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
-        name: By default the run's.
-        table: Rules by which categories are inferred where there is no book.
-        executor: Where to analyse the recordings, if not here.
-        on_skip: Told why a file was passed over, in one line.
-        now: Unix time.
 
     Raises:
         FileFormatError: There is no log, or it is damaged; nothing is written then.

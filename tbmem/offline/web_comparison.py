@@ -39,13 +39,7 @@ class Compared(NamedTuple):
 
 
 def comparison_html(found: Sequence[Compared], odd: OddOne | None = None, written: str = "") -> str:
-    """The page of several recordings.
-
-    Args:
-        found: In order.
-        odd: The one that stands out.
-        written: When, as people write it.
-    """
+    """The page of several recordings."""
     most = _CHANGES if len(found) <= _ALL_PAIRS else _CHANGES_OF_MANY
     answers: dict[str, Any] = {"sides": sides_view([one.side for one in found], odd, [one.link for one in found])}
     for before, after in _pairs(found, odd):
@@ -57,11 +51,6 @@ def comparison_html(found: Sequence[Compared], odd: OddOne | None = None, writte
 
 def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
     """Write the page of two recordings or runs as one file.
-
-    Args:
-        pair: The two.
-        path: The file; there afterwards as a whole, or as it was before.
-        now: Unix time.
 
     Raises:
         RunFolderError: The file cannot be written.

@@ -43,11 +43,6 @@ _LEAST = 0.001
 def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
     """Write the page of a run as one file.
 
-    Args:
-        run: Its folder, one above it with a single run in it, or its log.
-        path: The file; there afterwards as a whole, or as it was before.
-        now: Unix time.
-
     Raises:
         FileFormatError: There is no such run, or its log is damaged.
         UsageError: There are several runs in the folder.
@@ -59,10 +54,6 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
 
 def write_page(page: str, path: str | os.PathLike[str]) -> Path:
     """Write a page as one file.
-
-    Args:
-        page: Its text.
-        path: The file; there afterwards as a whole, or as it was before.
 
     Raises:
         RunFolderError: It cannot be written.
@@ -78,10 +69,6 @@ def write_page(page: str, path: str | os.PathLike[str]) -> Path:
 
 def run_html(run: str | os.PathLike[str], written: str) -> str:
     """The page of a run.
-
-    Args:
-        run: As ``write_html``.
-        written: When, as people write it.
 
     Raises:
         FileFormatError: As ``write_html``.
@@ -123,12 +110,7 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 
 def analysis_html(subject: Subject, written: str = "") -> str:
-    """The page of one recording.
-
-    Args:
-        subject: With its rows.
-        written: When, as people write it.
-    """
+    """The page of one recording."""
     index = index_view(
         [recording_item(subject.run, subject.file, subject.analysis.source)],
         version=__version__,
@@ -140,24 +122,13 @@ def analysis_html(subject: Subject, written: str = "") -> str:
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
-    """A recording that is a run of its own.
-
-    Args:
-        analysis: With its rows.
-        calls: The operators' calls, if the recording has them.
-    """
+    """A recording that is a run of its own."""
     run = analysis.name or "recording"
     return Subject(run, Path(analysis.path).name or run, run, analysis, calls)
 
 
 def recording_item(run: str, file: str, kind: str) -> RunItem:
-    """The same in a list of runs.
-
-    Args:
-        run: Its name.
-        file: Name of its file; empty for a run without one.
-        kind: What is the file's source.
-    """
+    """The same in a list of runs."""
     item: FileItem = {
         "file": file,
         "name": run,

@@ -78,11 +78,6 @@ def say(axes: Axes, text: str) -> None:
 def byte_axis(axes: Axes, largest: float, which: Literal["x", "y"] = "y") -> float:
     """Give an axis a binary unit.
 
-    Args:
-        axes: Drawn in units of what is returned.
-        largest: Bytes of the largest value.
-        which: ``'x'`` or ``'y'``.
-
     Returns:
         Bytes of the unit: values are divided by it.
     """

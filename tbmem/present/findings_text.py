@@ -31,13 +31,7 @@ _FILES = (
 
 
 def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) -> str:
-    """What one recording says.
-
-    Args:
-        analysis: What it is of.
-        written: When it is written.
-        pictures: Whether pictures lie beside it.
-    """
+    """What one recording says."""
     about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
     lines = [f"# Memory of {_plain(analysis.name)}", "", *about, ""]
@@ -126,13 +120,7 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
 
 
 def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
-    """What several recordings say, side by side.
-
-    Args:
-        analyses: Ranks or iterations; the folder of each has its name.
-        odd: The one that stands out.
-        written: When it is written.
-    """
+    """What several recordings say, side by side."""
     lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
     if odd is not None or len(analyses) > 2:
         lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]

@@ -20,11 +20,7 @@ _UNITS = (Unit("TiB", TIB), Unit("GiB", GIB), Unit("MiB", MIB), Unit("KiB", KIB)
 
 
 def unit_for(largest: int | float) -> Unit:
-    """The unit in which a number is at least 1.
-
-    Args:
-        largest: Bytes.
-    """
+    """The unit in which a number is at least 1."""
     return next((unit for unit in _UNITS if abs(largest) >= unit.bytes), Unit("B", 1))
 
 
@@ -35,12 +31,7 @@ def size_label(count: float) -> str:
 
 
 def shortened(text: str, most: int = 48) -> str:
-    """The end of a text: of a path or a module that is what matters.
-
-    Args:
-        text: One line.
-        most: Letters that there is room for.
-    """
+    """The end of a text: of a path or a module that is what matters."""
     return text if len(text) <= most else "…" + text[1 - most :]
 
 

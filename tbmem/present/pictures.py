@@ -56,11 +56,6 @@ def picture_folder(device: DeviceAnalysis) -> str:
 def write_pictures(analysis: Analysis, folder: Path, layers: Layers | None = None) -> tuple[Path, ...]:
     """Draw the main device, and each other that is worth it in a folder of its own.
 
-    Args:
-        analysis: With its rows.
-        folder: Where to.
-        layers: Of the main device, if they are at hand.
-
     Raises:
         OSError: A file cannot be written.
     """

@@ -20,12 +20,7 @@ _NOT_KNOWN = "not known: no peak was recorded, or not how much was reserved"
 
 
 def report_text(analysis: Analysis, written: str = "") -> str:
-    """The report.
-
-    Args:
-        analysis: What it is of.
-        written: When it is written, as people write it.
-    """
+    """The report."""
     lines = ["MEMORY ANALYSIS REPORT", "=" * _WIDTH]
     about = (("recording", analysis.name), ("kind", analysis.source), ("file", analysis.path), ("written", written))
     lines += [f"{word:<12}{text}" for word, text in about if text]

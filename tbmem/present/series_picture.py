@@ -35,15 +35,7 @@ _KEYS = 6
 def draw_series(
     name: str, found: Sequence[Series], findings: Sequence[Finding], windows: Sequence[dict[str, Any]], path: Path
 ) -> None:
-    """Memory over the steps, one drawing for each series.
-
-    Args:
-        name: Of the run.
-        found: At most six are drawn, those with the highest levels.
-        findings: Marked where they end.
-        windows: Striped.
-        path: The PNG.
-    """
+    """Memory over the steps, one drawing for each series."""
     drawn = sorted(found, key=_highest_of, reverse=True)[:_MOST]
     left_out = f" · {len(found) - len(drawn)} more are in report.html" if len(found) > len(drawn) else ""
     several = len({series.rank for series in found}) > 1

@@ -34,14 +34,7 @@ _FEW = 2
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
-    """Memory of a device over time.
-
-    Args:
-        analysis: With its rows.
-        device: One of its devices.
-        layers: Of this device.
-        path: The PNG.
-    """
+    """Memory of a device over time."""
     _, x, label = axes_of(layers)[0]
     relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
     subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
@@ -212,13 +205,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Stretch]:
-    """Moments in a row with one value, as stretches of the axis.
-
-    Args:
-        values: One for each moment.
-        x: Where each moment lies.
-        least: Shorter ones become part of the one before.
-    """
+    """Moments in a row with one value, as stretches of the axis."""
     begins = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
     ends = np.append(x[begins[1:]], x[-1])
     found: list[Stretch] = []

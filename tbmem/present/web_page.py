@@ -26,12 +26,7 @@ _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def web_page(title: str, answers: Mapping[str, Any]) -> str:
-    """The page.
-
-    Args:
-        title: Name of the browser's tab.
-        answers: By key, as ``tbmem.present.views`` says.
-    """
+    """The page."""
     script = _no_end(page_script())
     return "\n".join(
         (
@@ -62,11 +57,7 @@ def page_style() -> str:
 
 
 def as_inline_json(answers: Mapping[str, Any]) -> str:
-    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data.
-
-    Args:
-        answers: Plain JSON values.
-    """
+    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data."""
     return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -92,12 +83,7 @@ def _finite(value: Any) -> Any:
 
 
 def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
-    """Key of an answer: ``'timeline?file=a.json&run=b'``.
-
-    Args:
-        view: Its name.
-        params: Those that are given.
-    """
+    """Key of an answer: ``'timeline?file=a.json&run=b'``."""
     pairs = []
     for name in sorted(params):
         value = params[name]
@@ -112,10 +98,6 @@ def _no_end(text: str) -> str:
 
 def bundle(modules: Mapping[str, str], entry: str) -> str:
     """One expression, whose value has what the entry exports.
-
-    Args:
-        modules: Sources by name: ``'views/live.js'``.
-        entry: The module to begin with.
 
     Raises:
         ValueError: A module imports or exports in a way that is not provided for, or in a circle.

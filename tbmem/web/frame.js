@@ -204,7 +204,7 @@ export class Frame {
     context.textAlign = "center";
     context.textBaseline = "top";
     const base = this.bottom + this.options.strip;
-    const xs = ticks(this.range[0], this.range[1], Math.max(2, Math.floor(this.wide / 110)));
+    const xs = ticks(this.range[0], this.range[1], Math.max(3, Math.floor(this.wide / 110)));
     for (const value of xs.values) {
       const x = this.x(value);
       line(context, x, base, x, base + 4);

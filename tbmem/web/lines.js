@@ -90,11 +90,12 @@ export class LineChart {
     context.textBaseline = "top";
     context.textAlign = "left";
     for (const { x0, x1, text, colour } of chart.stretches) {
-      const [from, to] = [frame.x(x0), frame.x(x1)];
+      const [from, to] = [Math.max(frame.x(x0), frame.left), frame.x(x1)];
+      if (to < from) continue;
       context.fillStyle = colour;
       context.fillRect(from, ceiling, Math.max(to - from, 1), frame.high);
       context.fillStyle = colours().muted;
-      if (to - from > context.measureText(text).width) context.fillText(text, Math.max(from, frame.left) + 2, ceiling + 3);
+      if (to - from > context.measureText(text).width) context.fillText(text, from + 2, ceiling + 3);
     }
     for (const { x, colour } of chart.uprights) stroke(context, colour, 1.5, [6, 5], [[frame.x(x), ceiling], [frame.x(x), floor]]);
     for (const line of this.shown()) this.paintLine(context, line);
@@ -140,6 +141,7 @@ export class LineChart {
 
   hover(x, y, event) {
     const mark = x !== null && this.markAt(x, y);
+    this.frame.drawFront();
     if (mark) this.tip.show(event, [mark.text]);
     else if (x === null || !this.tell(x, y, event)) this.tip.hide();
     return Boolean(mark?.press);
@@ -157,8 +159,9 @@ export class LineChart {
     const nearest = found.reduce((best, point) => (Math.abs(point.x - x) < Math.abs(best.x - x) ? point : best));
     const digits = Number.isInteger(nearest.x) ? 0 : 3;
     const rows = found.map(({ line, y: value }) => el("div", { class: "tip-row" }, el("span", { style: { color: line.colour } }, line.name), bytes(value)));
-    this.tip.show(event, [el("b", {}, `${this.chart.x.title} ${this.chart.x.text(nearest.x, digits)}`), rows]);
-    frame.drawFront((context) => found.forEach((point) => dot(context, [frame.x(point.x), frame.y(point.y)], point.line.colour)));
+    this.tip.show(event, [el("b", {}, `${this.chart.x.title}: ${this.chart.x.text(nearest.x, digits)}`), rows]);
+    const inside = found.filter((point) => frame.least <= point.y && point.y <= frame.most);
+    frame.drawFront((context) => inside.forEach((point) => dot(context, [frame.x(point.x), frame.y(point.y)], point.line.colour)));
     return true;
   }
 }

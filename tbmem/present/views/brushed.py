@@ -27,14 +27,6 @@ def brushed_view(
 ) -> Brushed:
     """What happened in a range.
 
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
-        limit: Rows of each table at most.
-
     Raises:
         UsageError: There is no such device, axis or range.
     """

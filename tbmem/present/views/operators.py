@@ -20,13 +20,6 @@ def operators_view(
 ) -> Operators:
     """The operators' table.
 
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
-
     Raises:
         UsageError: There is no such device, axis or range.
     """

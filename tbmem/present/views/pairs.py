@@ -37,15 +37,7 @@ def compare_view(
     errors: Sequence[FileItem] = (),
     empty: Empty | None = None,
 ) -> Compare:
-    """What grew from one to the other.
-
-    Args:
-        comparison: The two, named as in the index of runs.
-        files: The recordings that were compared; ``None`` for none.
-        most: Changes of a table.
-        errors: Files that could not be read.
-        empty: What to say where there is nothing in common.
-    """
+    """What grew from one to the other."""
     runs = [_device(one, most) for one in comparison.runs]
     recordings = [_device(one, most) for one in comparison.devices]
     grown = comparison.grown_percent
@@ -98,12 +90,7 @@ def _device(one: DeviceComparison, most: int) -> ComparedDevice:
 
 
 def changes_of(found: Sequence[Change], most: int = _CHANGES) -> Changes:
-    """Changes as columns.
-
-    Args:
-        found: The largest first.
-        most: Of which so many are kept.
-    """
+    """Changes as columns."""
     kept = found[:most]
     return {
         "name": [one.name for one in kept],
@@ -120,13 +107,7 @@ def _stacks_of(found: Sequence[Change], most: int) -> StackChanges:
 
 
 def estimate_curve(subject: Subject, device: str | None, points: int) -> EstimateCurve:
-    """A recording's curve over the share of its events, 0 to 100.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        points: Kept, about.
-    """
+    """A recording's curve over the share of its events, 0 to 100."""
     one = subject.device(device)
     curve = subject.curve(one.number)
     kept = thinned(curve.bytes, points)

@@ -26,10 +26,6 @@ _SHARES = 500
 def peak_view(subject: Subject, device: str | None = None) -> Peak:
     """The peak of a device.
 
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-
     Raises:
         UsageError: There is no such device.
     """
@@ -100,10 +96,6 @@ def _stacks(shares: Sequence[Share]) -> StackShares:
 
 def stack_view(subject: Subject, row: int) -> OneAllocation:
     """All that is known of one allocation.
-
-    Args:
-        subject: The recording.
-        row: Its number.
 
     Raises:
         UsageError: There is no such row.

@@ -28,10 +28,6 @@ FRAGMENTED, ALLOCATED, WAITING, CACHED = range(4)
 def segments_view(subject: Subject, device: str | None = None) -> Segments:
     """The state of a device's allocator.
 
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-
     Raises:
         UsageError: There is no such device.
     """

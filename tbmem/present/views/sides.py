@@ -39,11 +39,7 @@ class Side(NamedTuple):
 
 
 def side_of(subject: Subject) -> Side:
-    """One of the recordings.
-
-    Args:
-        subject: With its rows.
-    """
+    """One of the recordings."""
     main = subject.analysis.main
     curve, clock = subject.curve(main.number), subject.clock(main.number)
     kept = thinned(curve.bytes, _POINTS)

@@ -167,14 +167,7 @@ def marks_of(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Marks:
 
 
 def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -> Allocations:
-    """Bands with what a user should know of each.
-
-    Args:
-        subject: The recording.
-        part: The part of it that is shown.
-        layers: Of this part.
-        bands: Of these layers.
-    """
+    """Bands with what a user should know of each."""
     rows, words = subject.analysis.timeline.rows, Words(subject)
     labels, label = _labels(words, bands.row)
     lines, line = words.table("line", bands.row)

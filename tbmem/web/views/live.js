@@ -66,7 +66,7 @@ class LivePage {
       only && labelled("of", only),
       boxes,
       el("span", { class: "grow" }),
-      button("Whole run", () => set({ from: null, to: null }), { id: "live-reset" }),
+      button("Whole run", () => [this.device, this.host].forEach((one) => one.frame.reset()), { id: "live-reset" }),
     );
   }
 
