@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from tbmem.model.sample import MemorySample
     from tbmem.model.summary import RunSummary
     from tbmem.model.timeline import AllocationTimeline
-    from tbmem.offline.reports import write_report
+    from tbmem.offline.reports import write_report, write_run_report
     from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.run_reports import write_run_report
     from tbmem.offline.study import analyze, analyze_all, compare
     from tbmem.runtime.callback import MemoryCallback
     from tbmem.runtime.monitor import MemoryMonitor
@@ -63,7 +62,7 @@ _HOMES = {
     "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",
     "write_report": "tbmem.offline.reports",
-    "write_run_report": "tbmem.offline.run_reports",
+    "write_run_report": "tbmem.offline.reports",
 }
 
 __all__ = [

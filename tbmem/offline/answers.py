@@ -23,11 +23,10 @@ from tbmem.present.views.index import index_view
 from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, overview_of, rank_columns
-from tbmem.present.views.pairs import compare_view, estimate_curve, predicted_categories
+from tbmem.present.views.pairs import compare_view, estimate_curve, predicted_categories, side_of, sides_view
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.runs import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
-from tbmem.present.views.sides import side_of, sides_view
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.texts import (

@@ -1,4 +1,4 @@
-"""Analyses and comparisons go in; what a terminal shows of them comes out, ready for rich."""
+"""Analyses and comparisons as tables for a terminal."""
 
 from __future__ import annotations
 

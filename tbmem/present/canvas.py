@@ -1,4 +1,4 @@
-"""A size and a drawing function go in; a PNG file comes out. matplotlib is loaded here, and nowhere at import."""
+"""Figures with a heading, written as PNG. matplotlib is loaded when one is drawn, never at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of categories, phases and parts of memory go in; colours that colour-blind people can tell apart come out.
+"""Colours of categories, phases and parts of memory that colour-blind people can tell apart.
 
 Blue, orange, yellow, green and red stand for parameters, activations, gradients, optimizer state and intermediates, in
 the tones of Okabe and Ito. The others were searched for so that no two look alike, also to those who lack the red or

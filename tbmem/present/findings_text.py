@@ -1,4 +1,4 @@
-"""Analyses go in; the ``README.md`` of a report comes out: what was found, in plain words."""
+"""The ``README.md`` of a report: what was found in recordings, in plain words."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.present.analysis import efficiency_words, failed_sentence
 from tbmem.present.console import device_label
-from tbmem.present.pictures import picture_folder
+from tbmem.present.pictures import PICTURES, picture_folder
 from tbmem.units import format_bytes, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
 _LINES = 5
-_PICTURES = (
-    ("memory_timeline.png", "active memory over time, by category, with phases and steps"),
-    ("memory_overview.png", "reserved memory at the end: allocated, cached, fragmented; categories at the peak"),
-    ("top_consumers.png", "the 30 largest allocations at the peak"),
-    ("category_breakdown.png", "memory by category: at the peak, at most, at the end"),
-    ("size_distribution.png", "sizes of active allocations and of free blocks"),
-    ("memory_efficiency.png", "how much of what was reserved the peak used; where the rest lies"),
-)
 _FILES = (
     ("report.html", "everything, to look at and zoom into; needs no network"),
     ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
@@ -30,7 +22,7 @@ _FILES = (
 )
 
 
-def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) -> str:
+def findings_text(analysis: Analysis, written: str = "") -> str:
     """What one recording says."""
     about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
@@ -39,7 +31,7 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         lines += _device(device, len(analysis.devices) > 1)
     if analysis.notes:
         lines += ["## What is not known", "", *(f"- {_plain(note)}" for note in analysis.notes), ""]
-    files = (*_FILES, *(_PICTURES if pictures else ()))
+    files = (*_FILES, *PICTURES.items())
     lines += [
         "## Files",
         "",
@@ -47,7 +39,7 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         "|---|---|",
         *(f"| [{name}]({name}) | {what} |" for name, what in files),
     ]
-    if pictures and len(analysis.devices) > 1:
+    if len(analysis.devices) > 1:
         others = [(device_label(one.name), picture_folder(one)) for one in analysis.shown[1:]]
         links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
         more = f" Folders of their own have those of {links}." if links else ""

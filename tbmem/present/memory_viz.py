@@ -1,4 +1,4 @@
-"""A timeline goes in; the snapshot that pytorch.org/memory_viz reads comes out, whatever the timeline was read from.
+"""Exports a snapshot for pytorch.org/memory_viz, whatever the recording was read from.
 
 The page draws what the events of ``device_traces`` and the blocks of ``segments`` say. Where there are no segments (a
 trace, the CPU), each allocation that is alive at the end gets one of its own.

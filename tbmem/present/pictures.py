@@ -33,14 +33,15 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURES = (
-    "memory_timeline.png",
-    "memory_overview.png",
-    "top_consumers.png",
-    "category_breakdown.png",
-    "size_distribution.png",
-    "memory_efficiency.png",
-)
+PICTURES = {
+    "memory_timeline.png": "active memory over time, by category, with phases and steps",
+    "memory_overview.png": "reserved memory at the end: allocated, cached, fragmented; categories at the peak",
+    "top_consumers.png": "the 30 largest allocations at the peak",
+    "category_breakdown.png": "memory by category: at the peak, at most, at the end",
+    "size_distribution.png": "sizes of active allocations and of free blocks",
+    "memory_efficiency.png": "how much of what was reserved the peak used; where the rest lies",
+}
+"""Files, and what each shows."""
 _TOP = 30
 _SLICES = 9
 _BARS = 16

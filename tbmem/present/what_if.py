@@ -1,4 +1,4 @@
-"""Replays of a recording under other settings go in; a table as text, or plain values, come out."""
+"""Replays of a recording under other allocator settings, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording and a range go in; what was allocated, freed and alive there comes out (``recordings.Brushed``)."""
+"""What was allocated, freed and alive in a range of a recording (``recordings.Brushed``)."""
 
 from __future__ import annotations
 

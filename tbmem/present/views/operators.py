@@ -1,4 +1,4 @@
-"""A recording and a range go in; what each operator allocated and freed there comes out (``recordings.Operators``)."""
+"""What each operator allocated and freed in a range of a recording (``recordings.Operators``)."""
 
 from __future__ import annotations
 

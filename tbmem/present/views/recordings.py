@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from tbmem.present.views.runs import Empty
+
+
+def columns_of(records: Sequence[Any], *names: str) -> Any:
+    """A table as columns: of each field the values of all records, as plain lists."""
+    return {name: [getattr(one, name) for one in records] for name in names}
 
 
 class Axis(TypedDict):
@@ -114,8 +120,6 @@ class Allocations(TypedDict):
     shown: int
     count: int
     """Allocations that were alive in the range."""
-    shown_bytes: int
-    count_bytes: int
 
 
 class Timeline(TypedDict):

@@ -1,4 +1,4 @@
-"""A recording goes in; the allocator's segments and blocks at its end come out, to scale (``recordings.Segments``)."""
+"""The allocator's segments and blocks at the end of a recording (``recordings.Segments``)."""
 
 from __future__ import annotations
 

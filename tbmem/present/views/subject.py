@@ -1,4 +1,4 @@
-"""An analysed recording goes in; what several views need of it comes out, computed once: Subject."""
+"""An analysed recording, with what several views need of it, computed once."""
 
 from __future__ import annotations
 

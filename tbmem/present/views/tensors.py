@@ -1,4 +1,4 @@
-"""Rows of a recording go in; tables of them, filtered and sorted, come out (``recordings.Tensors``)."""
+"""Tables of single allocations, filtered and sorted (``recordings.Tensors``)."""
 
 from __future__ import annotations
 

@@ -196,8 +196,6 @@ def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -
         "unlisted": layers.unlisted.tolist(),
         "shown": len(bands.row),
         "count": bands.found,
-        "shown_bytes": int(rows.bytes[bands.row].sum()),
-        "count_bytes": bands.bytes,
     }
 
 
