@@ -14,7 +14,6 @@ from typing import Any
 
 from tbmem.analysis.category_rules import CategoryTable
 from tbmem.analysis.comparison import OddOne, odd_one
-from tbmem.analysis.layers import layers_of
 from tbmem.analysis.report import Analysis
 from tbmem.analysis.run_story import RunStory, story_of
 from tbmem.errors import FileFormatError
@@ -110,7 +109,7 @@ def write_one(
 def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
     """Write pictures, texts, figures and the page of one analysis into a folder that is there."""
     analysis = subject.analysis
-    write_pictures(analysis, folder, layers_of(analysis, analysis.main.number))
+    write_pictures(analysis, folder)
     write_text(folder / "analysis_report.txt", report_text(analysis, written))
     write_text(folder / "README.md", findings_text(analysis, written))
     write_text(folder / "report.html", analysis_html(subject, written))

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from tbmem.analysis.comparison import OddOne
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
-from tbmem.present.analysis import efficiency_words, failed_sentence
+from tbmem.present.analysis import efficiency_words, failed_sentence, side_cells
 from tbmem.present.console import device_label
+from tbmem.present.labels import plain_markdown
 from tbmem.present.pictures import PICTURES, picture_folder
 from tbmem.units import format_bytes, format_share
 
@@ -26,11 +27,11 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
     """What one recording says."""
     about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
-    lines = [f"# Memory of {_plain(analysis.name)}", "", *about, ""]
+    lines = [f"# Memory of {plain_markdown(analysis.name)}", "", *about, ""]
     for device in analysis.shown:
         lines += _device(device, len(analysis.devices) > 1)
     if analysis.notes:
-        lines += ["## What is not known", "", *(f"- {_plain(note)}" for note in analysis.notes), ""]
+        lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
     files = (*_FILES, *PICTURES.items())
     lines += [
         "## Files",
@@ -53,7 +54,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     if filled:
         lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
         for one in filled:
-            cells = (_plain(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            cells = (plain_markdown(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
             lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
         lines.append("")
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
@@ -62,7 +63,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
         lines += [f"{number}. {_code(one.name)}: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
         lines.append("")
     lines += ["### What to do", ""]
-    advice = [f"- {_plain(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
+    advice = [f"- {plain_markdown(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
     return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
 
 
@@ -71,14 +72,14 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     yield f"- {peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
-        parts = [f"{_plain(word_of(one.name))} {one.percent:.0f} %" for one in filled]
+        parts = [f"{plain_markdown(word_of(one.name))} {one.percent:.0f} %" for one in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
     yield from (f"- {sentence}" for sentence in allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
     if device.suspects:
-        yield from (f"- **Suspected leak**: {_plain(one.message)}" for one in device.suspects)
+        yield from (f"- **Suspected leak**: {plain_markdown(one.message)}" for one in device.suspects)
     elif device.peak.step >= 0:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
@@ -115,30 +116,21 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
     """What several recordings say, side by side."""
     lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
     if odd is not None or len(analyses) > 2:
-        lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
+        lines += [plain_markdown(odd.message) if odd is not None else "None of them stands out.", ""]
     lines += [
         "| recording | device | peak | reserved | used at the peak | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for one in analyses:
         device = one.main
-        reserved = "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes)
-        percent = "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %"
-        name = f"**{_plain(one.name)}**" if odd is not None and odd.name == one.name else _plain(one.name)
-        lines.append(
-            f"| [{name}]({one.name}/README.md) | {device_label(device.name)} | {format_bytes(device.peak.bytes)}"
-            f" | {reserved} | {percent} | {len(device.suspects) or ''} |"
+        name = (
+            f"**{plain_markdown(one.name)}**" if odd is not None and odd.name == one.name else plain_markdown(one.name)
         )
+        cells = (f"[{name}]({one.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
 
 
 def _code(text: str) -> str:
     """A text as Markdown's code, whatever stands in it."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-def _plain(text: str) -> str:
-    """Text without what Markdown would take for its own."""
-    for sign in ("\\", "_", "*", "|", "<"):
-        text = text.replace(sign, f"\\{sign}")
-    return text

@@ -43,3 +43,10 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if number == 0:
             yield "  " + "  ".join("-" * width for width in widths)
+
+
+def plain_markdown(text: str) -> str:
+    """Text without what Markdown would take for its own."""
+    for sign in ("\\", "_", "*", "|", "<"):
+        text = text.replace(sign, f"\\{sign}")
+    return text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.layers import Layers, layers_of
+from tbmem.analysis.layers import layers_of
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.analysis.sizes import Histogram, Sizes, sizes_of
 from tbmem.model.category import word_of
@@ -54,25 +54,25 @@ def picture_folder(device: DeviceAnalysis) -> str:
     return device.name.replace(":", "_")
 
 
-def write_pictures(analysis: Analysis, folder: Path, layers: Layers | None = None) -> tuple[Path, ...]:
+def write_pictures(analysis: Analysis, folder: Path) -> tuple[Path, ...]:
     """Draw the main device, and each other that is worth it in a folder of its own.
 
     Raises:
         OSError: A file cannot be written.
     """
     main, *others = analysis.shown
-    paths = _draw(analysis, main, folder, layers)
+    paths = _draw(analysis, main, folder)
     for device in others:
         own = folder / picture_folder(device)
         own.mkdir()
-        paths += _draw(analysis, device, own, None)
+        paths += _draw(analysis, device, own)
     return paths
 
 
-def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path, layers: Layers | None) -> tuple[Path, ...]:
+def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path) -> tuple[Path, ...]:
     paths = tuple(folder / name for name in PICTURES)
     timeline, overview, top, categories, sizes, efficiency = paths
-    draw_timeline(analysis, device, layers or layers_of(analysis, device.number), timeline)
+    draw_timeline(analysis, device, layers_of(analysis, device.number), timeline)
     draw_overview(analysis, device, overview)
     draw_top(analysis, device, top)
     draw_categories(analysis, device, categories)

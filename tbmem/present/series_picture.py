@@ -42,7 +42,8 @@ def draw_series(
     height = 1.2 + 4.6 * len(drawn)
     with picture(path, "Memory over the steps", f"{name}{left_out}", height=height) as figure:
         for series, axes in zip(drawn, figure.subplots(len(drawn), 1, squeeze=False)[:, 0], strict=True):
-            axes.set_title(_series_name(series, several))
+            rank = f"rank {series.rank} · " if several else ""
+            axes.set_title(f"{rank}{device_label(series.device)}")
             _draw(axes, series, marks_of(series, findings), windows)
         axes.set_xlabel("step")
 
@@ -74,11 +75,6 @@ def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequenc
         colour = finding_colour(one.kind, one.severity)
         axes.plot([one.last_step], [y], "D", color=colour, markeredgecolor=INK, markersize=8, label=label)
     axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0, labelcolor=MUTED)
-
-
-def _series_name(series: Series, several_ranks: bool) -> str:
-    """``'GPU 0'``, with the rank where there are several."""
-    return f"rank {series.rank} · {device_label(series.device)}" if several_ranks else device_label(series.device)
 
 
 def _shown_columns(series: Series) -> list[tuple[str, str, str, str]]:

@@ -197,8 +197,7 @@ def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence
     """
     names = _categories(sides)
     fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
-    found: Sides = {
-        **columns_of(sides, *fields),
+    columns: Sides = columns_of(sides, *fields) | {
         "link": list(links) or [""] * len(sides),
         "odd": [odd is not None and one.name == odd.name for one in sides],
         "message": None if odd is None else odd.message,
@@ -209,7 +208,7 @@ def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence
         "others": [sum(size for name, size in one.categories.items() if name not in names) for one in sides],
         "curves": _curves(sides),
     }
-    return found
+    return columns
 
 
 def _categories(sides: Sequence[Side]) -> list[str]:

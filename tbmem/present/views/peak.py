@@ -11,14 +11,12 @@ from tbmem.analysis.report import ModuleShare, Share
 from tbmem.analysis.source_lines import DEEPEST, is_own
 from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase, word_of
-from tbmem.model.stacks import Frame
 from tbmem.present.colours import PHASES, category_colour
 from tbmem.present.views.recordings import (
     ModuleTree,
     OneAllocation,
     Peak,
     Shares,
-    StackFrame,
     StackShares,
     columns_of,
 )
@@ -125,19 +123,9 @@ def stack_view(subject: Subject, row: int) -> OneAllocation:
         "alloc_event": int(rows.alloc_event[row]),
         "free_event": int(rows.free_event[row]),
         "line": line,
-        "frames": [_frame(frame) for frame in timeline.frames(row)[:DEEPEST]],
+        "frames": [{"text": str(frame), "own": is_own(frame)} for frame in timeline.frames(row)[:DEEPEST]],
     }
 
 
 def _ms(ns: int, origin: int) -> float | None:
     return None if ns < 0 else round((ns - origin) / 1e6, 6)
-
-
-def _frame(frame: Frame) -> StackFrame:
-    return {
-        "text": str(frame),
-        "file": frame.file,
-        "line": frame.line,
-        "function": frame.function,
-        "own": is_own(frame),
-    }

@@ -140,8 +140,6 @@ class Timeline(TypedDict):
     capacity: int | None
     phases: Stretches
     steps: Stretches
-    ranges: Stretches
-    """The user's own annotations; empty if there are none."""
     marks: Marks
     peak: PeakPoint
     points: int
@@ -206,9 +204,6 @@ class StackFrame(TypedDict):
     """One line of a call stack."""
 
     text: str
-    file: str
-    line: int
-    function: str
     own: bool
     """The user's own code, neither torch's nor a package's."""
 

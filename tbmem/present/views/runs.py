@@ -59,7 +59,7 @@ class Index(TypedDict):
     """When a report was written, for people."""
     runs: list[RunItem]
     colours: dict[str, dict[str, str]]
-    """``categories``, ``phases``, ``verdicts`` (by kind of finding) and ``parts`` (of reserved memory) by name."""
+    """``categories`` by name."""
     words: dict[str, str]
     """Categories and phases as people write them."""
     notes: list[str]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tbmem.analysis.bands import Bands, bands_of
 from tbmem.analysis.layers import Layers, layers_of
@@ -26,7 +24,6 @@ POINTS = 2000
 LARGEST = 300
 MOST_BANDS = 2500
 _LEAST_WIDTH = 0.001
-_MOST_RANGES = 400
 
 
 def timeline_view(
@@ -82,7 +79,6 @@ def timeline_view(
         "capacity": one.total_bytes,
         "phases": _phases(layers, part),
         "steps": _steps(subject, one, layers, part),
-        "ranges": _ranges(subject, one, part),
         "marks": marks_of(subject, one, part),
         "peak": peak_of(subject, one, part.axis),
         "points": int(inside.sum()),
@@ -123,30 +119,11 @@ def _steps(subject: Subject, device: DeviceAnalysis, layers: Layers, part: Stret
         end = np.where(rows.end_ns < 0, part.end, end)
         shown = (end >= part.begin) & (begin <= part.end)
         labels = [f"step {number}" for number in rows.step[shown].tolist()]
-        return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
+        begins, ends = (numbers(np.clip(x[shown], part.begin, part.end)) for x in (begin, end))
+        return _stretches(begins, ends, labels, [""] * len(labels))
     found = [one for one in stretches(layers.step, np.array(part.x(layers.event))) if one.value >= 0]
     labels = [f"step {one.value}" for one in found]
     return _stretches([one.begin for one in found], [one.end for one in found], labels, [""] * len(labels))
-
-
-def _ranges(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Stretches:
-    """The user's own annotations, the longest ones."""
-    timeline = subject.analysis.timeline
-    ranges = timeline.ranges
-    own = (ranges.kind == RangeKind.ANNOTATION) & ((ranges.device < 0) | (ranges.device == device.number))
-    if not own.any() or not len(part.clock.event_ns):
-        return _stretches([], [], [], [])
-    rows = ranges.take(own)
-    begin = part.x_of_time(rows.begin_ns)
-    end = np.where(rows.end_ns < 0, part.end, part.x_of_time(rows.end_ns))
-    shown = np.flatnonzero((end >= part.begin) & (begin <= part.end))
-    shown = np.sort(shown[np.argsort(begin[shown] - end[shown], kind="stable")][:_MOST_RANGES])
-    labels = [timeline.range_names[number] if number >= 0 else "" for number in rows.name[shown].tolist()]
-    return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
-
-
-def _cut(x: NDArray[Any], part: Stretch) -> list[float]:
-    return numbers(np.clip(x, part.begin, part.end))
 
 
 def _stretches(begin: Sequence[float], end: Sequence[float], label: list[str], colour: list[str]) -> Stretches:
