@@ -123,9 +123,8 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
     ]
     for one in analyses:
         device = one.main
-        name = (
-            f"**{plain_markdown(one.name)}**" if odd is not None and odd.name == one.name else plain_markdown(one.name)
-        )
+        name = plain_markdown(one.name)
+        name = f"**{name}**" if odd is not None and odd.name == one.name else name
         cells = (f"[{name}]({one.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"

@@ -20,10 +20,7 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
     """The summary as plain JSON values: ``verdicts`` and ``peak`` by device, ``traces``, ``findings``, ..."""
     return {
         "verdicts": {verdict.device: verdict.kind.value for verdict in summary.verdicts},
-        "peak": {
-            peak.device: {**asdict(peak), "text": format_bytes(peak.bytes), "headroom": peak.headroom}
-            for peak in summary.peaks
-        },
+        "peak": {peak.device: _peak_view(peak) for peak in summary.peaks},
         "traces": list(summary.traces),
         "snapshots": list(summary.snapshots),
         "address_books": list(summary.address_books),
@@ -99,3 +96,8 @@ def _written(summary: RunSummary) -> str:
     parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
     live = [word for word, there in (("live log", summary.monitor_log), ("scalars", summary.scalars)) if there]
     return ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
+
+
+def _peak_view(peak: Peak) -> dict[str, Any]:
+    fields = ("bytes", "step", "counter", "total", "headroom")
+    return {"text": format_bytes(peak.bytes), **{name: getattr(peak, name) for name in fields}}
