@@ -120,14 +120,8 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 def analysis_html(subject: Subject, written: str = "") -> str:
     """The page of one recording."""
-    index = index_view(
-        [recording_item(subject.run, subject.file, subject.analysis.source)],
-        version=__version__,
-        source="report",
-        written=written or None,
-    )
-    answers = {"views": _OF_RECORDING, "index": index, **dict(_of_recording(subject))}
-    return web_page(f"Memory of {subject.run} · tbmem", answers)
+    items = [recording_item(subject.run, subject.file, subject.analysis.source)]
+    return _page(f"Memory of {subject.run}", items, _OF_RECORDING, dict(_of_recording(subject)), written)
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
@@ -209,7 +203,7 @@ def comparison_html(found: Sequence[Compared], odd: OddOne | None = None, writte
         comparison = compare_analyses(before.analysis, after.analysis)
         answers |= _compared(comparison, (before.side.file, after.side.file), most)
     items = [recording_item(one.side.run, one.side.file, one.analysis.source) for one in found]
-    return _page(f"Memory of {len(found)} recordings", items, answers, written)
+    return _page(f"Memory of {len(found)} recordings", items, _OF_SEVERAL, answers, written)
 
 
 def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
@@ -228,8 +222,8 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
         **_compared(pair.reversed().compared(), (files[1] or None, files[0] or None)),
     }
     items = [recording_item(*one) for one in zip(pair.names, files, kinds, strict=True)]
-    written = format_moment(now())
-    return write_page(_page(f"Memory of {pair.names[0]} and {pair.names[1]}", items, answers, written), path)
+    title = f"Memory of {pair.names[0]} and {pair.names[1]}"
+    return write_page(_page(title, items, _OF_SEVERAL, answers, format_moment(now())), path)
 
 
 def _told_apart(pair: Pair) -> Pair:
@@ -260,6 +254,7 @@ def _compared(comparison: Comparison, files: tuple[str | None, str | None], most
     }
 
 
-def _page(title: str, items: Sequence[RunItem], answers: dict[str, Any], written: str) -> str:
+def _page(title: str, items: Sequence[RunItem], views: Sequence[str], answers: Mapping[str, Any], written: str) -> str:
+    """A page without a log folder: the list of runs is made up of recordings."""
     index = index_view(items, version=__version__, source="report", written=written or None)
-    return web_page(f"{title} · tbmem", {"views": _OF_SEVERAL, "index": index, **answers})
+    return web_page(f"{title} · tbmem", {"views": views, "index": index, **answers})

@@ -1,4 +1,4 @@
-// Views and the index of runs go in; the page around them comes out: tabs, pickers, reload, and what is drawn when.
+// The page around the views: tabs, pickers, reload, and what is drawn when.
 
 import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";

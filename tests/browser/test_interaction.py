@@ -113,6 +113,20 @@ def test_live_zoom_and_evidence(browser: Browser, server: Server) -> None:
     assert browser.complaints() == []
 
 
+def test_a_line_chart_tells_its_values_and_hides_a_curve(browser: Browser, server: Server) -> None:
+    browser.open(address(server, "live", run="leak"), "live")
+
+    browser.point("#live-plot canvas[tabindex]", 0.5, 0.5)
+    browser.until("document.querySelector('#live-plot .tip:not([hidden])') !== null")
+    looking.has(browser, "#live-plot .tip", "step: ", "allocated", "resident peak")
+
+    browser.click("#live-plot .line-key")
+    browser.point("#live-plot canvas[tabindex]", 0.52, 0.5)
+    browser.until("!document.querySelector('#live-plot .tip').textContent.includes('allocated')")
+    looking.has(browser, "#live-plot .tip", "step: ", "resident peak")
+    assert browser.complaints() == []
+
+
 def test_a_link_shows_the_same_again_and_coming_back_too(browser: Browser, server: Server) -> None:
     browser.open(address(server, "overview"), "overview")
     browser.go("peak")

@@ -1,4 +1,4 @@
-// The answers `sides` and `compare` go in; recordings side by side, and what grew between two of them, come out.
+// Recordings side by side, and what grew between two of them.
 
 import { isReport } from "../api.js";
 import { button, el, replace, section } from "../dom.js";
