@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tbmem.model.summary import RunSummary as RunSummary
     from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
     from tbmem.offline.reports import write_report as write_report
+    from tbmem.offline.reports import write_run_report as write_run_report
     from tbmem.offline.rules_file import load_rules as load_rules
-    from tbmem.offline.run_reports import write_run_report as write_run_report
     from tbmem.offline.study import analyze as analyze
     from tbmem.offline.study import analyze_all as analyze_all
     from tbmem.offline.study import compare as compare
@@ -64,7 +64,7 @@ _HOMES = {
     "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",
     "write_report": "tbmem.offline.reports",
-    "write_run_report": "tbmem.offline.run_reports",
+    "write_run_report": "tbmem.offline.reports",
 }
 
 __all__ = sorted(_HOMES)

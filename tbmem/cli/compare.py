@@ -38,7 +38,7 @@ def command(
     comparison = pair.compared()
     too_much = [] if limit is None else [one for one in comparison.grown if one.change.growth > limit]
     if html is not None:
-        from tbmem.offline.web_comparison import write_pair_html
+        from tbmem.offline.web_reports import write_pair_html
 
         write_pair_html(pair, html)
     if as_json:

@@ -25,9 +25,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
-    from tbmem.offline.reports import RESULTS
+    from tbmem.offline.reports import RESULTS, read_story, recordings_of, write_run_report
     from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.run_reports import read_story, recordings_of, write_run_report
     from tbmem.present.run_text import run_lines
 
     if html is not None:

@@ -22,11 +22,10 @@ from tbmem.present.views.index import index_view
 from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, overview_of, rank_columns
-from tbmem.present.views.pairs import compare_view, estimate_curve, predicted_categories
+from tbmem.present.views.pairs import compare_view, estimate_curve, predicted_categories, side_of, sides_view
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.runs import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
-from tbmem.present.views.sides import side_of, sides_view
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.texts import (
@@ -56,14 +55,13 @@ class Answers:
         self,
         catalog: Catalog,
         *,
-        plotly: str = "",
         source: str = "tensorboard",
         written: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
-        self._plotly, self._source, self._written, self._now = plotly, source, written, now
+        self._source, self._written, self._now = source, written, now
         self._views: Mapping[str, Callable[[Asked], Any]] = {
             "index": self._index,
             "overview": self._overview,
@@ -149,7 +147,6 @@ class Answers:
         return index_view(
             [self._item(run) for run in runs.values()],
             version=__version__,
-            plotly=self._plotly,
             source=self._source,
             written=self._written,
             notes=[f"{root.path}: no such folder" for root in self.catalog.roots if not root.path.is_dir()],

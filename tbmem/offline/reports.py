@@ -1,4 +1,4 @@
-"""Recordings go in; a folder with pictures, texts and a page comes out, one for all that are given."""
+"""Writes report folders: pictures, texts and a page of recordings, or of a run with its recordings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from typing import Any
 
 from tbmem.analysis.category_rules import CategoryTable
 from tbmem.analysis.comparison import OddOne, odd_one
-from tbmem.analysis.layers import layers_of
 from tbmem.analysis.report import Analysis
+from tbmem.analysis.run_story import RunStory, story_of
+from tbmem.errors import FileFormatError
+from tbmem.offline.live_logs import read_run
 from tbmem.offline.recordings import Found, find_recordings
 from tbmem.offline.result_folder import result_folder
 from tbmem.offline.study import analyze_recording, each, without_rows
-from tbmem.offline.web_comparison import Compared, comparison_html
-from tbmem.offline.web_reports import analysis_html, subject_of
+from tbmem.offline.web_reports import Compared, analysis_html, comparison_html, run_html, subject_of
 from tbmem.present.analysis import analyses_view
 from tbmem.present.findings_text import comparison_text, findings_text
 from tbmem.present.pictures import write_pictures
 from tbmem.present.report_text import report_text
-from tbmem.present.views.sides import Side, side_of
+from tbmem.present.run_text import Recorded, run_text
+from tbmem.present.series_picture import draw_series
+from tbmem.present.views.pairs import Side, side_of
 from tbmem.present.views.subject import Subject
 from tbmem.sources.recording import read_recording
 from tbmem.units import format_moment
@@ -62,7 +65,7 @@ def write_report(
         name: By default from the path: ``iter1_rank0``.
         table: Rules by which categories are inferred where there is no book.
         executor: Where to do it, if not here; its workers must see the same files.
-        on_skip: Told why a file of a folder was passed over, in one line.
+        on_skip: Called with the reason why a file of a folder was passed over, in one line.
         now: Unix time.
 
     Raises:
@@ -106,7 +109,7 @@ def write_one(
 def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
     """Write pictures, texts, figures and the page of one analysis into a folder that is there."""
     analysis = subject.analysis
-    write_pictures(analysis, folder, layers_of(analysis, analysis.main.number))
+    write_pictures(analysis, folder)
     write_text(folder / "analysis_report.txt", report_text(analysis, written))
     write_text(folder / "README.md", findings_text(analysis, written))
     write_text(folder / "report.html", analysis_html(subject, written))
@@ -137,3 +140,85 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, data: Any) -> None:
     """Write plain JSON values."""
     write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What was written."""
+
+    folder: Path
+    story: RunStory
+    recorded: tuple[Recorded, ...]
+
+
+def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
+    """Traces and snapshots of a run; there may be none."""
+    try:
+        return find_recordings([run])
+    except FileFormatError:
+        return ()
+
+
+def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
+    """What happened in a run, from its live logs.
+
+    Raises:
+        FileFormatError: There is no log, or it is damaged.
+        UsageError: There are several runs in the folder.
+        OSError: A file cannot be read.
+    """
+    logs = read_run(run)
+    return story_of(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
+
+
+def write_run_report(
+    run: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = RESULTS,
+    name: str | None = None,
+    table: CategoryTable | None = None,
+    executor: Executor | None = None,
+    on_skip: Callable[[str], None] | None = None,
+    now: Callable[[], float] = time.time,
+) -> RunReport:
+    """Write down what happened in a run.
+
+    Args:
+        run: Its folder.
+        out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
+        name: By default the run's.
+        table: Rules by which categories are inferred where there is no book.
+        executor: Where to analyse the recordings, if not here.
+        on_skip: Called with the reason why a file was passed over, in one line.
+        now: Unix time.
+
+    Raises:
+        FileFormatError: There is no log, or it is damaged; nothing is written then.
+        UsageError: There are several runs in the folder.
+        OSError: A file cannot be read or written.
+    """
+    story = read_story(run, now)
+    found = recordings_of(story.path)
+    moment = now()
+    written = format_moment(moment)
+    with result_folder(out, name or story.name, moment) as folder:
+        work = partial(write_one, folder=folder.path, table=table, name=None, written=written)
+        try:
+            parts = each(work, found, executor, on_skip)
+        except FileFormatError as error:
+            # the run has its log; that none of its recordings can be read is worth a word, not an end
+            parts = ()
+            if on_skip is not None:
+                on_skip(str(error))
+        files = {one.name: one.path.name for one in found}
+        recorded = tuple(Recorded(one, files.get(one.name, one.name), one.name) for one, _ in parts)
+        windows = [dict(window) for window in story.windows if window["rank"] == story.ranks[0]]
+        if story.series:
+            draw_series(story.name, story.series, story.findings, windows, folder.path / "memory_series.png")
+        write_text(folder.path / "report.html", run_html(run, written))
+        write_text(folder.path / "README.md", run_text(story, recorded, written))
+        write_json(
+            folder.path / "run.json",
+            {**story.to_dict(), "recordings": {one.file: one.analysis.to_dict() for one in recorded}},
+        )
+    return RunReport(folder=folder.final, story=story, recorded=recorded)

@@ -1,4 +1,4 @@
-"""Where results go and what they are of goes in; a folder with a name of its own comes out, whole or not at all."""
+"""A folder for results with a name of its own, there as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""A run's folder, or an analysed recording, goes in; the Memory tab as one file, with all answers inside, comes out."""
+"""Pages that need nothing else: the Memory tab of a run, of a recording or of several, with all answers inside."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbmem import __version__
+from tbmem.analysis.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.report import Analysis
 from tbmem.analysis.run_status import run_status
 from tbmem.errors import RunFolderError, TbmemError, UsageError
@@ -17,13 +19,16 @@ from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.answers import Answers
 from tbmem.offline.catalog import TRACE, Catalog, Root
 from tbmem.offline.live_logs import read_run
+from tbmem.offline.study import Pair
 from tbmem.present.views.index import index_view
 from tbmem.present.views.operators import operators_view
+from tbmem.present.views.pairs import Side, compare_view, side_of, sides_view
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.runs import FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import tensors_view
+from tbmem.present.views.texts import NOTHING_TO_COMPARE
 from tbmem.present.views.timeline import timeline_view
 from tbmem.present.web_page import key_of, web_page
 from tbmem.units import format_moment
@@ -36,17 +41,16 @@ _STACKS = 150
 _POINTS = "4000"
 _OF_RECORDING = ["timeline", "peak", "segments", "operators"]
 """Views of a recording: it has no log, and nothing to compare with."""
+_OF_SEVERAL = ["compare"]
+_ALL_PAIRS = 6
+"""Of so many recordings any two can be compared; of more, each with the first, the last and the odd one."""
+_CHANGES, _CHANGES_OF_MANY = 100, 30
 _LEAST = 0.001
 """Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
 
 
 def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
     """Write the page of a run as one file.
-
-    Args:
-        run: Its folder, one above it with a single run in it, or its log.
-        path: The file; there afterwards as a whole, or as it was before.
-        now: Unix time.
 
     Raises:
         FileFormatError: There is no such run, or its log is damaged.
@@ -116,15 +120,8 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 def analysis_html(subject: Subject, written: str = "") -> str:
     """The page of one recording."""
-    index = index_view(
-        [recording_item(subject.run, subject.file, subject.analysis.source)],
-        version=__version__,
-        plotly="",
-        source="report",
-        written=written or None,
-    )
-    answers = {"views": _OF_RECORDING, "index": index, **dict(_of_recording(subject))}
-    return web_page(f"Memory of {subject.run} · tbmem", answers)
+    items = [recording_item(subject.run, subject.file, subject.analysis.source)]
+    return _page(f"Memory of {subject.run}", items, _OF_RECORDING, dict(_of_recording(subject)), written)
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
@@ -186,3 +183,78 @@ def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
         rows |= dict.fromkeys(bands["row"][at] for at in largest)
     for row in rows:
         yield key_of("stack", {"run": subject.run, "file": subject.file, "row": str(row)}), stack_view(subject, row)
+
+
+class Compared(NamedTuple):
+    """One of the recordings, as the page needs it."""
+
+    analysis: Analysis
+    """Its rows are not needed."""
+    side: Side
+    link: str = ""
+    """Its own page, relative to this one."""
+
+
+def comparison_html(found: Sequence[Compared], odd: OddOne | None = None, written: str = "") -> str:
+    """The page of several recordings."""
+    most = _CHANGES if len(found) <= _ALL_PAIRS else _CHANGES_OF_MANY
+    answers: dict[str, Any] = {"sides": sides_view([one.side for one in found], odd, [one.link for one in found])}
+    for before, after in _pairs(found, odd):
+        comparison = compare_analyses(before.analysis, after.analysis)
+        answers |= _compared(comparison, (before.side.file, after.side.file), most)
+    items = [recording_item(one.side.run, one.side.file, one.analysis.source) for one in found]
+    return _page(f"Memory of {len(found)} recordings", items, _OF_SEVERAL, answers, written)
+
+
+def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
+    """Write the page of two recordings or runs as one file.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+    """
+    pair = _told_apart(pair)
+    sides = [side_of(subject_of(one)) for one in pair.analyses or ()]
+    files = [one.file for one in sides] or ["", ""]
+    kinds = [one.source for one in pair.analyses or ()] or ["", ""]
+    answers: dict[str, Any] = {
+        "sides": sides_view(sides),
+        **_compared(pair.compared(), (files[0] or None, files[1] or None)),
+        **_compared(pair.reversed().compared(), (files[1] or None, files[0] or None)),
+    }
+    items = [recording_item(*one) for one in zip(pair.names, files, kinds, strict=True)]
+    title = f"Memory of {pair.names[0]} and {pair.names[1]}"
+    return write_page(_page(title, items, _OF_SEVERAL, answers, format_moment(now())), path)
+
+
+def _told_apart(pair: Pair) -> Pair:
+    """With two names, as the page's lists need them."""
+    name, other = pair.names
+    if name != other:
+        return pair
+    other = f"{name} again"
+    analyses = pair.analyses and (pair.analyses[0], replace(pair.analyses[1], name=other))
+    return pair._replace(names=(name, other), analyses=analyses)
+
+
+def _pairs(found: Sequence[Compared], odd: OddOne | None) -> Iterator[tuple[Compared, Compared]]:
+    ends = {0, len(found) - 1}
+    for first, before in enumerate(found):
+        for second, after in enumerate(found):
+            telling = {first, second} & ends or (odd is not None and odd.name in (before.side.name, after.side.name))
+            if first != second and (telling or len(found) <= _ALL_PAIRS):
+                yield before, after
+
+
+def _compared(comparison: Comparison, files: tuple[str | None, str | None], most: int = _CHANGES) -> dict[str, Any]:
+    """Answers to what the view asks of a pair."""
+    pair = {"before": comparison.before, "after": comparison.after}
+    return {
+        key_of("compare", pair): compare_view(comparison, files, most=most, empty=NOTHING_TO_COMPARE),
+        key_of("sides", pair): "sides",
+    }
+
+
+def _page(title: str, items: Sequence[RunItem], views: Sequence[str], answers: Mapping[str, Any], written: str) -> str:
+    """A page without a log folder: the list of runs is made up of recordings."""
+    index = index_view(items, version=__version__, source="report", written=written or None)
+    return web_page(f"{title} · tbmem", {"views": views, "index": index, **answers})

@@ -1,4 +1,4 @@
-"""The routes of the Memory tab: answers on runs, the front end's files and plotly.js."""
+"""Routes of the Memory tab: answers on runs, and the front end's files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from tbmem.errors import TbmemError
 from tbmem.offline.answers import Answers
 from tbmem.offline.asked import MissingError, OutsideError
 from tbmem.offline.catalog import Catalog, roots_of
-from tbmem.present.plain_json import as_json
-from tbmem.present.plotly_js import plotly_js, plotly_version
-from tbmem.present.web_page import page_script, page_style
+from tbmem.present.web_page import as_json, page_script, page_style
 
 _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
@@ -40,7 +38,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         flags = context.flags
         roots = roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
         self._catalog = Catalog(roots)
-        self._answers = Answers(self._catalog, plotly=f"plotly.js?v={plotly_version()}")
+        self._answers = Answers(self._catalog)
         self._kept = functools.lru_cache(_KEPT_ANSWERS)(self._encoded)
 
     def get_plugin_apps(self) -> dict[str, Any]:
@@ -49,7 +47,6 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "/data/*": self._serve_answer,
             "/page.js": self._serve_script,
             "/page.css": self._serve_style,
-            "/plotly.js": self._serve_plotly,
         }
 
     def is_active(self) -> bool:
@@ -89,23 +86,12 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     def _serve_style(self, request: wrappers.Request) -> Any:
         return http_util.Respond(request, page_style(), "text/css")
 
-    @wrappers.Request.application  # type: ignore[arg-type]
-    def _serve_plotly(self, request: wrappers.Request) -> Any:
-        return http_util.Respond(
-            request, _compressed_plotly(), "text/javascript", content_encoding="gzip", expires=_YEAR
-        )
-
 
 @functools.cache
 def _script() -> tuple[str, bytes]:
     """The front end as one module, and a name that changes with it."""
     content = f"export const {{ render }} = {page_script()};\n".encode()
     return hashlib.sha256(content).hexdigest()[:12], gzip.compress(content, mtime=0)
-
-
-@functools.cache
-def _compressed_plotly() -> bytes:
-    return gzip.compress(plotly_js().encode(), compresslevel=3, mtime=0)
 
 
 def _below(request: wrappers.Request, route: str) -> str:

@@ -1,1 +1,1 @@
-"""Records and conclusions go in, what a person or a program reads comes out."""
+"""Texts, pictures, pages and answers made of records and findings."""

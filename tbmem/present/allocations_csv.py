@@ -1,4 +1,4 @@
-"""An analysis goes in; one line of CSV per allocation comes out."""
+"""Exports the allocations of a recording as CSV, one line each."""
 
 from __future__ import annotations
 

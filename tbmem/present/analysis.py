@@ -1,4 +1,4 @@
-"""Analyses and comparisons go in; what a terminal shows of them comes out, ready for rich."""
+"""Analyses and comparisons as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -150,10 +150,7 @@ def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> Rendera
         _add(
             table,
             analysis.name,
-            device_label(device.name),
-            format_bytes(device.peak.bytes),
-            "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes),
-            "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %",
+            *side_cells(device),
             str(device.peak.step) if device.peak.step >= 0 else "",
             f"{word_of(first.name)} {format_bytes(first.bytes)}" if first else "",
             str(len(device.suspects) or ""),
@@ -161,6 +158,13 @@ def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> Rendera
         )
     word = odd.message if odd is not None else "None of them stands out." if len(analyses) > 2 else ""
     return Group(_indented(table), Text(word, style="bold" if odd else ""))
+
+
+def side_cells(device: DeviceAnalysis) -> tuple[str, str, str, str]:
+    """Device, peak, reserved at the end and what of it the peak used, for a row of recordings side by side."""
+    reserved = "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes)
+    percent = "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %"
+    return device_label(device.name), format_bytes(device.peak.bytes), reserved, percent
 
 
 def comparison_screen(comparison: Comparison) -> RenderableType:

@@ -1,4 +1,4 @@
-"""A size and a drawing function go in; a PNG file comes out. matplotlib is loaded here, and nowhere at import."""
+"""Figures with a heading, written as PNG. matplotlib is loaded when one is drawn, never at import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tbmem.present.colours import INK, LIGHT, MUTED
-from tbmem.present.scale import unit_for
+from tbmem.present.labels import unit_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,11 +77,6 @@ def say(axes: Axes, text: str) -> None:
 
 def byte_axis(axes: Axes, largest: float, which: Literal["x", "y"] = "y") -> float:
     """Give an axis a binary unit.
-
-    Args:
-        axes: Drawn in units of what is returned.
-        largest: Bytes of the largest value.
-        which: ``'x'`` or ``'y'``.
 
     Returns:
         Bytes of the unit: values are divided by it.

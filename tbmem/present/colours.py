@@ -1,4 +1,4 @@
-"""Names of categories, phases and parts of memory go in; colours that colour-blind people can tell apart come out.
+"""Colours of categories, phases and parts of memory that colour-blind people can tell apart.
 
 Blue, orange, yellow, green and red stand for parameters, activations, gradients, optimizer state and intermediates, in
 the tones of Okabe and Ito. The others were searched for so that no two look alike, also to those who lack the red or
@@ -40,7 +40,7 @@ _FURTHER = ("#661100", "#6699CC", "#AA4466", "#DDCC77", "#5E8C31", "#4477AA", "#
 
 PHASES = {"FORWARD": "#F6D58A", "BACKWARD": "#9CC9E5", "OPTIMIZER": "#96D3BE", "SETUP": LIGHT, "OTHER": "#F1F3F5"}
 
-ALLOCATED, IN_GAPS, IN_SEGMENTS, PENDING, ROUNDING = BLUE, RED, LIGHT, PINK, YELLOW
+ALLOCATED, IN_GAPS, IN_SEGMENTS, PENDING = BLUE, RED, LIGHT, PINK
 """Parts of reserved memory."""
 
 GRADES = {"excellent": GREEN, "good": ORANGE, "poor": RED, "unknown": GREY}

@@ -1,4 +1,4 @@
-"""Samples, findings and windows go in, lines for the console come out; the handler that prints them too."""
+"""Lines for the console on samples and findings, and the log handler that prints them."""
 
 from __future__ import annotations
 

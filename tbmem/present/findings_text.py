@@ -1,4 +1,4 @@
-"""Analyses go in; the ``README.md`` of a report comes out: what was found, in plain words."""
+"""The ``README.md`` of a report: what was found in recordings, in plain words."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from collections.abc import Iterable, Sequence
 from tbmem.analysis.comparison import OddOne
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
-from tbmem.present.analysis import efficiency_words, failed_sentence
+from tbmem.present.analysis import efficiency_words, failed_sentence, side_cells
 from tbmem.present.console import device_label
-from tbmem.present.pictures import picture_folder
+from tbmem.present.labels import plain_markdown
+from tbmem.present.pictures import PICTURES, picture_folder
 from tbmem.units import format_bytes, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
 _LINES = 5
-_PICTURES = (
-    ("memory_timeline.png", "active memory over time, by category, with phases and steps"),
-    ("memory_overview.png", "reserved memory at the end: allocated, cached, fragmented; categories at the peak"),
-    ("top_consumers.png", "the 30 largest allocations at the peak"),
-    ("category_breakdown.png", "memory by category: at the peak, at most, at the end"),
-    ("size_distribution.png", "sizes of active allocations and of free blocks"),
-    ("memory_efficiency.png", "how much of what was reserved the peak used; where the rest lies"),
-)
 _FILES = (
     ("report.html", "everything, to look at and zoom into; needs no network"),
     ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
@@ -30,22 +23,16 @@ _FILES = (
 )
 
 
-def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) -> str:
-    """What one recording says.
-
-    Args:
-        analysis: What it is of.
-        written: When it is written.
-        pictures: Whether pictures lie beside it.
-    """
+def findings_text(analysis: Analysis, written: str = "") -> str:
+    """What one recording says."""
     about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
-    lines = [f"# Memory of {_plain(analysis.name)}", "", *about, ""]
+    lines = [f"# Memory of {plain_markdown(analysis.name)}", "", *about, ""]
     for device in analysis.shown:
         lines += _device(device, len(analysis.devices) > 1)
     if analysis.notes:
-        lines += ["## What is not known", "", *(f"- {_plain(note)}" for note in analysis.notes), ""]
-    files = (*_FILES, *(_PICTURES if pictures else ()))
+        lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
+    files = (*_FILES, *PICTURES.items())
     lines += [
         "## Files",
         "",
@@ -53,7 +40,7 @@ def findings_text(analysis: Analysis, written: str = "", pictures: bool = True) 
         "|---|---|",
         *(f"| [{name}]({name}) | {what} |" for name, what in files),
     ]
-    if pictures and len(analysis.devices) > 1:
+    if len(analysis.devices) > 1:
         others = [(device_label(one.name), picture_folder(one)) for one in analysis.shown[1:]]
         links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
         more = f" Folders of their own have those of {links}." if links else ""
@@ -67,7 +54,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     if filled:
         lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
         for one in filled:
-            cells = (_plain(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            cells = (plain_markdown(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
             lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
         lines.append("")
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
@@ -76,7 +63,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
         lines += [f"{number}. {_code(one.name)}: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
         lines.append("")
     lines += ["### What to do", ""]
-    advice = [f"- {_plain(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
+    advice = [f"- {plain_markdown(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
     return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
 
 
@@ -85,14 +72,14 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     yield f"- {peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
-        parts = [f"{_plain(word_of(one.name))} {one.percent:.0f} %" for one in filled]
+        parts = [f"{plain_markdown(word_of(one.name))} {one.percent:.0f} %" for one in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
     yield from (f"- {sentence}" for sentence in allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
     if device.suspects:
-        yield from (f"- **Suspected leak**: {_plain(one.message)}" for one in device.suspects)
+        yield from (f"- **Suspected leak**: {plain_markdown(one.message)}" for one in device.suspects)
     elif device.peak.step >= 0:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
@@ -126,39 +113,23 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
 
 
 def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
-    """What several recordings say, side by side.
-
-    Args:
-        analyses: Ranks or iterations; the folder of each has its name.
-        odd: The one that stands out.
-        written: When it is written.
-    """
+    """What several recordings say, side by side."""
     lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
     if odd is not None or len(analyses) > 2:
-        lines += [_plain(odd.message) if odd is not None else "None of them stands out.", ""]
+        lines += [plain_markdown(odd.message) if odd is not None else "None of them stands out.", ""]
     lines += [
         "| recording | device | peak | reserved | used at the peak | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for one in analyses:
         device = one.main
-        reserved = "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes)
-        percent = "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %"
-        name = f"**{_plain(one.name)}**" if odd is not None and odd.name == one.name else _plain(one.name)
-        lines.append(
-            f"| [{name}]({one.name}/README.md) | {device_label(device.name)} | {format_bytes(device.peak.bytes)}"
-            f" | {reserved} | {percent} | {len(device.suspects) or ''} |"
-        )
+        name = plain_markdown(one.name)
+        name = f"**{name}**" if odd is not None and odd.name == one.name else name
+        cells = (f"[{name}]({one.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
 
 
 def _code(text: str) -> str:
     """A text as Markdown's code, whatever stands in it."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-def _plain(text: str) -> str:
-    """Text without what Markdown would take for its own."""
-    for sign in ("\\", "_", "*", "|", "<"):
-        text = text.replace(sign, f"\\{sign}")
-    return text

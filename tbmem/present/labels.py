@@ -1,8 +1,27 @@
-"""Sizes and long names go in; words that are short enough for an axis, a key or a table come out."""
+"""Short texts for axes, keys and tables: sizes, long names, columns of words; and the binary unit of an axis."""
 
 from __future__ import annotations
 
-from tbmem.units import format_bytes
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tbmem.units import GIB, KIB, MIB, TIB, format_bytes
+
+
+class Unit(NamedTuple):
+    """A unit for a whole axis."""
+
+    name: str
+    """``'GiB'``."""
+    bytes: int
+
+
+_UNITS = (Unit("TiB", TIB), Unit("GiB", GIB), Unit("MiB", MIB), Unit("KiB", KIB))
+
+
+def unit_for(largest: int | float) -> Unit:
+    """The unit in which a number is at least 1."""
+    return next((unit for unit in _UNITS if abs(largest) >= unit.bytes), Unit("B", 1))
 
 
 def size_label(count: float) -> str:
@@ -12,10 +31,22 @@ def size_label(count: float) -> str:
 
 
 def shortened(text: str, most: int = 48) -> str:
-    """The end of a text: of a path or a module that is what matters.
-
-    Args:
-        text: One line.
-        most: Letters that there is room for.
-    """
+    """The end of a text: of a path or a module that is what matters."""
     return text if len(text) <= most else "…" + text[1 - most :]
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns of text, two spaces apart, the header underlined."""
+    shown = [header, *rows]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
+    for number, row in enumerate(shown):
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if number == 0:
+            yield "  " + "  ".join("-" * width for width in widths)
+
+
+def plain_markdown(text: str) -> str:
+    """Text without what Markdown would take for its own."""
+    for sign in ("\\", "_", "*", "|", "<"):
+        text = text.replace(sign, f"\\{sign}")
+    return text

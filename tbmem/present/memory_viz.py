@@ -1,4 +1,4 @@
-"""A timeline goes in; the snapshot that pytorch.org/memory_viz reads comes out, whatever the timeline was read from.
+"""Exports a snapshot for pytorch.org/memory_viz, whatever the recording was read from.
 
 The page draws what the events of ``device_traces`` and the blocks of ``segments`` say. Where there are no segments (a
 trace, the CPU), each allocation that is alive at the end gets one of its own.
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.report import Analysis
-from tbmem.model.columns import I64
 from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, MarkKind, ReservationKind, SegmentKind
@@ -164,7 +163,7 @@ class _Writer:
         table, blocks = self._timeline.segments, self._timeline.blocks
         own = np.flatnonzero(table.device == device)
         if not len(own):
-            return [self._segment_of_row(row, place) for row in self._at_end(device)]
+            return [self._segment_of_row(row, place) for row in self._timeline.alive_at_end(device).tolist()]
         inside: dict[int, list[Entry]] = defaultdict(list)
         for at in np.flatnonzero(np.isin(blocks.segment, own)).tolist():
             inside[int(blocks.segment[at])].append(self._block(at))
@@ -196,11 +195,6 @@ class _Writer:
             "frames": self.frames(int(blocks.stack[at])),
         }
 
-    def _at_end(self, device: int) -> list[int]:
-        alive: I64 = self._timeline.alive_at_end(device)
-        found: list[int] = alive.tolist()
-        return found
-
     def _segment_of_row(self, row: int, place: int) -> Entry:
         rows = self._timeline.rows
         size, address = int(rows.bytes[row]), int(rows.address[row]) or _made_up(row)
@@ -211,11 +205,10 @@ class _Writer:
             "state": "active_allocated",
             "frames": self.frames(int(rows.stack[row])),
         }
-        sizes = ("total_size", "allocated_size", "active_size", "requested_size")
         return {
             "device": place,
             "address": address,
-            **dict.fromkeys(sizes, size),
+            **dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), size),
             "stream": 0,
             "segment_type": "large",
             "segment_pool_id": (0, 0),

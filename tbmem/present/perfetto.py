@@ -1,4 +1,4 @@
-"""An analysis goes in; a trace that Perfetto opens comes out: memory by category over time, steps, annotations."""
+"""Exports a trace for Perfetto: memory by category over time, steps, annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An analysis goes in; ``analysis_report.txt`` comes out: all its figures, to the byte."""
+"""The text of ``analysis_report.txt``: all figures of an analysis, to the byte."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _NOT_KNOWN = "not known: no peak was recorded, or not how much was reserved"
 
 
 def report_text(analysis: Analysis, written: str = "") -> str:
-    """The report.
-
-    Args:
-        analysis: What it is of.
-        written: When it is written, as people write it.
-    """
+    """The report."""
     lines = ["MEMORY ANALYSIS REPORT", "=" * _WIDTH]
     about = (("recording", analysis.name), ("kind", analysis.source), ("file", analysis.path), ("written", written))
     lines += [f"{word:<12}{text}" for word, text in about if text]
@@ -158,11 +153,10 @@ def _fragmentation(device: DeviceAnalysis) -> list[str]:
     if free.gaps is not None and free.fragmented_percent is not None:
         lines.append(f"{free.gaps:,} gaps, {free.fragmented_percent:.2f} % of reserved memory fragmented")
     if free.failing_request_bytes is not None:
-        fits = {True: "all free blocks together would have been enough", False: "more than all free blocks together"}
-        word = (
-            fits.get(free.failing_request_fits_free_sum, "") if free.failing_request_fits_free_sum is not None else ""
-        )
-        lines += _rows([("last request that failed", free.failing_request_bytes)]) + [word] * bool(word)
+        lines += _rows([("last request that failed", free.failing_request_bytes)])
+        if free.failing_request_fits_free_sum is not None:
+            enough = "all free blocks together would have been enough"
+            lines.append(enough if free.failing_request_fits_free_sum else "more than all free blocks together")
     return lines
 
 

@@ -10,6 +10,7 @@ from tbmem.analysis.run_state import standing
 from tbmem.analysis.run_story import RunStory
 from tbmem.model.category import word_of
 from tbmem.present.console import SEPARATOR, finding_line
+from tbmem.present.labels import plain_markdown
 from tbmem.present.summary import peak_line
 from tbmem.units import format_bytes, format_duration, format_moment
 
@@ -53,21 +54,17 @@ def run_text(story: RunStory, recorded: Sequence[Recorded], written: str = "") -
     """The README of the report of a run."""
     lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
     lines += [f"- Written: {written}"] if written else []
-    lines += ["", "## What was seen", "", *(f"- {_plain(line)}" for line in run_lines(story, ())[1:])]
+    lines += ["", "## What was seen", "", *(f"- {plain_markdown(line)}" for line in run_lines(story, ())[1:])]
     advice = dict.fromkeys(one.advice for one in standing(story.findings) if one.advice and not one.kind.is_quiet)
-    lines += ["", "## What to do", "", *(f"- {_plain(text)}" for text in advice)] if advice else []
+    lines += ["", "## What to do", "", *(f"- {plain_markdown(text)}" for text in advice)] if advice else []
     if recorded:
         lines += ["", "## Recordings", "", "| recording | peak |", "|---|---:|"]
         for one in recorded:
             lines.append(
-                f"| [{_plain(one.file)}]({one.link}/README.md) | {format_bytes(one.analysis.main.peak.bytes)} |"
+                f"| [{plain_markdown(one.file)}]({one.link}/README.md) | {format_bytes(one.analysis.main.peak.bytes)} |"
             )
     lines += ["", "## Files", "", "| file | what |", "|---|---|"]
     lines.append("| [report.html](report.html) | live series, findings, windows; needs no network |")
     lines.append("| [memory_series.png](memory_series.png) | memory over the steps |")
     lines.append("| [run.json](run.json) | the figures for programs |")
     return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("_", "\\_").replace("*", "\\*").replace("|", "\\|").replace("<", "\\<")

@@ -1,19 +1,12 @@
-"""A ShortageReport goes in; the block of text that a person reads after an out-of-memory error comes out."""
+"""The text of an out-of-memory report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbmem.model.shortage import CGROUP, MACHINE, Holding, Limit, ShortageReport
+from tbmem.model.shortage import CGROUP, MACHINE, Holding, Limit, Reason, ShortageReport
 from tbmem.present.console import SEPARATOR, device_label
 from tbmem.units import format_bytes
-
-_WORDS = {
-    "capacity": "capacity",
-    "fragmentation": "fragmentation",
-    "other_processes": "other processes",
-    "leak": "leak",
-}
 
 
 def shortage_lines(report: ShortageReport) -> list[str]:
@@ -29,7 +22,7 @@ def shortage_sentence(report: ShortageReport) -> str:
         asked = f"{format_bytes(shortage.requested)} were requested"
     where = f" at {shortage.line}" if shortage.line else ""
     free = f", {format_bytes(shortage.free)} were free" if shortage.free is not None else ""
-    why = f"{SEPARATOR}{_WORDS[report.reasons[0].cause.value]}: {report.reasons[0].text}" if report.reasons else ""
+    why = f"{SEPARATOR}{_cause(report.reasons[0])}: {report.reasons[0].text}" if report.reasons else ""
     return f"step {shortage.step} ran out of memory: {asked}{where}{free}{why}"
 
 
@@ -64,6 +57,10 @@ def _request(report: ShortageReport) -> Iterator[str]:
         yield f"process:   {format_bytes(shortage.process)} resident"
 
 
+def _cause(reason: Reason) -> str:
+    return reason.cause.value.replace("_", " ")
+
+
 def _limit(limit: Limit) -> str:
     return f"{format_bytes(limit.free)} of {format_bytes(limit.total)} ({limit.name})"
 
@@ -72,7 +69,7 @@ def _why(report: ShortageReport) -> Iterator[str]:
     for number, reason in enumerate(report.reasons):
         word = "why:      " if number == 0 else "also:     "
         sure = "; without it the request would have fitted" if reason.enough else ""
-        yield f"{word} {_WORDS[reason.cause.value]}: {reason.text}{sure}"
+        yield f"{word} {_cause(reason)}: {reason.text}{sure}"
     if report.reasons:
         yield f"do:        {report.reasons[0].advice}"
 

@@ -1,4 +1,4 @@
-"""An analysis goes in; a profile for speedscope.app comes out: whose stacks hold the memory, at peak and end."""
+"""Exports a profile for speedscope.app: which stacks hold the memory, at the peak and at the end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A RunSummary goes in; the lines that end a run, and the same as plain JSON, come out."""
+"""The lines that end a run, and the same as plain JSON."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.run_status import Standing, end_status
@@ -30,7 +31,7 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
         "rank": summary.rank,
         "logdir": summary.logdir,
         "run": summary.folder,
-        "profiler": _cost_view(summary.profiler) if summary.profiler else None,
+        "profiler": summary.profiler and {**asdict(summary.profiler), "slowdown": summary.profiler.slowdown},
         "problems": list(summary.problems),
         "exception": summary.exception,
         **end_status(summary.exception, summary.out_of_memory).to_dict(),
@@ -98,24 +99,5 @@ def _written(summary: RunSummary) -> str:
 
 
 def _peak_view(peak: Peak) -> dict[str, Any]:
-    return {
-        "bytes": peak.bytes,
-        "text": format_bytes(peak.bytes),
-        "step": peak.step,
-        "counter": peak.counter,
-        "total": peak.total,
-        "headroom": peak.headroom,
-    }
-
-
-def _cost_view(cost: ProfilerCost) -> dict[str, Any]:
-    return {
-        "windows": cost.windows,
-        "recorded_steps": cost.recorded_steps,
-        "recorded_step_seconds": cost.recorded_step_seconds,
-        "plain_step_seconds": cost.plain_step_seconds,
-        "slowdown": cost.slowdown,
-        "writing_seconds": cost.writing_seconds,
-        "host_bytes": cost.host_bytes,
-        "trace_bytes": cost.trace_bytes,
-    }
+    fields = ("bytes", "step", "counter", "total", "headroom")
+    return {"text": format_bytes(peak.bytes), **{name: getattr(peak, name) for name in fields}}

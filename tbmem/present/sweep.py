@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tbmem.model.category import word_of
 from tbmem.model.sweep import PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
-from tbmem.present.columns import columns
+from tbmem.present.labels import columns
 from tbmem.units import format_bytes
 
 _LARGEST = 5

@@ -1,9 +1,9 @@
-"""Layers of memory over time go in; ``memory_timeline.png`` comes out: stacked by category, phases and steps marked."""
+"""Draws ``memory_timeline.png``: memory over time, stacked by category, with phases and steps marked."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from tbmem.analysis.layers import Layers
 from tbmem.analysis.report import Analysis, DeviceAnalysis
 from tbmem.model.category import Phase, word_of
+from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind
 from tbmem.present.canvas import byte_axis, picture
 from tbmem.present.colours import INK, MUTED, PHASES, RED, category_colour
 from tbmem.present.console import device_label
-from tbmem.present.moments import FEW, axes_of
-from tbmem.present.scale import unit_for
-from tbmem.present.stretches import stretches
+from tbmem.present.labels import unit_for
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,17 +26,15 @@ _LEAST_WIDTH = 0.002
 """Of the whole: phases that are shorter are not drawn."""
 _LABEL_WIDTH = 0.065
 _MOST_STEPS = 40
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_IDLE = 0.4
+"""One pause this long, of the whole, would squeeze the rest."""
+_FEW = 2
+"""Moments that make no curve."""
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
-    """Memory of a device over time.
-
-    Args:
-        analysis: With its rows.
-        device: One of its devices.
-        layers: Of this device.
-        path: The PNG.
-    """
+    """Memory of a device over time."""
     _, x, label = axes_of(layers)[0]
     relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
     subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
@@ -49,7 +46,7 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         _ooms(axes, analysis, device, layers, x)
         _phases(strip, layers, x)
         strip.set_xlabel(label)
-        if len(x) <= FEW:
+        if len(x) <= _FEW:
             strip.set_xticks([])
             strip.set_xlabel("next to nothing was recorded: all of this was there before")
         if x[-1] > x[0]:
@@ -169,3 +166,53 @@ def _phases(strip: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
         if width >= _LABEL_WIDTH * span:
             middle = stretch.begin + width / 2
             strip.text(middle, 0.47, name.lower(), ha="center", va="center", fontsize=8.5, color=INK)
+
+
+class Axis(NamedTuple):
+    """One way to lay out the moments."""
+
+    word: str
+    """``'by time'``."""
+    x: NDArray[np.float64]
+    title: str
+
+
+def _time_unit(span: float) -> tuple[float, str]:
+    """Nanoseconds of the unit for a stretch of time of ``span`` nanoseconds, and its name."""
+    return next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
+
+
+def axes_of(layers: Layers) -> list[Axis]:
+    """All ways, the one that shows most first."""
+    by_event = Axis(
+        "by event", layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
+    )
+    if layers.ns is None or layers.ns[-1] == layers.ns[0]:
+        return [by_event]
+    span = float(layers.ns[-1] - layers.ns[0])
+    unit, word = _time_unit(span)
+    by_time = Axis("by time", (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}")
+    squeezed = len(layers.ns) <= _FEW or float(np.diff(layers.ns).max()) >= _IDLE * span
+    return [by_event, by_time] if squeezed else [by_time, by_event]
+
+
+class Stretch(NamedTuple):
+    """Moments in a row that have something in common."""
+
+    begin: float
+    end: float
+    value: int
+
+
+def stretches(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Stretch]:
+    """Moments in a row with one value, as stretches of the axis."""
+    begins = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    ends = np.append(x[begins[1:]], x[-1])
+    found: list[Stretch] = []
+    for begin, end, value in zip(x[begins].tolist(), ends.tolist(), values[begins].tolist(), strict=True):
+        same = found and (found[-1].value == value or end - begin < least)
+        if same:
+            found[-1] = found[-1]._replace(end=end)
+        else:
+            found.append(Stretch(begin, end, value))
+    return found

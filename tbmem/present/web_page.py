@@ -1,4 +1,4 @@
-"""Answers by key go in; one HTML file comes out that needs nothing else: the tab's own modules, plotly.js and all data.
+"""The Memory tab as one HTML file that needs nothing else: its modules, its style sheets and all answers are inside.
 
 The page forbids its browser to fetch anything: it looks the same without a network.
 """
@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import functools
 import html
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
+from posixpath import dirname, join, normpath
 from typing import Any
 
 from tbmem import web
-from tbmem.present.bundle import bundle
-from tbmem.present.plain_json import as_json
-from tbmem.present.plotly_js import plotly_js
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def web_page(title: str, answers: Mapping[str, Any]) -> str:
-    """The page.
+_IMPORT = re.compile(r'^import\s+(?:\{([^}]*)\}\s*from\s*)?["\']([^"\']+)["\'];?', re.MULTILINE)
+_EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?function\b|class\b|const\b)", re.MULTILINE)
+_EXPORTED = re.compile(r"^export\s+(?:(?:async\s+)?function\s*\*?|class|const)\s+([A-Za-z_$][\w$]*)", re.MULTILINE)
+_LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
-    Args:
-        title: Name of the browser's tab.
-        answers: By key, as ``tbmem.present.views`` says.
-    """
+
+def web_page(title: str, answers: Mapping[str, Any]) -> str:
+    """The page."""
     script = _no_end(page_script())
     return "\n".join(
         (
@@ -35,7 +37,6 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
             f"<title>{html.escape(title)}</title>",
             f"<style>{_no_end(page_style())}</style>",
             f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
-            f"<script>{_no_end(plotly_js())}</script>",
             # the page draws into its body, which is there when the document has been read
             f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{script}.render();\n}});</script>',
             "</head><body></body></html>\n",
@@ -56,21 +57,33 @@ def page_style() -> str:
 
 
 def as_inline_json(answers: Mapping[str, Any]) -> str:
-    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data.
-
-    Args:
-        answers: Plain JSON values.
-    """
+    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data."""
     return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
-    """Key of an answer: ``'timeline?file=a.json&run=b'``.
+def as_json(value: Any) -> str:
+    """Plain values as JSON that every browser reads, without spaces: what is not a finite number is null."""
+    try:
+        return _dumps(value)
+    except ValueError:
+        # a log may hold NaN where a number was wanted; looking for it costs as much as all the rest
+        return _dumps(_finite(value))
 
-    Args:
-        view: Its name.
-        params: Those that are given.
-    """
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
+    """Key of an answer: ``'timeline?file=a.json&run=b'``."""
     pairs = []
     for name in sorted(params):
         value = params[name]
@@ -81,3 +94,62 @@ def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
 def _no_end(text: str) -> str:
     """A script or style in which nothing ends it, nor begins a comment of HTML; both stand in texts only."""
     return text.replace("</script", "<\\/script").replace("</style", "<\\/style").replace("<!--", "<\\!--")
+
+
+def bundle(modules: Mapping[str, str], entry: str) -> str:
+    """One expression, whose value has what the entry exports.
+
+    Raises:
+        ValueError: A module imports or exports in a way that is not provided for, or in a circle.
+    """
+    functions = [
+        f"$modules[{_text(name)}] = (() => {{\n{_as_function(name, modules[name])}\n}})();"
+        for name in _in_order(modules, entry)
+    ]
+    parts = ('"use strict";', "const $modules = {};", *functions, f"return $modules[{_text(entry)}];")
+    return "(() => {\n" + "\n".join(parts) + "\n})()"
+
+
+def _in_order(modules: Mapping[str, str], entry: str) -> list[str]:
+    """Modules that are needed, each after those it imports."""
+    done: list[str] = []
+
+    def visit(name: str, way: Sequence[str]) -> None:
+        if name in way:
+            raise ValueError(f"modules import each other: {' -> '.join((*way, name))}")
+        if name not in modules:
+            raise ValueError(f"{way[-1] if way else 'the entry'} imports {name}, which is not there")
+        if name not in done:
+            for match in _IMPORT.finditer(modules[name]):
+                visit(_resolved(name, match[2]), (*way, name))
+            done.append(name)
+
+    visit(entry, ())
+    return done
+
+
+def _resolved(importer: str, path: str) -> str:
+    if not path.startswith("."):
+        raise ValueError(f"{importer} imports {path}: only relative paths are provided for")
+    return normpath(join(dirname(importer), path))
+
+
+def _as_function(name: str, source: str) -> str:
+    exported = _EXPORTED.findall(source)
+    body = _IMPORT.sub(lambda match: _taken(name, match), source)
+    body = _EXPORT.sub("", body)
+    if left := _LEFT.search(body):
+        raise ValueError(f"{name}: not provided for: {left[0]}")
+    return f"{body}\nreturn {{ {', '.join(exported)} }};"
+
+
+def _taken(importer: str, match: re.Match[str]) -> str:
+    """An import as a declaration: ``as`` becomes a colon."""
+    if match[1] is None:
+        return ""
+    names = [" : ".join(re.split(r"\s+as\s+", one.strip())) for one in match[1].split(",") if one.strip()]
+    return f"const {{ {', '.join(names)} }} = $modules[{_text(_resolved(importer, match[2]))}];"
+
+
+def _text(name: str) -> str:
+    return f'"{name}"'

@@ -1,4 +1,4 @@
-"""Replays of a recording under other settings go in; a table as text, or plain values, come out."""
+"""Replays of a recording under other allocator settings, as a table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.what_if import Outcome, WhatIf
-from tbmem.present.columns import columns
 from tbmem.present.console import device_label
+from tbmem.present.labels import columns
 from tbmem.units import format_bytes, format_signed
 
 _HEADER = (

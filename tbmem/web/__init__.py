@@ -1,4 +1,4 @@
-"""Names of the front end's files go in; their bytes come out. Plain ES modules and style sheets, no build step."""
+"""The files of the front end: plain ES modules and style sheets, no build step."""
 
 from __future__ import annotations
 

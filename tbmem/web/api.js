@@ -1,6 +1,6 @@
-// A view's name and its parameters go in; the answer that the contract (tbmem/present/views) declares comes out.
+// Answers of views, as the contract (tbmem/present/views) declares them.
 //
-// In TensorBoard it is fetched from a route of the plugin, in report.html it stands in the page.
+// In TensorBoard they are fetched from routes of the plugin, in report.html they stand in the page.
 
 const RECORDING = ["run", "file", "device"];
 const IDENTITY = {

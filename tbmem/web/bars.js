@@ -1,4 +1,4 @@
-// Recordings and their parts go in; a bar for each comes out, all to one scale, with a legend above them.
+// Bars of the parts of recordings, all to one scale, with a legend above them.
 
 import { el } from "./dom.js";
 import { bytes } from "./format.js";

@@ -1,4 +1,4 @@
-// The answer `segments` goes in; segments and their blocks come out on a canvas, to one scale, over several lines.
+// The allocator's segments and blocks on a canvas, to one scale, over several lines.
 
 import { el } from "./dom.js";
 import { bytes } from "./format.js";

@@ -1,4 +1,4 @@
-// A stretch of a recording goes in; what was allocated, freed and alive in it comes out, as sums and as tables.
+// What was allocated, freed and alive in a range of a recording, as sums and as tables.
 
 import { button, el, section } from "./dom.js";
 import { bytes, signedBytes, whole, word } from "./format.js";

@@ -1,4 +1,4 @@
-// A row of a recording goes in; a panel with all that is known of that allocation comes out.
+// A panel with all that is known of one allocation.
 
 import { fetchView } from "./api.js";
 import { button, el, replace } from "./dom.js";

@@ -1,4 +1,4 @@
-// Tag, attributes and children go in; an element comes out. Texts become text nodes: data is never read as HTML.
+// Elements from a tag, attributes and children. Texts become text nodes: data is never read as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,9 +1,9 @@
-// A range of x and a highest y go in; a canvas with axes comes out that zooms, pans, brushes and tells what lies where.
+// A canvas with axes that can be zoomed, panned and brushed, and that reports what lies under the pointer.
 //
 // What is drawn between the axes is painted by whoever owns the frame. Over it lies a second canvas for the pointer's
 // highlight and the brush: moving the pointer repaints nothing else.
 
-import { el } from "./dom.js";
+import { el, replace } from "./dom.js";
 import { unitFor } from "./format.js";
 import { colours } from "./theme.js";
 
@@ -12,6 +12,7 @@ const RIGHT = 28;
 const TOP = 18;
 const BOTTOM = 24;
 const STEP = 0.2;
+const TALL = 30;
 
 export class Frame {
   /**
@@ -19,6 +20,7 @@ export class Frame {
    * @param options.height  Pixels.
    * @param options.strip   Pixels kept free under the plot for a strip.
    * @param options.extent  Whole range of x.
+   * @param options.box     Dragging zooms to the box that was dragged, in x, in y or in both; else it brushes.
    * @param options.xText   A value of x as text.
    * @param options.paint   `(context, frame)`: draw between the axes.
    * @param options.moved   `(range, done)`: the user zoomed or panned.
@@ -30,7 +32,8 @@ export class Frame {
     this.options = { height: 300, strip: 0, ...options };
     this.extent = options.extent;
     this.range = [...options.extent];
-    this.most = 1;
+    this.top = 1;
+    this.band = null;
     this.brush = null;
     this.mode = "select";
     this.back = el("canvas", { "aria-hidden": "true" });
@@ -48,7 +51,16 @@ export class Frame {
 
   /** Pixels of an amount of bytes. */
   y(value) {
-    return TOP + (1 - value / this.most) * this.high;
+    return TOP + (1 - (value - this.least) / (this.most - this.least)) * this.high;
+  }
+
+  /** Lowest and highest amount between the axes. */
+  get least() {
+    return this.band?.[0] ?? 0;
+  }
+
+  get most() {
+    return this.band?.[1] ?? this.top;
   }
 
   /** Where the plot lies on the canvas, in the screen's own pixels. */
@@ -94,13 +106,13 @@ export class Frame {
   }
 
   yAt(pixel) {
-    return (1 - (pixel - TOP) / this.high) * this.most;
+    return this.least + (1 - (pixel - TOP) / this.high) * (this.most - this.least);
   }
 
   /** Show another range, cut to what there is. */
-  show(range, most = this.most) {
+  show(range, most) {
     this.range = this.cut(range);
-    this.most = Math.max(most, 1) * 1.04;
+    this.top = Math.max(most, 1) * 1.04;
     this.draw();
   }
 
@@ -118,6 +130,7 @@ export class Frame {
 
   /** Everything. */
   reset() {
+    this.band = null;
     this.move([...this.extent], true);
   }
 
@@ -149,8 +162,9 @@ export class Frame {
     context.clip();
     if (this.brush) {
       const [from, to] = this.brush.map((value) => this.x(value));
+      const rows = this.dragged?.rows ?? [TOP, this.bottom];
       context.fillStyle = "rgba(86,180,233,0.22)";
-      context.fillRect(from, TOP, to - from, this.high + this.options.strip);
+      context.fillRect(from, rows[0], to - from, rows[1] - rows[0] + this.options.strip);
       context.fillStyle = "#56B4E9";
       context.fillRect(from, TOP, 1.5, this.high + this.options.strip);
       context.fillRect(to - 1.5, TOP, 1.5, this.high + this.options.strip);
@@ -181,8 +195,7 @@ export class Frame {
     context.lineWidth = 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const most = this.most / unit.bytes;
-    const ys = ticks(0, most, 6);
+    const ys = ticks(this.least / unit.bytes, this.most / unit.bytes, 6);
     for (const value of ys.values) {
       const y = Math.round(this.y(value * unit.bytes)) + 0.5;
       line(context, LEFT, y, LEFT + this.wide, y);
@@ -191,7 +204,7 @@ export class Frame {
     context.textAlign = "center";
     context.textBaseline = "top";
     const base = this.bottom + this.options.strip;
-    const xs = ticks(this.range[0], this.range[1], Math.max(2, Math.floor(this.wide / 110)));
+    const xs = ticks(this.range[0], this.range[1], Math.max(3, Math.floor(this.wide / 110)));
     for (const value of xs.values) {
       const x = this.x(value);
       line(context, x, base, x, base + 4);
@@ -216,7 +229,7 @@ export class Frame {
     if (event.button !== 0) return;
     this.front.setPointerCapture(event.pointerId);
     const pan = this.mode === "pan" || event.shiftKey;
-    this.dragged = { from: event.offsetX, range: this.range, pan, far: false };
+    this.dragged = { from: event.offsetX, fromRow: event.offsetY, range: this.range, pan, far: false };
   }
 
   over(event) {
@@ -228,13 +241,16 @@ export class Frame {
       this.front.style.cursor = found ? "pointer" : this.mode === "pan" ? "grab" : "crosshair";
       return;
     }
-    drag.far ||= Math.abs(event.offsetX - drag.from) > 4;
+    const down = this.options.box ? Math.abs(event.offsetY - drag.fromRow) : 0;
+    drag.far ||= Math.max(Math.abs(event.offsetX - drag.from), down) > 4;
     if (!drag.far) return;
     if (drag.pan) {
       const by = ((drag.from - event.offsetX) / this.wide) * (drag.range[1] - drag.range[0]);
       this.move([drag.range[0] + by, drag.range[1] + by], false);
     } else {
-      this.setBrush(this.cutBrush(this.xAt(drag.from), this.xAt(event.offsetX)));
+      drag.rows = down > TALL ? this.rowsOf(drag.fromRow, event.offsetY) : null;
+      const narrow = drag.rows && Math.abs(event.offsetX - drag.from) < TALL / 2;
+      this.setBrush(narrow ? [...this.range] : this.cutBrush(this.xAt(drag.from), this.xAt(event.offsetX)));
     }
   }
 
@@ -244,7 +260,22 @@ export class Frame {
     if (!drag) return;
     if (!drag.far) this.options.press?.(this.xAt(event.offsetX), this.yAt(event.offsetY));
     else if (drag.pan) this.options.moved?.(this.range, true);
+    else if (this.options.box) this.zoomTo(this.brush, drag.rows);
     else this.options.brushed?.(this.brush);
+  }
+
+  zoomTo(range, rows) {
+    this.brush = null;
+    if (rows) {
+      const [high, low] = rows.map((row) => this.yAt(row));
+      this.band = [low, Math.max(high, low + this.top / 1000)];
+    }
+    this.move(range, true);
+  }
+
+  rowsOf(one, other) {
+    const inside = (row) => Math.min(Math.max(row, TOP), this.bottom);
+    return [inside(Math.min(one, other)), inside(Math.max(one, other))];
   }
 
   cutBrush(one, other) {
@@ -278,6 +309,27 @@ export class Frame {
     if (!act) return;
     event.preventDefault();
     act();
+  }
+}
+
+/** What the pointer is on, as text beside it. */
+export class Tip {
+  constructor() {
+    this.node = el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
+  }
+
+  show(event, content) {
+    const { node } = this;
+    replace(node, ...content.flat());
+    node.hidden = false;
+    const right = event.clientX + node.offsetWidth + 24 > document.documentElement.clientWidth;
+    const low = event.clientY + node.offsetHeight + 16 > window.innerHeight;
+    node.style.left = `${Math.max(4, right ? event.clientX - node.offsetWidth - 14 : event.clientX + 14)}px`;
+    node.style.top = `${Math.max(4, low ? event.clientY - node.offsetHeight - 8 : event.clientY + 14)}px`;
+  }
+
+  hide() {
+    this.node.hidden = true;
   }
 }
 

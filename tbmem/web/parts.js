@@ -1,4 +1,4 @@
-// Pieces of answers go in; what several views show of them comes out: badges, notes, empty states, findings, sparklines.
+// What several views show: badges, notes, empty states, findings, sparklines.
 
 import { el, svg } from "./dom.js";
 import { bytes, deviceName, known, percent, whole } from "./format.js";

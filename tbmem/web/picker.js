@@ -1,4 +1,4 @@
-// Many names go in; a button comes out that opens a list of them, with a filter, for one choice or several.
+// A button that opens a list of names with a filter, to choose one or several.
 
 import { button, el, replace } from "./dom.js";
 

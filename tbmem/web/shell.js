@@ -1,4 +1,4 @@
-// Views and the index of runs go in; the page around them comes out: tabs, pickers, reload, and what is drawn when.
+// The page around the views: tabs, pickers, reload, and what is drawn when.
 
 import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
@@ -74,15 +74,13 @@ export class Shell {
     for (const tab of this.tabs) this.choose(tab, tab.dataset.view === view.name);
     this.main.setAttribute("aria-labelledby", `tab-${view.name}`);
     const asked = [];
-    const later = [];
     const waiting = setTimeout(() => this.wait(view, turn), PATIENCE);
-    const content = await this.content(view, asked, later, turn);
+    const content = await this.content(view, asked, turn);
     clearTimeout(waiting);
     if (turn !== this.turn) return;
     this.asked = asked;
     replace(this.main, content);
     if (this.main.dataset.drawn !== view.name) window.scrollTo(0, 0);
-    for (const act of later) act();
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
     this.main.removeAttribute("aria-busy");
     this.main.dataset.drawn = view.name;
@@ -94,12 +92,12 @@ export class Shell {
     replace(this.main, el("p", { class: "note loading", role: "status" }, "Reading the files …"));
   }
 
-  async content(view, asked, later, turn) {
+  async content(view, asked, turn) {
     try {
       const index = await fetchView("index");
       setWords(index.words);
       if (turn !== this.turn) return null;
-      const context = this.context(index, view, asked, later);
+      const context = this.context(index, view, asked);
       this.tools(index, view, context);
       if (index.empty || !index.runs.length) return emptyState(index.empty ?? { title: "No runs", text: "" });
       return await view.draw(context);
@@ -114,7 +112,7 @@ export class Shell {
     return this.views.find((view) => view.name === name) ?? this.views[0];
   }
 
-  context(index, view, asked, later) {
+  context(index, view, asked) {
     const run = itemOf(index, view) ?? index.runs[0];
     const files = run ? [...run.recordings, ...run.estimates.filter((file) => isRecording(file, run))] : [];
     const file = fileOf(files, view);
@@ -130,7 +128,6 @@ export class Shell {
         asked.push([name, params]);
         return fetchView(name, params);
       },
-      after: (act) => later.push(act),
     };
   }
 

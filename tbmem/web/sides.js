@@ -1,10 +1,10 @@
-// The answer `sides` goes in; figures, parts of the peaks and curves of recordings, side by side, come out.
+// Recordings side by side: their figures, the parts of their peaks and their curves.
 
 import { partBars } from "./bars.js";
 import { el, section } from "./dom.js";
-import { deviceName, unitFor } from "./format.js";
+import { deviceName } from "./format.js";
+import { LineChart, plainX } from "./lines.js";
 import { badge } from "./parts.js";
-import { plot } from "./plot.js";
 import { set } from "./state.js";
 import { rowsOf, table } from "./table.js";
 import { colours, lineColour } from "./theme.js";
@@ -13,18 +13,17 @@ const FIGURES = ["run", "file", "name", "device", "peak", "reserved", "efficienc
 const MILLISECONDS = [["h", 3.6e6], ["min", 6e4], ["s", 1000], ["ms", 1], ["µs", 0.001]];
 
 /** Everything about them; `null` where there is none. */
-export function sideBySide(answer, context) {
+export function sideBySide(answer) {
   if (!answer.run.length) return null;
   const sides = rowsOf(answer, FIGURES);
-  const place = el("div", { class: "plot", id: "sides-plot", style: { height: "380px" } });
-  context.after(() => plot(place, context.index.plotly, ...chart(answer)));
+  const curves = new LineChart({ id: "sides-plot", label: "Memory over time of each recording", height: 350 }, chart(answer));
   const note = answer.curves.axis === "time" ? "each since its own beginning" : "by event of the allocator: not all have times";
   return [
     answer.message
       ? el("div", { class: "finding warning", id: "odd" }, el("p", {}, badge("ODD ONE OUT", "warning"), " ", answer.message))
       : sides.length > 2 && el("p", { class: "note" }, "None of them stands out."),
     section("Side by side", "each at its peak; click one to open it", figures(sides), partBars(...bars(answer, sides))),
-    section("Memory over time", note, place),
+    section("Memory over time", note, curves.node),
   ];
 }
 
@@ -64,23 +63,21 @@ function open(side) {
 
 /** A line for each; where one stands out, the others step back. What is of one moment lies level over all. */
 function chart({ name: names, odd, curves }) {
-  const unit = unitFor(Math.max(...curves.bytes.flat(), 1));
   const byTime = curves.axis === "time";
   const all = curves.x.map((x) => (byTime ? x.map((one) => one - x[0]) : x));
   const longest = Math.max(...all.map((x) => x.at(-1)), 1e-6);
   const [word, scale] = byTime ? timeUnit(longest) : ["", 1];
   const stepBack = odd.includes(true);
-  const data = names.map((name, at) => {
+  const lines = names.map((name, at) => {
     const colour = odd[at] ? lineColour(1) : stepBack ? colours().rest : lineColour(at);
     const moment = all[at].length === 1;
     const x = (moment ? [0, longest] : all[at]).map((one) => one / scale);
-    const y = (moment ? [...curves.bytes[at], ...curves.bytes[at]] : curves.bytes[at]).map((size) => size / unit.bytes);
-    const line = { color: colour, width: odd[at] ? 2.6 : 1.4, shape: "hv", dash: moment ? "dot" : "solid" };
-    const told = moment ? `${name} (one moment)` : name;
-    return { type: "scatter", mode: "lines", name: told, x, y, line, hovertemplate: `%{y:.3~f} ${unit.name}` };
+    const y = moment ? [...curves.bytes[at], ...curves.bytes[at]] : curves.bytes[at];
+    return { name: moment ? `${name} (one moment)` : name, x, y, colour, width: odd[at] ? 2.6 : 1.4, steps: true, dash: moment ? "dot" : "solid" };
   });
   const title = byTime ? `time since each recording began, ${word}` : "event of the allocator";
-  return [data, { showlegend: true, xaxis: { title: { text: title } }, yaxis: { title: { text: unit.name } } }];
+  const first = Math.min(0, ...lines.map(({ x }) => x[0]));
+  return { lines, x: { title, extent: [first, longest / scale], text: plainX } };
 }
 
 function timeUnit(span) {

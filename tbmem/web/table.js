@@ -1,4 +1,4 @@
-// Columns and rows go in; a table comes out that sorts, searches, exports, and draws only the rows in sight.
+// Tables that sort, search, export, and draw only the rows in sight.
 
 import { button, download, el, lazily, replace } from "./dom.js";
 import { bytes, known, percent, whole } from "./format.js";

@@ -1,4 +1,4 @@
-// Light or dark goes in; colours of the page and of what is drawn on it come out.
+// Colours of the page and of what is drawn on it, on a light or a dark ground.
 
 import { isDark, onDarkChange } from "./host.js";
 

@@ -1,4 +1,4 @@
-// A tree of modules goes in; a table comes out whose rows fold, with search, order, export, and a tree's arrow keys.
+// A tree of modules as a table whose rows fold, with search, order, export and the arrow keys of a tree.
 
 import { button, download, el, lazily, replace } from "./dom.js";
 import { bytes, percent, whole } from "./format.js";

@@ -13,7 +13,7 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, RowBuilder, SampleRow
 from tbmem.present.run_text import run_lines
 from tbmem.present.run_view import run_view
-from tbmem.present.series_lines import marks_of
+from tbmem.present.series_picture import marks_of
 from tbmem.present.views.logged import LoggedRun
 from tbmem.present.views.overview import overview_of
 from tests.conftest import MakeSample

@@ -31,7 +31,7 @@ def test_torch_tb_profiler_and_the_memory_tab_both_work(browser: Browser, server
     browser.script("location.hash = '#tbmem'")
     browser.enter()
     browser.go("live")
-    browser.until("document.querySelector('#live-plot')?.data?.length > 0")
+    browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_however_tensorboard_was_started(
         browser.open(f"{running.address}/#tbmem", "overview")
         assert any("leak" in name for name in browser.texts(".run h2"))
         browser.go("live")
-        browser.until("document.querySelector('#live-plot')?.data?.length > 0")
+        browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
         browser.go("timeline")
         browser.wait_for(lambda: looking.painted(browser, 0) > 2)
         assert browser.hosts() == {"127.0.0.1"}

@@ -100,16 +100,30 @@ def test_the_detail_slider_shows_more(browser: Browser, server: Server, trace: s
 
 def test_live_zoom_and_evidence(browser: Browser, server: Server) -> None:
     browser.open(address(server, "live", run="leak"), "live")
-    browser.until("document.querySelector('#live-plot')?.data?.length > 0")
+    browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
 
-    browser.drag("#live-plot .nsewdrag", 0.3, 0.7)
-    browser.until("document.querySelector('#live-plot').layout.xaxis.range[0] > 10")
+    browser.drag("#live-plot canvas[tabindex]", 0.3, 0.7)
+    browser.until("document.querySelector('#live-plot').chart.range[0] > 10")
     assert "p.tbmem.from=" in hash_of(browser)
-    browser.until("document.querySelector('#live-host').layout.xaxis.range[0] > 10")
+    browser.until("document.querySelector('#live-host').chart.range[0] > 10")
 
     browser.click(".finding-row")
     looking.has(browser, "#live-evidence", "LEAK", "evidence", "self.history.append(scores)")
     browser.picture("evidence")
+    assert browser.complaints() == []
+
+
+def test_a_line_chart_tells_its_values_and_hides_a_curve(browser: Browser, server: Server) -> None:
+    browser.open(address(server, "live", run="leak"), "live")
+
+    browser.point("#live-plot canvas[tabindex]", 0.5, 0.5)
+    browser.until("document.querySelector('#live-plot .tip:not([hidden])') !== null")
+    looking.has(browser, "#live-plot .tip", "step: ", "allocated", "resident peak")
+
+    browser.click("#live-plot .line-key")
+    browser.point("#live-plot canvas[tabindex]", 0.52, 0.5)
+    browser.until("!document.querySelector('#live-plot .tip').textContent.includes('allocated')")
+    looking.has(browser, "#live-plot .tip", "step: ", "resident peak")
     assert browser.complaints() == []
 
 

@@ -127,7 +127,7 @@ def test_several_recordings_side_by_side(browser: Browser, tmp_path: Path) -> No
     looking.has(browser, "#odd", "rank2 is the odd one")
     assert browser.texts("#sides tbody tr td:nth-child(3)") == ["1.00 MiB", "1.00 MiB", "9.00 MiB"]
     looking.has(browser, "#grown", "rank2 against rank0: recorded peak +800.0 %")
-    browser.until("document.querySelector('#sides-plot')?.data?.length === 3")
+    browser.until("document.querySelector('#sides-plot')?.chart?.lines.length === 3")
     browser.picture("report-several")
     browser.click(".part-bar:nth-child(2)")
     browser.until("document.querySelector('main')?.dataset.drawn === 'timeline'")

@@ -96,8 +96,8 @@ def test_all_ranks_stand_side_by_side_and_the_odd_one_is_named(
 def test_several_runs_lie_over_each_other(browser: Browser, server: Server) -> None:
     browser.open(address(server, "live", run="leak", runs="leak\nranks"), "live")
 
-    browser.until("document.querySelector('#live-plot')?.data?.length >= 5")
-    names = browser.script("document.querySelector('#live-plot').data.map((one) => one.name)")
+    browser.until("document.querySelector('#live-plot')?.chart?.lines.length >= 5")
+    names = browser.script("document.querySelector('#live-plot').chart.lines.map((one) => one.name)")
     assert {"leak · rank 0 · resident peak", "ranks · rank 2 · resident peak"} <= set(names)
 
 

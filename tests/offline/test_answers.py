@@ -115,7 +115,7 @@ def test_the_index(folder: Folder) -> None:
     log = folder.path / "killed" / MONITOR_LOG
     log.write_text(log.read_text() + '{"type":"signal","name":"SIGTERM","time":1.0,"step":10,"ends":true}\n')
     assert {run["status"] for run in folder.ask("index")["runs"]} == {"ended", "files", "terminated"}
-    assert set(index["colours"]) == {"categories", "phases", "verdicts", "parts"}
+    assert set(index["colours"]) == {"categories"}
 
 
 def test_the_cards_of_a_run(folder: Folder) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
-from tbmem.offline.reports import write_report
+from tbmem.offline.reports import write_report, write_run_report
 from tbmem.offline.result_folder import clean_name, result_folder
-from tbmem.offline.run_reports import write_run_report
 from tbmem.present.pictures import PICTURES
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline

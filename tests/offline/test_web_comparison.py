@@ -13,9 +13,8 @@ from tbmem.analysis.analyzer import analyze
 from tbmem.analysis.comparison import odd_one
 from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.study import read_pair
-from tbmem.offline.web_comparison import Compared, comparison_html, write_pair_html
-from tbmem.offline.web_reports import subject_of
-from tbmem.present.views.sides import side_of
+from tbmem.offline.web_reports import Compared, comparison_html, subject_of, write_pair_html
+from tbmem.present.views.pairs import side_of
 from tests.analysis.timelines import recording
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline

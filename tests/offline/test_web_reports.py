@@ -63,7 +63,7 @@ def test_names_stay_text(folder: Folder, tmp_path: Path) -> None:
     page = write_html(folder.path / "a", tmp_path / "report.html")
 
     assert f"peak?file={name}.pickle&run=a" in answers_in(page)
-    assert page.read_text().count("<script") == 3
+    assert page.read_text().count("<script") == 2
     assert "<img src=x" not in page.read_text()
 
 

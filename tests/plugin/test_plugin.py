@@ -170,16 +170,6 @@ def test_the_front_end_is_one_module_that_is_kept_for_long(tab: Tab) -> None:
     assert (style.mimetype, b".share-bar" in style.data) == ("text/css", True)
 
 
-def test_plotly_is_the_installed_one_and_kept_for_long(tab: Tab) -> None:
-    address = tab.data("index").json["plotly"]
-
-    answer = tab.get(f"{HERE}/{address}", **{"Accept-Encoding": "gzip"})
-
-    assert metadata.version("plotly") in address
-    assert b"plotly.js" in gzip.decompress(answer.data)[:200]
-    assert "max-age=31536000" in answer.headers["Cache-Control"]
-
-
 def test_log_folders_with_names(folder: Folder) -> None:
     spec = f"one:{folder.path},two:{folder.path / 'a'}"
 

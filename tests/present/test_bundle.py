@@ -9,8 +9,7 @@ import subprocess
 import pytest
 
 from tbmem import web
-from tbmem.present.bundle import bundle
-from tbmem.present.web_page import as_inline_json, key_of, web_page
+from tbmem.present.web_page import as_inline_json, bundle, key_of, web_page
 from tests.present.pages import Look, assert_it_is_offline
 
 MODULES = {
@@ -79,7 +78,7 @@ def test_data_stays_text() -> None:
     look = Look(page)
     assert_it_is_offline(look)
     assert look.charts == [answers]
-    assert page.count("<script") == 3
+    assert page.count("<script") == 2
     assert json.loads(as_inline_json(answers)) == answers
 
 

@@ -15,11 +15,10 @@ from tbmem.model.category import Category
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.timeline_tables import DeviceTotals
 from tbmem.offline.study import analyze as analyze_file
-from tbmem.present.moments import axes_of
+from tbmem.present.labels import unit_for
 from tbmem.present.pictures import PICTURES, write_pictures
-from tbmem.present.scale import unit_for
 from tbmem.present.series_picture import draw_series
-from tbmem.present.stretches import stretches
+from tbmem.present.timeline_picture import axes_of, stretches
 from tests.analysis.timelines import book, recording, training_step
 from tests.conftest import GIB, MakeSample
 from tests.offline.snapshots import write_snapshot

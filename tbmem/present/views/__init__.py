@@ -1,4 +1,4 @@
-"""The contract between files and screens: a route goes in; one plain JSON answer comes out, the same for every screen.
+"""The contract between files and screens: for each route one plain JSON answer, the same for every screen.
 
 The Memory tab fetches the answers from routes of the plugin; ``report.html`` carries them inside. ``runs.py`` and
 ``recordings.py`` declare each answer; sizes are bytes, times Unix seconds, unless the field's name says otherwise.
@@ -12,8 +12,7 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 | ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``runs.Compare`` |
 | ``data/sides`` | **before**, **after**, before_file, after_file | ``runs.Sides`` |
 | ``data/estimate`` | **run**, points | ``runs.Estimated`` |
-| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points | ``recordings.Timeline`` |
-| ``data/allocations`` | **run**, **file**, **device**, axis, from, to, largest | ``recordings.Allocations`` |
+| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``recordings.Timeline`` |
 | ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``recordings.Brushed`` |
 | ``data/stack`` | **run**, **file**, **row** | ``recordings.OneAllocation`` |
 | ``data/peak`` | **run**, **file**, **device** | ``recordings.Peak`` |
@@ -23,7 +22,6 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 | ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recordings.Operators`` |
 | ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
 | ``page.css`` | | its style sheets |
-| ``plotly.js?v=<version>`` | | plotly.js of the installed ``plotly``, cached for a year; its URL is ``Index.plotly`` |
 
 - Every URL is relative to the page's base. ``file`` is relative to the run's folder. Without ``device`` the answer is
   of the main one, and its ``devices`` names all. ``axis`` is ``time`` (x is milliseconds since the recording began) or
@@ -39,8 +37,8 @@ that are not given left out, a repeated one standing once for each value in the 
 ``index``. A value that is a string is the key of the answer to take. ``fetchView(view, params)`` looks up the whole
 key, then the key of the identity parameters only, then that without ``device``; what is in neither is an error of the
 kind 404. So in a report a zoom gets the whole picture again and is drawn from it, and a brushed range is summed from
-the columns of ``allocations`` (``x0``, ``x1``, ``bytes``, ``category``), which say how many of all they are.
+the bands of its ``allocations``, which say how many of all they are.
 ``Index.source`` is ``report`` there. Under ``views`` stand the names of the views that the page has; without it all.
-``globalThis.Plotly`` is there before the modules run; ``render()`` is called.
+``render()`` is called.
 The front end is plain ES modules in ``tbmem/web``: named exports, relative imports, and no top-level ``await``.
 """

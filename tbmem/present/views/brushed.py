@@ -1,4 +1,4 @@
-"""A recording and a range go in; what was allocated, freed and alive there comes out (``recordings.Brushed``)."""
+"""What was allocated, freed and alive in a range of a recording (``recordings.Brushed``)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,6 @@ def brushed_view(
     limit: int = LIMIT,
 ) -> Brushed:
     """What happened in a range.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
-        limit: Rows of each table at most.
 
     Raises:
         UsageError: There is no such device, axis or range.

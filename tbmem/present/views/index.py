@@ -1,29 +1,18 @@
-"""What a log folder holds goes in; the list of its runs, with the colours that all views share, comes out."""
+"""The list of runs of a log folder, with the colours that all views share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tbmem.model.category import WORDS, Category
-from tbmem.model.finding import FindingKind, Severity
-from tbmem.present import colours
+from tbmem.present.colours import category_colour
 from tbmem.present.views.runs import Empty, Index, RunItem
-
-_SEVERITY = {
-    FindingKind.LEAK: Severity.CRITICAL,
-    FindingKind.OOM: Severity.CRITICAL,
-    FindingKind.STABLE: Severity.INFO,
-    FindingKind.WARMUP: Severity.INFO,
-    FindingKind.SHORT_RUN: Severity.INFO,
-    FindingKind.PERIODIC: Severity.INFO,
-}
 
 
 def index_view(
     runs: Sequence[RunItem],
     *,
     version: str,
-    plotly: str,
     source: str,
     written: str | None = None,
     notes: Sequence[str] = (),
@@ -33,24 +22,10 @@ def index_view(
     categories = [category.name for category in Category]
     return {
         "tbmem": version,
-        "plotly": plotly,
         "source": source,
         "written": written,
         "runs": list(runs),
-        "colours": {
-            "categories": {name: colours.category_colour(name) for name in categories},
-            "phases": dict(colours.PHASES),
-            "verdicts": {
-                kind.value: colours.finding_colour(kind, _SEVERITY.get(kind, Severity.WARNING)) for kind in FindingKind
-            },
-            "parts": {
-                "allocated": colours.ALLOCATED,
-                "fragmented": colours.IN_GAPS,
-                "cached": colours.IN_SEGMENTS,
-                "waiting": colours.PENDING,
-                "rounding": colours.ROUNDING,
-            },
-        },
+        "colours": {"categories": {category.name: category_colour(category.name) for category in Category}},
         "words": dict(WORDS),
         "notes": list(notes),
         "empty": empty,

@@ -1,4 +1,4 @@
-"""A recording and a range go in; what each operator allocated and freed there comes out (``recordings.Operators``)."""
+"""What each operator allocated and freed in a range of a recording (``recordings.Operators``)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ def operators_view(
     end: float | None = None,
 ) -> Operators:
     """The operators' table.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
 
     Raises:
         UsageError: There is no such device, axis or range.

@@ -1,30 +1,38 @@
-"""A comparison, or a prediction and a measurement, goes in; columns and curves come out (``runs.Compare``)."""
+"""Runs and recordings compared: ``runs.Compare``, ``runs.Sides`` and the curves of ``runs.Estimated``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, Figure, changes
+from tbmem.analysis.comparison import Change, Comparison, DeviceComparison, Figure, OddOne, changes
 from tbmem.analysis.thinning import thinned
+from tbmem.model.category import word_of
 from tbmem.model.timeline_tables import RangeKind
+from tbmem.present.colours import category_colour
 from tbmem.present.console import device_label
+from tbmem.present.views.recordings import columns_of
 from tbmem.present.views.runs import (
     Changes,
     Compare,
     ComparedDevice,
+    Curves,
     Empty,
     EstimateCurve,
     FileItem,
     Headline,
+    Sides,
     StackChanges,
 )
 from tbmem.present.views.subject import Subject
 
 _CHANGES = 300
 _STACKS = 100
+_POINTS = 1000
+_CATEGORIES = 14
 _SAME_PERCENT = 1.0
 """Per cent below which two runs are called the same."""
 
@@ -37,15 +45,7 @@ def compare_view(
     errors: Sequence[FileItem] = (),
     empty: Empty | None = None,
 ) -> Compare:
-    """What grew from one to the other.
-
-    Args:
-        comparison: The two, named as in the index of runs.
-        files: The recordings that were compared; ``None`` for none.
-        most: Changes of a table.
-        errors: Files that could not be read.
-        empty: What to say where there is nothing in common.
-    """
+    """What grew from one to the other."""
     runs = [_device(one, most) for one in comparison.runs]
     recordings = [_device(one, most) for one in comparison.devices]
     grown = comparison.grown_percent
@@ -98,21 +98,10 @@ def _device(one: DeviceComparison, most: int) -> ComparedDevice:
 
 
 def changes_of(found: Sequence[Change], most: int = _CHANGES) -> Changes:
-    """Changes as columns.
-
-    Args:
-        found: The largest first.
-        most: Of which so many are kept.
-    """
-    kept = found[:most]
-    return {
-        "name": [one.name for one in kept],
-        "before": [one.before for one in kept],
-        "after": [one.after for one in kept],
-        "change": [one.bytes for one in kept],
-        "percent": [one.percent for one in kept],
-        "percent_text": [one.percent_text for one in kept],
-    }
+    """Changes as columns."""
+    columns: Changes = columns_of(found[:most], "name", "before", "after", "percent", "percent_text")
+    columns["change"] = [one.bytes for one in found[:most]]
+    return columns
 
 
 def _stacks_of(found: Sequence[Change], most: int) -> StackChanges:
@@ -120,13 +109,7 @@ def _stacks_of(found: Sequence[Change], most: int) -> StackChanges:
 
 
 def estimate_curve(subject: Subject, device: str | None, points: int) -> EstimateCurve:
-    """A recording's curve over the share of its events, 0 to 100.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
-        points: Kept, about.
-    """
+    """A recording's curve over the share of its events, 0 to 100."""
     one = subject.device(device)
     curve = subject.curve(one.number)
     kept = thinned(curve.bytes, points)
@@ -160,3 +143,89 @@ def _step_events(subject: Subject, device: int) -> list[int]:
 def predicted_categories(predicted: Subject, measured: Subject) -> Changes:
     """Categories at the two peaks."""
     return changes_of(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))
+
+
+class Side(NamedTuple):
+    """What is shown of one recording: its main device; small enough to be sent from process to process."""
+
+    run: str
+    file: str
+    name: str
+    device: str
+    peak: int
+    reserved: int | None
+    efficiency_percent: float | None
+    suspects: int
+    categories: Mapping[str, int]
+    """Bytes at the peak, the largest first."""
+    event: Sequence[int]
+    """Of each point of the curve."""
+    ms: Sequence[float] | None
+    """The same as milliseconds since the recording began, where it has times."""
+    bytes: Sequence[int]
+
+
+def side_of(subject: Subject) -> Side:
+    """One of the recordings."""
+    main = subject.analysis.main
+    curve, clock = subject.curve(main.number), subject.clock(main.number)
+    kept = thinned(curve.bytes, _POINTS)
+    event = curve.event[kept]
+    return Side(
+        run=subject.run,
+        file=subject.file,
+        name=subject.name,
+        device=main.name,
+        peak=main.peak.bytes,
+        reserved=main.reserved_bytes,
+        efficiency_percent=main.efficiency_percent,
+        suspects=len(main.suspects),
+        categories={share.name: share.bytes for share in main.by_category},
+        event=event.tolist(),
+        ms=np.round(clock.x(event, "time"), 6).tolist() if "time" in clock.axes else None,
+        bytes=curve.bytes[kept].tolist(),
+    )
+
+
+def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> Sides:
+    """All of them.
+
+    Args:
+        sides: In the order in which they are shown.
+        odd: The one that stands out.
+        links: Address of each one's own page, relative; without them their views are in the page that is open.
+    """
+    names = _categories(sides)
+    fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
+    columns: Sides = columns_of(sides, *fields) | {
+        "link": list(links) or [""] * len(sides),
+        "odd": [odd is not None and one.name == odd.name for one in sides],
+        "message": None if odd is None else odd.message,
+        "categories": names,
+        "words": [word_of(name) for name in names],
+        "colours": [category_colour(name) for name in names],
+        "bytes": [[one.categories.get(name, 0) for one in sides] for name in names],
+        "others": [sum(size for name, size in one.categories.items() if name not in names) for one in sides],
+        "curves": _curves(sides),
+    }
+    return columns
+
+
+def _categories(sides: Sequence[Side]) -> list[str]:
+    """Those that are large somewhere, the largest first: a colour means the same in every row."""
+    most: dict[str, int] = {}
+    for one in sides:
+        for name, size in one.categories.items():
+            most[name] = max(most.get(name, 0), size)
+    return sorted((name for name in most if most[name]), key=lambda name: -most[name])[:_CATEGORIES]
+
+
+def _curves(sides: Sequence[Side]) -> Curves:
+    """Over time where all of them have times, over events else."""
+    times = [one.ms for one in sides if one.ms is not None]
+    by_time = len(times) == len(sides)
+    return {
+        "axis": "time" if by_time else "event",
+        "x": [list(one) for one in times] if by_time else [[float(at) for at in one.event] for one in sides],
+        "bytes": [list(one.bytes) for one in sides],
+    }

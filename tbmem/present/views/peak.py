@@ -1,4 +1,4 @@
-"""A recording goes in; what was alive at its peak, by everything that is known, comes out (``recordings.Peak``)."""
+"""What was alive at the peak of a recording, and all that is known of one allocation (``recordings.Peak``)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from tbmem.analysis.report import ModuleShare, Share
 from tbmem.analysis.source_lines import DEEPEST, is_own
 from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase, word_of
-from tbmem.model.stacks import Frame
 from tbmem.present.colours import PHASES, category_colour
-from tbmem.present.views.recordings import ModuleTree, OneAllocation, Peak, Shares, StackFrame, StackShares
+from tbmem.present.views.recordings import (
+    ModuleTree,
+    OneAllocation,
+    Peak,
+    Shares,
+    StackShares,
+    columns_of,
+)
 from tbmem.present.views.subject import Subject
 from tbmem.present.views.tensors import Words
 from tbmem.present.views.texts import NOTHING_RECORDED
@@ -25,10 +31,6 @@ _SHARES = 500
 
 def peak_view(subject: Subject, device: str | None = None) -> Peak:
     """The peak of a device.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
 
     Raises:
         UsageError: There is no such device.
@@ -55,16 +57,9 @@ def peak_view(subject: Subject, device: str | None = None) -> Peak:
 def shares_of(shares: Sequence[Share], colour: Callable[[str], str] = lambda name: "") -> Shares:
     """Parts of a peak as columns."""
     kept = shares[:_SHARES]
-    return {
-        "name": [one.name for one in kept],
-        "bytes": [one.bytes for one in kept],
-        "count": [one.count for one in kept],
-        "percent": [one.percent for one in kept],
-        "end_bytes": [one.end_bytes for one in kept],
-        "max_bytes": [one.max_bytes for one in kept],
-        "basis": [one.basis for one in kept],
-        "colour": [colour(one.name) for one in kept],
-    }
+    found: Shares = columns_of(kept, "name", "bytes", "count", "percent", "end_bytes", "max_bytes", "basis")
+    found["colour"] = [colour(one.name) for one in kept]
+    return found
 
 
 def _tree(root: ModuleShare) -> ModuleTree:
@@ -77,33 +72,20 @@ def _tree(root: ModuleShare) -> ModuleTree:
         nodes += [(at, child) for child in nodes[at][1].children if child.bytes >= least and child.bytes > 0]
         at += 1
     kept = [node for _, node in nodes]
-    return {
-        "parent": [parent for parent, _ in nodes],
-        "name": [one.name for one in kept],
-        "path": [one.path for one in kept],
-        "bytes": [one.bytes for one in kept],
-        "own_bytes": [one.own_bytes for one in kept],
-        "count": [one.count for one in kept],
-        "percent": [one.percent for one in kept],
-    }
+    found: ModuleTree = columns_of(kept, "name", "path", "bytes", "own_bytes", "count", "percent")
+    found["parent"] = [parent for parent, _ in nodes]
+    return found
 
 
 def _stacks(shares: Sequence[Share]) -> StackShares:
-    return {
-        "line": [one.name for one in shares],
-        "bytes": [one.bytes for one in shares],
-        "count": [one.count for one in shares],
-        "percent": [one.percent for one in shares],
-        "frames": [list(one.stack) for one in shares],
-    }
+    found: StackShares = columns_of(shares, "bytes", "count", "percent")
+    found["line"] = [one.name for one in shares]
+    found["frames"] = [list(one.stack) for one in shares]
+    return found
 
 
 def stack_view(subject: Subject, row: int) -> OneAllocation:
     """All that is known of one allocation.
-
-    Args:
-        subject: The recording.
-        row: Its number.
 
     Raises:
         UsageError: There is no such row.
@@ -116,19 +98,21 @@ def stack_view(subject: Subject, row: int) -> OneAllocation:
     words, which = Words(subject), np.array([row])
     clock = subject.clock(device.number)
     rounded, context, address = int(rows.rounded_bytes[row]), int(rows.context[row]), int(rows.address[row])
-    told = {column: words.of(column, which)[0] for column in ("category", "name", "module", "operator", "line")}
+    category, name, module, operator, line = (
+        words.of(column, which)[0] for column in ("category", "name", "module", "operator", "line")
+    )
     return {
         "head": subject.head(device),
         "row": row,
         "bytes": int(rows.bytes[row]),
         "rounded_bytes": rounded if rounded >= 0 else None,
-        "category": told["category"],
-        "word": word_of(told["category"]),
-        "colour": category_colour(told["category"]),
+        "category": category,
+        "word": word_of(category),
+        "colour": category_colour(category),
         "basis": Basis(int(rows.basis[row])).name.lower(),
-        "name": told["name"],
-        "module": told["module"],
-        "operator": told["operator"],
+        "name": name,
+        "module": module,
+        "operator": operator,
         "phase": Phase(int(rows.phase[row])).name,
         "step": int(rows.step[row]),
         "stream": int(rows.stream[row]),
@@ -138,20 +122,10 @@ def stack_view(subject: Subject, row: int) -> OneAllocation:
         "end_ms": _ms(int(rows.free_ns[row]), clock.origin_ns),
         "alloc_event": int(rows.alloc_event[row]),
         "free_event": int(rows.free_event[row]),
-        "line": told["line"],
-        "frames": [_frame(frame) for frame in timeline.frames(row)[:DEEPEST]],
+        "line": line,
+        "frames": [{"text": str(frame), "own": is_own(frame)} for frame in timeline.frames(row)[:DEEPEST]],
     }
 
 
 def _ms(ns: int, origin: int) -> float | None:
     return None if ns < 0 else round((ns - origin) / 1e6, 6)
-
-
-def _frame(frame: Frame) -> StackFrame:
-    return {
-        "text": str(frame),
-        "file": frame.file,
-        "line": frame.line,
-        "function": frame.function,
-        "own": is_own(frame),
-    }

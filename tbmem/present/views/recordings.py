@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from tbmem.present.views.runs import Empty
+
+
+def columns_of(records: Sequence[Any], *names: str) -> Any:
+    """A table as columns: of each field the values of all records, as plain lists."""
+    return {name: [getattr(one, name) for one in records] for name in names}
 
 
 class Axis(TypedDict):
@@ -114,8 +120,6 @@ class Allocations(TypedDict):
     shown: int
     count: int
     """Allocations that were alive in the range."""
-    shown_bytes: int
-    count_bytes: int
 
 
 class Timeline(TypedDict):
@@ -136,8 +140,6 @@ class Timeline(TypedDict):
     capacity: int | None
     phases: Stretches
     steps: Stretches
-    ranges: Stretches
-    """The user's own annotations; empty if there are none."""
     marks: Marks
     peak: PeakPoint
     points: int
@@ -202,9 +204,6 @@ class StackFrame(TypedDict):
     """One line of a call stack."""
 
     text: str
-    file: str
-    line: int
-    function: str
     own: bool
     """The user's own code, neither torch's nor a package's."""
 

@@ -53,15 +53,13 @@ class Index(TypedDict):
     """All runs, the one that changed last first."""
 
     tbmem: str
-    plotly: str
-    """URL of plotly.js, relative."""
     source: str
     """``tensorboard`` or ``report``."""
     written: str | None
     """When a report was written, for people."""
     runs: list[RunItem]
     colours: dict[str, dict[str, str]]
-    """``categories``, ``phases``, ``verdicts`` (by kind of finding) and ``parts`` (of reserved memory) by name."""
+    """``categories`` by name."""
     words: dict[str, str]
     """Categories and phases as people write them."""
     notes: list[str]

@@ -1,4 +1,4 @@
-"""A recording goes in; the allocator's segments and blocks at its end come out, to scale (``recordings.Segments``)."""
+"""The allocator's segments and blocks at the end of a recording (``recordings.Segments``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbmem.model.category import word_of
 from tbmem.model.columns import I8, I64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.present.colours import category_colour
-from tbmem.present.share_pictures import reserved_parts
+from tbmem.present.pictures import reserved_parts
 from tbmem.present.views.peak import shares_of
 from tbmem.present.views.recordings import BlockColumns, SegmentColumns, Segments, Shares
 from tbmem.present.views.subject import Subject
@@ -27,10 +27,6 @@ FRAGMENTED, ALLOCATED, WAITING, CACHED = range(4)
 
 def segments_view(subject: Subject, device: str | None = None) -> Segments:
     """The state of a device's allocator.
-
-    Args:
-        subject: The recording.
-        device: Name; by default the main one.
 
     Raises:
         UsageError: There is no such device.

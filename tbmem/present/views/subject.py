@@ -1,4 +1,4 @@
-"""An analysed recording goes in; what several views need of it comes out, computed once: Subject."""
+"""An analysed recording, with what several views need of it, computed once."""
 
 from __future__ import annotations
 
@@ -66,14 +66,10 @@ class Subject:
         """How its categories are stacked."""
         return self._once("stacking", device, lambda: stacking_of(self.analysis, device, curve=self.curve(device)))
 
-    def lines(self) -> SourceLines:
-        """Source lines of stacks."""
-        return self._once("lines", 0, lambda: SourceLines(self.analysis.timeline.stacks))
-
     def line_of_stack(self) -> tuple[str, ...]:
         """The source line of each stack, by its number."""
-        lines, count = self.lines(), len(self.analysis.timeline.stacks)
-        return self._once("words", 0, lambda: tuple(lines.line(number) for number in range(count)))
+        stacks = self.analysis.timeline.stacks
+        return self._once("lines", 0, lambda: tuple(map(SourceLines(stacks).line, range(len(stacks)))))
 
     def modules(self) -> tuple[I64, tuple[str, ...]]:
         """Module of each row, and their paths."""

@@ -1,4 +1,4 @@
-"""Rows of a recording go in; tables of them, filtered and sorted, come out (``recordings.Tensors``)."""
+"""Tables of single allocations, filtered and sorted (``recordings.Tensors``)."""
 
 from __future__ import annotations
 
@@ -66,11 +66,7 @@ def tensors_view(
 
 
 class Words:
-    """What rows are called: a table of words and its numbers by row, for each column of words.
-
-    Args:
-        subject: The recording.
-    """
+    """What rows are called: a table of words and its numbers by row, for each column of words."""
 
     def __init__(self, subject: Subject) -> None:
         timeline, labels = subject.analysis.timeline, subject.analysis.labels
@@ -148,14 +144,7 @@ class Words:
 
 
 def tensor_columns(subject: Subject, which: I64, part: Stretch, table: Words | None = None) -> TensorColumns:
-    """Rows as a table.
-
-    Args:
-        subject: The recording.
-        which: Their numbers.
-        part: Whose x is used.
-        table: The words, if they are at hand.
-    """
+    """Rows as a table."""
     rows = subject.analysis.timeline.rows
     words = table or Words(subject)
     begin, end = rows.alloc_event[which], rows.free_event[which]

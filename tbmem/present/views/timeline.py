@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tbmem.analysis.bands import bands_of
+from tbmem.analysis.bands import Bands, bands_of
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
+from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.colours import LIGHT, PHASES, category_colour
-from tbmem.present.stretches import stretches
-from tbmem.present.views.bands import bands_part
-from tbmem.present.views.recordings import Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.timeline_picture import stretches
+from tbmem.present.views.recordings import Allocations, Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.views.recordings import Bands as BandColumns
 from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
+from tbmem.present.views.tensors import Words
 from tbmem.present.views.texts import NOTHING_RECORDED
 
 POINTS = 2000
 LARGEST = 300
 MOST_BANDS = 2500
 _LEAST_WIDTH = 0.001
-_MOST_RANGES = 400
 
 
 def timeline_view(
@@ -80,11 +79,10 @@ def timeline_view(
         "capacity": one.total_bytes,
         "phases": _phases(layers, part),
         "steps": _steps(subject, one, layers, part),
-        "ranges": _ranges(subject, one, part),
         "marks": marks_of(subject, one, part),
         "peak": peak_of(subject, one, part.axis),
         "points": int(inside.sum()),
-        "allocations": bands_part(subject, part, layers, bands),
+        "allocations": _bands_part(subject, part, layers, bands),
         "empty": None if one.events else NOTHING_RECORDED,
     }
 
@@ -121,30 +119,11 @@ def _steps(subject: Subject, device: DeviceAnalysis, layers: Layers, part: Stret
         end = np.where(rows.end_ns < 0, part.end, end)
         shown = (end >= part.begin) & (begin <= part.end)
         labels = [f"step {number}" for number in rows.step[shown].tolist()]
-        return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
+        begins, ends = (numbers(np.clip(x[shown], part.begin, part.end)) for x in (begin, end))
+        return _stretches(begins, ends, labels, [""] * len(labels))
     found = [one for one in stretches(layers.step, np.array(part.x(layers.event))) if one.value >= 0]
     labels = [f"step {one.value}" for one in found]
     return _stretches([one.begin for one in found], [one.end for one in found], labels, [""] * len(labels))
-
-
-def _ranges(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Stretches:
-    """The user's own annotations, the longest ones."""
-    timeline = subject.analysis.timeline
-    ranges = timeline.ranges
-    own = (ranges.kind == RangeKind.ANNOTATION) & ((ranges.device < 0) | (ranges.device == device.number))
-    if not own.any() or not len(part.clock.event_ns):
-        return _stretches([], [], [], [])
-    rows = ranges.take(own)
-    begin = part.x_of_time(rows.begin_ns)
-    end = np.where(rows.end_ns < 0, part.end, part.x_of_time(rows.end_ns))
-    shown = np.flatnonzero((end >= part.begin) & (begin <= part.end))
-    shown = np.sort(shown[np.argsort(begin[shown] - end[shown], kind="stable")][:_MOST_RANGES])
-    labels = [timeline.range_names[number] if number >= 0 else "" for number in rows.name[shown].tolist()]
-    return _stretches(_cut(begin[shown], part), _cut(end[shown], part), labels, [""] * len(labels))
-
-
-def _cut(x: NDArray[Any], part: Stretch) -> list[float]:
-    return numbers(np.clip(x, part.begin, part.end))
 
 
 def _stretches(begin: Sequence[float], end: Sequence[float], label: list[str], colour: list[str]) -> Stretches:
@@ -162,3 +141,44 @@ def marks_of(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Marks:
         "bytes": rows.bytes.tolist(),
         "device_free": rows.device_free_bytes.tolist(),
     }
+
+
+def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -> Allocations:
+    """Bands with what a user should know of each."""
+    rows, words = subject.analysis.timeline.rows, Words(subject)
+    labels, label = _labels(words, bands.row)
+    lines, line = words.table("line", bands.row)
+    modules, module = words.table("module", bands.row)
+    begin, free = rows.alloc_event[bands.row], rows.free_event[bands.row]
+    freed_here = (free >= 0) & (free <= part.last)
+    columns: BandColumns = {
+        "row": bands.row.tolist(),
+        "bytes": rows.bytes[bands.row].tolist(),
+        "layer": bands.layer.tolist(),
+        "first": bands.first.tolist(),
+        "last": bands.last.tolist(),
+        "x0": part.x(np.maximum(begin, part.before)),
+        "x1": numbers(np.where(freed_here, part.x(free), part.end)),
+        "before": (begin <= part.before).tolist(),
+        "alive": (free < 0).tolist(),
+        "label": label,
+        "line": line,
+        "module": module,
+    }
+    return {
+        "labels": labels,
+        "lines": lines,
+        "modules": modules,
+        "bands": columns,
+        "unlisted": layers.unlisted.tolist(),
+        "shown": len(bands.row),
+        "count": bands.found,
+    }
+
+
+def _labels(words: Words, which: I64) -> tuple[list[str], list[int]]:
+    """Name, else module, else operator of each band, as a table."""
+    columns = [words.of(column, which) for column in ("name", "module", "operator")]
+    told = [next(filter(None, one), "") for one in zip(*columns, strict=True)]
+    table = {word: number for number, word in enumerate(dict.fromkeys(told))}
+    return list(table), [table[word] for word in told]

@@ -1,4 +1,4 @@
-// The answers `sides` and `compare` go in; recordings side by side, and what grew between two of them, come out.
+// Recordings side by side, and what grew between two of them.
 
 import { isReport } from "../api.js";
 import { button, el, replace, section } from "../dom.js";
@@ -35,7 +35,7 @@ async function draw(context) {
   } catch (error) {
     return el("div", {}, top, emptyState({ title: "This could not be compared", text: error.message }));
   }
-  const beside = sideBySide(sides, context);
+  const beside = sideBySide(sides);
   const changed = answer.empty ? emptyState(answer.empty) : [whole(answer), recorded(answer, runs), notesOf(answer.notes)];
   const told = [top, errorsOf(answer.errors), !answer.empty && verdict(answer)];
   // a report of many shows all of them first, the tab what was chosen

@@ -1,9 +1,9 @@
-// The answer `estimate` goes in; the predicted timeline lies over the measured one, where both exist.
+// The predicted timeline of an estimate over the measured one, where both exist.
 
 import { el, section } from "../dom.js";
-import { bytes, relativeChange, signedBytes, unitFor, word } from "../format.js";
+import { bytes, relativeChange, signedBytes, word } from "../format.js";
+import { LineChart, plainX } from "../lines.js";
 import { emptyState, errorsOf, notesOf, tiles } from "../parts.js";
-import { plot, upright } from "../plot.js";
 import { rowsOf, table } from "../table.js";
 import { colours, lineColour } from "../theme.js";
 
@@ -13,15 +13,15 @@ async function draw(context) {
   const answer = await context.ask("estimate", { run: context.run });
   const top = errorsOf(answer.errors);
   if (answer.empty) return el("div", {}, top, emptyState(answer.empty), notesOf(answer.notes));
-  const place = el("div", { class: "plot", id: "estimate-plot", style: { height: "400px" } });
   const curves = [answer.predicted, answer.measured].filter(Boolean);
-  if (curves.length) context.after(() => plot(place, context.index.plotly, ...chart(answer, curves)));
+  const label = "Predicted and measured memory over the recording";
+  const place = curves.length && new LineChart({ id: "estimate-plot", label, height: 370 }, chart(answer, curves)).node;
   return el(
     "div",
     {},
     top,
     tiles(figures(answer)),
-    curves.length > 0 && section("Allocated memory", "each curve over its own length; dots mark the peaks", place),
+    place && section("Allocated memory", "each curve over its own length; dots mark the peaks", place),
     categories(answer.categories),
     notesOf(answer.notes),
   );
@@ -38,20 +38,18 @@ function figures({ predicted, measured, error_percent: error, summary }) {
 }
 
 function chart(answer, curves) {
-  const unit = unitFor(Math.max(...curves.map((one) => one.peak)));
-  const names = new Map([[answer.predicted, "predicted"], [answer.measured, "measured"]]);
-  const data = curves.flatMap((curve, at) => {
-    const colour = lineColour(names.get(curve) === "predicted" ? 4 : 0);
-    const line = { color: colour, width: 1.8, shape: "hv", dash: names.get(curve) === "predicted" ? "dash" : "solid" };
-    const hovertemplate = `%{y:.3~f} ${unit.name}`;
-    const own = { type: "scatter", name: names.get(curve), x: curve.x, y: curve.bytes.map((one) => one / unit.bytes), mode: "lines", line, hovertemplate };
-    const marker = { color: colour, size: 11, line: { color: colours().ink, width: 1 } };
-    const peak = { type: "scatter", mode: "markers", showlegend: false, name: `peak ${names.get(curve)}`, x: [curve.peak_x], y: [curve.peak / unit.bytes], marker, hovertemplate };
-    return [at === 0 ? { ...own, fill: "tozeroy", fillcolor: `${colour}22` } : own, peak];
+  const drawn = curves.map((curve, at) => {
+    const predicted = curve === answer.predicted;
+    const name = predicted ? "predicted" : "measured";
+    return { name, x: curve.x, y: curve.bytes, colour: lineColour(predicted ? 4 : 0), width: 1.8, steps: true, dash: predicted ? "dash" : "solid", filled: at === 0 };
   });
-  const shapes = (answer.measured ?? curves[0]).steps.map((x) => ({ ...upright(x, colours().grid), layer: "below" }));
-  const layout = { shapes, hovermode: "x unified", xaxis: { title: { text: "% of the recording" } }, yaxis: { title: { text: unit.name } } };
-  return [data, layout];
+  const marks = curves.map((curve, at) => {
+    const { name, colour } = drawn[at];
+    return { x: curve.peak_x, y: curve.peak, colour, symbol: "circle", text: `peak ${name}: ${bytes(curve.peak)}` };
+  });
+  const uprights = (answer.measured ?? curves[0]).steps.map((x) => ({ x, colour: colours().grid }));
+  const top = Math.max(...curves.map((curve) => curve.peak));
+  return { lines: drawn, marks, uprights, top, x: { title: "% of the recording", extent: [0, 100], text: plainX } };
 }
 
 function categories(list) {

@@ -1,9 +1,9 @@
-// The answer `live` goes in; curves over steps or time come out, with findings, windows and out-of-memory marked.
+// Memory over steps or time, with findings, recorded windows and out-of-memory marked.
 
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
-import { bytes, deviceName, known, unitFor, whole } from "../format.js";
+import { bytes, deviceName, known, whole } from "../format.js";
+import { highest, LineChart, plainX } from "../lines.js";
 import { badge, emptyState, errorsOf, findingItem, severityOf } from "../parts.js";
-import { level, plot, stretch, upright } from "../plot.js";
 import { get, set } from "../state.js";
 import { colours, lineColour } from "../theme.js";
 
@@ -18,7 +18,6 @@ const HOST = [
   ["workers", "worker processes", "dot"],
 ];
 const NEAR = 0.6;
-const MANY = 24;
 const MOST_WINDOWS = 40;
 const SEVERITY = { critical: "#D55E00", warning: "#E69F00", info: "#0072B2", good: "#009E73" };
 
@@ -27,9 +26,7 @@ export const liveView = { name: "live", title: "Live", needs: "runs", draw };
 async function draw(context) {
   const answer = await ask(context);
   if (answer.empty) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
-  const page = new LivePage(context, answer);
-  context.after(() => page.plot());
-  return page.node;
+  return new LivePage(context, answer).node;
 }
 
 function ask(context) {
@@ -42,11 +39,12 @@ class LivePage {
   constructor(context, answer) {
     this.context = context;
     this.answer = answer;
-    this.device = el("div", { class: "plot", id: "live-plot", style: { height: "440px" } });
-    this.host = el("div", { class: "plot", id: "live-host", style: { height: "240px" } });
+    const moved = (range) => this.moved(range);
+    this.device = new LineChart({ id: "live-plot", label: "Memory of the devices", height: 400, moved }, this.deviceChart());
+    this.host = new LineChart({ id: "live-host", label: "Memory of the host", height: 210, moved }, this.hostChart());
     this.evidence = el("div", { class: "evidence", id: "live-evidence", "aria-live": "polite" });
     this.refine = lazily(() => this.zoomed(), 200);
-    this.node = el("div", {}, errorsOf(answer.errors), this.bar(), this.device, this.hostPart(), this.evidence);
+    this.node = el("div", {}, errorsOf(answer.errors), this.bar(), this.device.node, this.hostPart(), this.evidence);
     this.node.append(...[this.findings(), this.windows(), this.latest()].filter(Boolean));
   }
 
@@ -68,7 +66,7 @@ class LivePage {
       only && labelled("of", only),
       boxes,
       el("span", { class: "grow" }),
-      button("Whole run", () => set({ from: null, to: null }), { id: "live-reset" }),
+      button("Whole run", () => [this.device, this.host].forEach((one) => one.frame.reset()), { id: "live-reset" }),
     );
   }
 
@@ -90,32 +88,21 @@ class LivePage {
 
   hostPart() {
     if (!this.has("host") && !this.has("workers")) return null;
-    return el("div", {}, el("h3", {}, "Host memory"), this.host);
+    return el("div", {}, el("h3", {}, "Host memory"), this.host.node);
   }
 
-  async plot() {
-    const device = chart(this, KINDS.filter(([key]) => this.shown().includes(key)), true);
-    await this.put(this.device, device);
-    if (!this.host.isConnected) return;
+  deviceChart() {
+    return chart(this, KINDS.filter(([key]) => this.shown().includes(key)), this.series(), true);
+  }
+
+  hostChart() {
     const first = new Map();
     for (const one of this.series()) if (!first.has(`${one.run} ${one.rank}`)) first.set(`${one.run} ${one.rank}`, one);
-    await this.put(this.host, chart(this, HOST, false, [...first.values()]));
+    return chart(this, HOST, [...first.values()], false);
   }
 
-  async put(place, { data, layout }) {
-    const drawn = await plot(place, this.context.index.plotly, data, layout);
-    if (!drawn || place.dataset.heard) return;
-    place.dataset.heard = "yes";
-    place.on("plotly_relayout", (change) => this.relayout(change));
-    place.on("plotly_click", (event) => this.clicked(event.points));
-  }
-
-  relayout(change) {
-    const range = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    if (!known(range[0]) && !change["xaxis.autorange"]) return;
-    const [first, last] = wholeRange(this.answer);
-    const all = !known(range[0]) || (range[0] <= first && range[1] >= last);
-    set({ from: all ? null : range[0], to: all ? null : range[1] }, true);
+  moved(range) {
+    set({ from: range?.[0] ?? null, to: range?.[1] ?? null }, true);
     this.refine();
   }
 
@@ -125,13 +112,9 @@ class LivePage {
     const answer = await ask(this.context).catch(() => null);
     if (!answer || turn !== this.turn || !this.node.isConnected) return;
     this.answer = answer;
-    await this.plot();
+    this.device.draw(this.deviceChart());
+    this.host.draw(this.hostChart());
     this.node.dataset.refined = String(answer.series[0]?.x.length ?? 0);
-  }
-
-  clicked(points) {
-    const point = points.find((one) => one.customdata !== undefined && one.data.meta);
-    if (point) this.open(point.customdata);
   }
 
   open(number) {
@@ -188,40 +171,42 @@ class LivePage {
   }
 }
 
-function chart(page, kinds, marked, only) {
+function chart(page, kinds, series, marked) {
   const { answer } = page;
-  const series = only ?? page.series();
   const values = series.flatMap((one) => kinds.map(([key]) => highest(one[key])));
   const capacities = [...new Set(series.map((one) => one.capacity).filter(known))];
   const top = Math.max(1, ...values);
   const near = marked ? capacities.filter((one) => top >= NEAR * one) : [];
-  const unit = unitFor(Math.max(top, ...near));
   const single = series.length < 2;
-  const data = series.flatMap((one, at) => curves(one, kinds, unit, single ? null : at, answer.series));
-  const shapes = near.map((one) => level(one / unit.bytes, `capacity ${bytes(one)}`, colours().capacity));
-  if (marked) {
-    const seen = new Set();
-    for (const window of answer.windows) {
-      const key = `${window.x0} ${window.x1}`;
-      if (seen.has(key)) continue;
-      seen.add(key);
-      const pad = answer.x === "step" ? 0.5 : 0;
-      shapes.push(stretch(window.x0 - pad, window.x1 + pad, "profiler", colours().window));
-    }
-    for (const oom of answer.ooms) shapes.push(upright(oom.x, SEVERITY.critical));
-    data.push(...marks(page, series, unit));
-  }
   const [from, to] = [get("from"), get("to")];
-  const x = { title: { text: answer.x === "step" ? "step" : "seconds since the run began" } };
-  Object.assign(x, { range: from && to ? [Number(from), Number(to)] : wholeRange(answer), autorange: false });
-  const many = data.length > MANY;
-  const layout = { shapes, hovermode: many ? "closest" : "x unified", xaxis: x, yaxis: { title: { text: unit.name }, range: [0, (1.08 * Math.max(top, ...near)) / unit.bytes] }, showlegend: !many };
-  return { data, layout };
+  const title = answer.x === "step" ? "step" : "seconds since the run began";
+  const range = from && to ? [Number(from), Number(to)] : null;
+  return {
+    lines: series.flatMap((one, at) => curves(one, kinds, single ? null : at, answer.series)),
+    levels: near.map((one) => ({ y: one, text: `capacity ${bytes(one)}`, colour: colours().capacity })),
+    stretches: marked ? stretches(answer) : [],
+    uprights: marked ? answer.ooms.map((oom) => ({ x: oom.x, colour: SEVERITY.critical })) : [],
+    marks: marked ? marks(page, series) : [],
+    top: 1.04 * Math.max(top, ...near),
+    x: { title, extent: wholeRange(answer), range, text: plainX },
+  };
+}
+
+/** Steps that the profiler recorded, each range once. */
+function stretches(answer) {
+  const pad = padOf(answer);
+  const found = answer.windows.map(({ x0, x1 }) => [`${x0} ${x1}`, { x0: x0 - pad, x1: x1 + pad, text: "profiler", colour: colours().window }]);
+  return [...new Map(found).values()];
+}
+
+/** A step is as wide as the way to the next one. */
+function padOf(answer) {
+  return answer.x === "step" ? 0.5 : 0;
 }
 
 /** From the first window or point to the last. */
 function wholeRange(answer) {
-  const pad = answer.x === "step" ? 0.5 : 0;
+  const pad = padOf(answer);
   const begins = answer.windows.map((window) => window.x0 - pad);
   const ends = answer.windows.map((window) => window.x1 + pad);
   return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
@@ -232,77 +217,41 @@ function wordFor(series, key, text) {
   return key === "peak" ? series.peak_word : text;
 }
 
-function curves(one, kinds, unit, number, all) {
+function curves(one, kinds, number, all) {
   const found = kinds.filter(([key]) => one[key].some((value) => value !== null));
   const colour = { allocated: 0, reserved: 4, peak: 1, device_used: 3, host: 2, workers: 3 };
   const name = number === null ? "" : `${nameOf(one, all)} · `;
   return found.map(([key, text, dash]) => ({
-    type: "scatter",
-    mode: one.x.length > 1 ? "lines" : "lines+markers",
     name: `${name}${wordFor(one, key, text)}`,
     x: one.x,
-    y: scaled(one[key], unit),
-    line: { color: lineColour(number ?? colour[key]), width: 1.7, dash: number === null || found.length > 1 ? dash : "solid" },
-    connectgaps: false,
-    hovertemplate: `%{y:.3~f} ${unit.name}`,
+    y: one[key],
+    colour: lineColour(number ?? colour[key]),
+    dash: number === null || found.length > 1 ? dash : "solid",
   }));
 }
 
-/** Findings and out-of-memory as points that can be clicked. */
-function marks(page, series, unit) {
+/** Findings, of which a click shows the evidence, and out-of-memory. */
+function marks(page, series) {
   const { answer } = page;
-  const points = answer.findings
-    .map((finding, number) => ({ finding, number }))
-    .filter(({ finding }) => !finding.quiet && finding.x !== null)
-    .map(({ finding, number }) => {
-      const own = series.find((one) => one.run === finding.run && one.rank === finding.rank && one.device === finding.device);
-      return own && { finding, number, y: levelAt(own, finding.x) };
-    })
-    .filter(Boolean);
-  const findings = {
-    type: "scatter",
-    mode: "markers",
-    name: "findings",
-    meta: "findings",
-    x: points.map((one) => one.finding.x),
-    y: points.map((one) => one.y / unit.bytes),
-    customdata: points.map((one) => one.number),
-    text: points.map((one) => `${one.finding.label} at step ${one.finding.last_step}`),
-    hovertemplate: "%{text}: click for the evidence<extra></extra>",
-    marker: { symbol: "diamond", size: 12, color: points.map((one) => SEVERITY[severityOf(one.finding)]), line: { color: colours().ink, width: 1 } },
-  };
-  const ooms = {
-    type: "scatter",
-    mode: "markers",
-    name: "out of memory",
-    x: answer.ooms.map((one) => one.x),
-    y: answer.ooms.map((one) => oomLevel(one, series) / unit.bytes),
-    text: answer.ooms.map((one) => `out of memory at step ${one.step}`),
-    hovertemplate: "%{text}<extra></extra>",
-    marker: { symbol: "x", size: 12, color: SEVERITY.critical },
-  };
-  return [points.length && findings, answer.ooms.length && ooms].filter(Boolean);
-}
-
-function oomLevel(oom, series) {
-  const own = series.find((one) => one.run === oom.run && one.rank === oom.rank && one.device === oom.device);
-  return own ? levelAt(own, oom.x) : 0;
+  const own = (one) => series.find((other) => ["run", "rank", "device"].every((key) => other[key] === one[key]));
+  const findings = answer.findings.flatMap((finding, number) => {
+    const its = own(finding);
+    if (finding.quiet || finding.x === null || !its) return [];
+    const text = `${finding.label} at step ${finding.last_step}: click for the evidence`;
+    const colour = SEVERITY[severityOf(finding)];
+    return [{ x: finding.x, y: levelAt(its, finding.x), text, colour, symbol: "diamond", press: () => page.open(number) }];
+  });
+  const ooms = answer.ooms.map((oom) => {
+    const y = own(oom) ? levelAt(own(oom), oom.x) : 0;
+    return { x: oom.x, y, text: `out of memory at step ${oom.step}`, colour: SEVERITY.critical, symbol: "cross" };
+  });
+  return [...findings, ...ooms];
 }
 
 function levelAt(one, x) {
   let at = one.x.findIndex((value) => value >= x);
   if (at < 0) at = one.x.length - 1;
   return one.peak[at] ?? one.highest[at] ?? one.allocated[at] ?? 0;
-}
-
-function scaled(values, unit) {
-  return values.map((value) => (value === null ? null : value / unit.bytes));
-}
-
-function highest(values) {
-  let most = 0;
-  for (const value of values) if (value !== null && value > most) most = value;
-  return most;
 }
 
 /** Run, rank and device as far as they differ. */

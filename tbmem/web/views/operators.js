@@ -1,4 +1,4 @@
-// The answer `operators` goes in; the table of the profiler's old Memory view comes out, of the brushed range if there is one.
+// The table of the profiler's old Memory view, of the brushed range if there is one.
 
 import { button, el, section } from "../dom.js";
 import { signedBytes } from "../format.js";

@@ -1,4 +1,4 @@
-// The answer `overview` goes in; a card for each device of each rank comes out, with what to do next.
+// A card for each device of each rank, with what to do next.
 
 import { button, el } from "../dom.js";
 import { bytes, duration, known, percent, signedBytes, speed, whole } from "../format.js";

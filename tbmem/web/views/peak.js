@@ -1,4 +1,4 @@
-// The answers `peak` and `tensors` go in; what was alive at the peak comes out, in six ways.
+// What was alive at the peak, in six ways.
 
 import { fetchView, isReport } from "../api.js";
 import { allocationColumns } from "../brush.js";

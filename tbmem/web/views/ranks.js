@@ -1,4 +1,4 @@
-// The answer `ranks` goes in; all ranks side by side come out, with the one that stands out.
+// All ranks side by side, with the one that stands out.
 
 import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";

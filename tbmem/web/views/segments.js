@@ -1,4 +1,4 @@
-// The answer `segments` goes in; the allocator's state comes out: segments and blocks to scale, and where memory is lost.
+// The allocator's state: segments and blocks to scale, and where memory is lost.
 
 import { BlockMap, STATES } from "../blocks.js";
 import { detailPanel } from "../detail.js";

@@ -6,7 +6,7 @@ import { brushedHere, brushPanel } from "../brush.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
 import { bytes, known, whole, word } from "../format.js";
-import { Frame, plotWidth } from "../frame.js";
+import { Frame, plotWidth, Tip } from "../frame.js";
 import { paintLayers, stretchAt, STRIP } from "../layers.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
@@ -50,7 +50,7 @@ class TimelinePage {
     this.where = { ...where, device: answer.head.device, axis: answer.axis.axis };
     this.answer = answer;
     this.columns = columns;
-    this.tip = el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
+    this.tip = new Tip();
     this.detail = detailPanel(where.run, where.file);
     this.brushed = el("div", { class: "brushed", id: "brushed", "aria-live": "polite" });
     this.keys = el("div", { class: "legend", id: "categories" });
@@ -66,7 +66,7 @@ class TimelinePage {
       this.detail.node,
       this.brushed,
       notesOf(answer.head.notes),
-      this.tip,
+      this.tip.node,
     );
     const range = get("t0") && get("t1") ? [Number(get("t0")), Number(get("t1"))] : answer.axis.extent;
     this.showRange(range);
@@ -254,7 +254,7 @@ class TimelinePage {
     const phase = stretchAt(layers.phases, x);
     const step = stretchAt(layers.steps, x);
     const where = [step >= 0 && layers.steps.label[step], phase >= 0 && word(layers.phases.label[phase])];
-    this.showTip(event, [
+    this.tip.show(event, [
       el("b", {}, bytes(layers.total[at])),
       el("span", { class: "note" }, ` ${[this.xText(x, 2), ...where].filter(Boolean).join(" · ")}`),
       lines.map(([text, colour, size]) => el("div", { class: "tip-row" }, keyed(text, colour), bytes(size))),
@@ -270,7 +270,7 @@ class TimelinePage {
     if (!found) return this.hideTip();
     const { words, colours } = this.answer;
     const category = keyed(words[found.layer], colours[found.layer]);
-    this.showTip(event, [el("b", {}, bytes(found.bytes)), band < 0 ? this.restTip(found.layer, category) : this.bandTip(band, category)]);
+    this.tip.show(event, [el("b", {}, bytes(found.bytes)), band < 0 ? this.restTip(found.layer, category) : this.bandTip(band, category)]);
     return band >= 0;
   }
 
@@ -301,18 +301,8 @@ class TimelinePage {
     if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
   }
 
-  showTip(event, content) {
-    replace(this.tip, ...content.flat());
-    this.tip.hidden = false;
-    const { clientWidth } = document.documentElement;
-    const right = event.clientX + this.tip.offsetWidth + 24 > clientWidth;
-    const low = event.clientY + this.tip.offsetHeight + 16 > window.innerHeight;
-    this.tip.style.left = `${right ? event.clientX - this.tip.offsetWidth - 14 : event.clientX + 14}px`;
-    this.tip.style.top = `${Math.max(4, low ? event.clientY - this.tip.offsetHeight - 8 : event.clientY + 14)}px`;
-  }
-
   hideTip() {
-    this.tip.hidden = true;
+    this.tip.hide();
     return false;
   }
 }
