@@ -144,7 +144,7 @@ def test_the_utilization_is_that_of_the_peak(make_sample: MakeSample) -> None:
 
 
 def test_tensorboards_own_reader_finds_no_damage(tmp_path: Path, make_sample: MakeSample) -> None:
-    # given steps whose numbers take one, two and three bytes, more of them than are checksummed at once
+    # given steps whose numbers take one, two and three bytes
     samples = [make_sample(step, 45.0) for step in range(0, 20_000, 50)]
     samples += [make_sample(20_000, 1.0)._replace(peak_allocated=None)]
     writer = ScalarWriter(tmp_path)
