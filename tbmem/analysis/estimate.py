@@ -93,7 +93,7 @@ def estimate_of(
         capacity=gpu.total,
         fit=fit,
         sentence=sentence,
-        fragmented=holding(line.replayed.allocator).free_pieces,
+        fragmented=holding(line.replayed.allocator).fragmented,
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
         dtype=str(run.about.get("dtype", "")),

@@ -132,7 +132,7 @@ def _of_device(
 
     def outcome(settings: AllocatorSettings) -> Outcome:
         device = _memory(settings, gpu, total)
-        return _outcome(settings, what_if(timeline, settings, recorded, number, device))
+        return _outcome(settings, what_if(timeline, settings, number, device))
 
     before, *after = (outcome(settings) for settings in (recorded, *others))
     return WhatIf(
@@ -163,8 +163,8 @@ def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
         peak_allocated=replayed.peak_allocated,
         peak_reserved=replayed.peak_reserved,
         end_reserved=end.reserved,
-        end_cached=end.free_segments,
-        end_fragmented=end.free_pieces,
+        end_cached=end.cached,
+        end_fragmented=end.fragmented,
         failure="" if failure is None else failure.sentence,
         replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
         segments=sum(one.change.name in ("ALLOC", "MAP") for one in replayed.changes),

@@ -1,4 +1,4 @@
-"""Free blocks go in; they come out in the order in which the allocator looks at them: Block, Pool and Range."""
+"""Block, Pool and Range: blocks of segments, and the free ones in the order in which the allocator looks at them."""
 
 from __future__ import annotations
 

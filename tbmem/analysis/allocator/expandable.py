@@ -1,9 +1,9 @@
-"""A size and a pool go in; a block of an expandable segment comes out, which grows by pages and shrinks again."""
+"""Expandable segments: which block serves a request, how they grow by pages, and how they shrink again."""
 
 from __future__ import annotations
 
 from tbmem.analysis.allocator.blocks import Block, Pool, Range, merge
-from tbmem.analysis.allocator.changes import Change, Holder
+from tbmem.analysis.allocator.device import Change, Holder
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
 from tbmem.units import round_up
 
@@ -68,7 +68,7 @@ def shrink(allocator: Holder, block: Block) -> None:
     merge(block, block.next)
     if block.is_split:
         block.pool.add_unmapped(block)
-    allocator.device.unmap(first, last - first)
+    allocator.device.release(first, last - first)
     allocator.note(Change.UNMAP, first, last - first, block.stream)
 
 

@@ -1,4 +1,4 @@
-"""The allocator's state at a request that failed goes in; why it failed comes out."""
+"""Failure: a simulated request that ran out of memory, and why."""
 
 from __future__ import annotations
 
