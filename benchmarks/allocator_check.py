@@ -16,10 +16,9 @@ from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.expandable import shrink
-from tbmem.analysis.allocator.failure import SimulatedOutOfMemory
 from tbmem.analysis.allocator.release import release_segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.sizes import SMALL
 
 _CHANGES = {

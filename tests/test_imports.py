@@ -50,7 +50,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "web": set(),
     "model": {"numpy"},
     "config": {"omegaconf", "yaml"},
-    "analysis": {"numpy"},
+    "analysis": {"msgspec", "numpy"},
     "sources": {"numpy", "psutil", "torch"},
     "present": {"matplotlib", "numpy", "rich", "tensorboard"},
     "offline": {"numpy", "yaml"},

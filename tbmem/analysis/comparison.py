@@ -73,8 +73,8 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
-        found = {**asdict(self), "change": self.bytes, "percent": self.percent}
-        return found if self.stack else {key: value for key, value in found.items() if key != "stack"}
+        plain = {**asdict(self), "change": self.bytes, "percent": self.percent}
+        return plain if self.stack else {key: value for key, value in plain.items() if key != "stack"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import IntArray
-from tbmem.analysis.allocator.failure import Failure
 from tbmem.analysis.allocator.replay import Replay, holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.analysis.allocator.simulator import Failure
 from tbmem.analysis.run_events import RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.estimate import Estimate, Fit, Formula

@@ -1,4 +1,4 @@
-"""Paths go in; analyses come out: one file at a time, or many at once on any executor."""
+"""Reads and analyses recordings, one file or many on any executor, and compares two."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tbmem.analysis.run_state import RunState
 from tbmem.analysis.run_status import status_notes
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
+from tbmem.model.layout import MONITOR_LOG
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.offline.live_logs import read_log
 from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
-from tbmem.offline.run_logs import read_states
 from tbmem.sources.recording import Recording, read_recording
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
@@ -221,7 +222,13 @@ def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
 
 
 def _states(source: Source) -> list[RunState]:
-    return [] if isinstance(source, (Analysis, AllocationTimeline)) else read_states(source)
+    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
+    if isinstance(source, (Analysis, AllocationTimeline)):
+        return []
+    path = Path(source)
+    name = Path(MONITOR_LOG).name
+    logs = sorted(path.rglob(MONITOR_LOG)) if path.is_dir() else [path] if path.name == name and path.exists() else []
+    return [state for _, state in map(read_log, logs)]
 
 
 def _name(source: Source) -> str:

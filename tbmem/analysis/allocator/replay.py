@@ -13,9 +13,8 @@ import numpy as np
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
-from tbmem.analysis.allocator.failure import Failure, SimulatedOutOfMemory
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, Failure, SimulatedOutOfMemory
 from tbmem.model.shortage import Pieces
 
 # plain integers: an enum's comparison costs as much as a look-up

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.allocator.device import Change, SimpleDevice
-from tbmem.analysis.allocator.failure import Reason, SimulatedOutOfMemory
 from tbmem.analysis.allocator.replay import holding
 from tbmem.analysis.allocator.settings import parse_settings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, Reason, SimulatedOutOfMemory
 from tbmem.units import GIB, MIB
 
 
