@@ -1,4 +1,4 @@
-"""A timeline and an address book go in; the timeline with known categories and names comes out.
+"""Joins an address book with a timeline: categories and names that are known.
 
 An allocation is what the notes at its address say that were taken while it was alive. What was there before the
 recording and was never freed in it has no event in a trace; if a note knows it, it becomes a row.
@@ -49,11 +49,7 @@ class _Notes(NamedTuple):
 
 
 def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
-    """Fill in ``category``, ``basis`` and ``name`` of every allocation that a note speaks of.
-
-    Args:
-        timeline: Of the window in which the book was written.
-        book: Its notes.
+    """Fill in ``category``, ``basis`` and ``name`` of every allocation that a note of the same window speaks of.
 
     Returns:
         The timeline with the book's table of names. Rows are appended for what a trace has no event of.

@@ -36,14 +36,9 @@ class Bands(NamedTuple):
 def bands_of(
     analysis: Analysis, device: int, layers: Layers, largest: int, between: tuple[int, int] | None = None
 ) -> Bands:
-    """The allocations that cover most of a chart.
+    """The allocations that cover most of a chart; fewer than ``largest`` where not as many are alive in the layers.
 
-    Args:
-        analysis: With its rows.
-        device: Number of the device.
-        layers: Of this device and range.
-        largest: How many; fewer where not as many are alive at a moment of the layers.
-        between: Last event before the range, and last event in it; by default all.
+    ``between`` is the last event before the range and the last event in it; by default all.
     """
     rows = analysis.timeline.rows
     before, end = between or (-1, analysis.timeline.devices[device].events - 1)

@@ -1,4 +1,4 @@
-"""Words of stacks, operators and modules go in; what allocations probably are for comes out, as a guess.
+"""Rules that infer a category from words in stacks, operators and modules.
 
 Only for recordings without an address book. The table is data: ``CategoryTable.extended`` puts a user's own rules
 before those of the default one.

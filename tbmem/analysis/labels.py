@@ -1,4 +1,4 @@
-"""A timeline, perhaps with a book or a table of rules, goes in; what each allocation is for comes out, in words."""
+"""Labels each allocation with what it is for: by an address book, by when it lived, or by rules."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def label(
 ) -> tuple[AllocationTimeline, Labels]:
     """Say what each allocation is for.
 
-    Args:
-        timeline: As read.
-        book: Notes of the same window: what they know is known.
-        table: Rules for devices of which no book speaks; without one the default.
+    Devices of which the book speaks are labelled by it, all others by the table's rules.
 
     Returns:
         The timeline with ``category``, ``basis`` and ``name`` filled in, and the words.

@@ -1,4 +1,4 @@
-"""Rows with their beginnings and ends go in; classes of allocations that lived alike come out."""
+"""Classes of allocations that lived alike."""
 
 from __future__ import annotations
 

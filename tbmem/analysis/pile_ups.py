@@ -1,4 +1,4 @@
-"""Rows with steps go in; stacks whose allocations pile up, step by step, come out as suspects.
+"""Suspects of a leak: stacks whose allocations pile up, step by step.
 
 The age of what is alive tells a leak from a large batch: a leak keeps blocks of every step, and frees none of them.
 """
@@ -19,14 +19,7 @@ MIN_GENERATIONS = 3
 
 
 def suspects_of(moment: Moment, lines: SourceLines, labels: Labels, limit: int = 20) -> tuple[Suspect, ...]:
-    """What one stack made in every step and is all still there: all of it, or all of one operator, module and size.
-
-    Args:
-        moment: Of a device.
-        lines: Of the timeline's stacks.
-        labels: What each row is for.
-        limit: Suspects at most, the largest first.
-    """
+    """What one stack made in every step and is all still there: all of it, or all of one operator, module and size."""
     rows = moment.timeline.rows
     own = np.flatnonzero((rows.device == moment.device) & (rows.alloc_event >= 0) & (rows.step >= 0) & (rows.bytes > 0))
     steps = np.unique(rows.step[own])

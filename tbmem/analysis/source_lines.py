@@ -34,11 +34,7 @@ class SourceLines:
         return short(self._stacks.frames[self._stacks.frame[self._place[stack]]])
 
     def codes(self, stack: I32) -> I64:
-        """Number of the frame that ``line`` names, by row; -1 for none.
-
-        Args:
-            stack: Number of the stack by row.
-        """
+        """Number of the frame that ``line`` names, by row; -1 for none."""
         frame = np.append(self._stacks.frame, -1)[self._place]
         found: I64 = np.append(frame, -1)[stack].astype(np.int64)
         return found

@@ -1,4 +1,4 @@
-"""A recording and settings of the allocator go in; what it would have allocated and reserved under them comes out."""
+"""Replays a recording under other settings of the allocator."""
 
 from __future__ import annotations
 
@@ -90,13 +90,7 @@ def what_ifs(
     gpu: Gpu | None = None,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Replay each device of a recording that has a caching allocator.
-
-    Args:
-        timeline: A recording with addresses and segments.
-        others: Settings to try.
-        gpu: The device to replay on; by default one without end.
-        on_skip: Told which of several devices has nothing to replay.
+    """Replay each device of a recording that has a caching allocator, on ``gpu`` or on a device without end.
 
     Raises:
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the

@@ -115,12 +115,6 @@ def each(
 ) -> tuple[_Result, ...]:
     """Do something with each file, in order; files that only lay in a folder may turn out to be something else.
 
-    Args:
-        work: What to do; for a process pool it and its result must be picklable.
-        files: As found.
-        executor: Where to do it; ``None`` for here.
-        on_skip: Told why a file was passed over.
-
     Raises:
         FileFormatError: As ``analyze_all``.
     """

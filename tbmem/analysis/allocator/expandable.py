@@ -11,15 +11,9 @@ Free = list[tuple[int, int, int, Block]]
 
 
 def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
-    """Best fit where the first block that is large enough lies in an expandable segment.
+    """Best fit where the first block that is large enough (``index``) lies in an expandable segment.
 
-    Args:
-        free: A stream's free blocks by size.
-        index: The first that is large enough.
-        expandable: Whether expandable segments are switched on (they may have been switched off meanwhile).
-
-    Returns:
-        Index of the block to take, ``None`` where a new segment is needed.
+    The segment may be one of before expandable segments were switched off. ``None`` where a new segment is needed.
     """
     if not expandable:
         index += 1

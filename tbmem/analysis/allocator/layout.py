@@ -35,12 +35,7 @@ class Segment:
 
 
 def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[Segment]:
-    """The segments of an allocator.
-
-    Args:
-        allocator: The allocator.
-        live: Its blocks in use.
-    """
+    """The segments of an allocator, with its blocks in use."""
     heads: dict[int, Block] = {}
     pools = [pool for pair in allocator.pools.values() for pool in pair]
     for block in (*live, *(block for pool in pools for block in pool.blocks())):

@@ -64,12 +64,7 @@ def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Re
 
 
 def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
-    """What a device's log says, in its order; blocks are known by their address.
-
-    Args:
-        timeline: A recording with addresses.
-        device: Number of the device.
-    """
+    """What a device's log says, in its order; blocks are known by their address."""
     rows = timeline.rows.take(timeline.rows.device == device)
     changes, failures = _changes(timeline, device), _failures(timeline, device)
     kinds = np.array([_CHANGES[kind] for kind in changes.kind.tolist()], np.int64)
