@@ -80,11 +80,7 @@ def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
 def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     """What is free at the end of a step serves the next peak: only what no peak has needed is worth a word."""
     device = figures.device
-    most, never, cached = (
-        device.peak_reserved_bytes,
-        device.never_used_bytes,
-        device.fragmentation.cached_bytes,
-    )
+    most, never, cached = device.peak_reserved_bytes, device.never_used_bytes, device.fragmentation.cached_bytes
     if not most or never is None or cached is None:
         return
     limit = most * _NEVER_USED_PERCENT / 100
@@ -117,11 +113,7 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
 def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
     """Gaps at the end of a step are filled by the next one: they cost as far as the peak could not use them."""
     device = figures.device
-    parts, most, never = (
-        device.fragmentation,
-        device.peak_reserved_bytes,
-        device.never_used_bytes,
-    )
+    parts, most, never = device.fragmentation, device.peak_reserved_bytes, device.never_used_bytes
     fragmented = parts.fragmented_bytes
     if not most or never is None or fragmented is None or min(fragmented, never) <= _FRAGMENTED_PERCENT * most / 100:
         return
@@ -167,8 +159,8 @@ def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
     most = device.peak_reserved_bytes if device.peak_reserved_bytes is not None else device.peak.bytes
     if device.total_bytes and 100 * most > _CAPACITY_PERCENT * device.total_bytes:
         yield Recommendation(
-            message=f"{format_bytes(most)} are needed at most, {format_share(most, device.total_bytes)} of the device: the"
-            " next longer batch may not fit.",
+            message=f"{format_bytes(most)} are needed at most, {format_share(most, device.total_bytes)} of the device:"
+            " the next longer batch may not fit.",
             setting="a smaller batch with gradient accumulation",
             trigger="peak_bytes",
             value=most,
