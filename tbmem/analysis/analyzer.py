@@ -12,9 +12,8 @@ from tbmem.analysis.breakdown import Moment, basis_name, moment_of, most_by_code
 from tbmem.analysis.category_rules import UNKNOWN, CategoryTable
 from tbmem.analysis.fragments import efficiency, fragmentation_of
 from tbmem.analysis.labels import label
-from tbmem.analysis.lifetimes import lifetimes_of
+from tbmem.analysis.lifetimes import MIN_GENERATIONS, lifetimes_of, suspects_of
 from tbmem.analysis.modules import merged_modules, module_codes, module_tree
-from tbmem.analysis.pile_ups import MIN_GENERATIONS, suspects_of
 from tbmem.analysis.recommendations import Figures, recommendations_for
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
 from tbmem.analysis.source_lines import SourceLines

@@ -55,14 +55,7 @@ def analyze(
     found = find_recordings([source])
     if len(found) > 1:
         raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
-    return analyze_found(found[0], book=book, table=table, name=name)
-
-
-def analyze_found(
-    found: Found, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
-) -> Analysis:
-    """Read and analyse one file; arguments and errors as for ``analyze``."""
-    return analyze_recording(read_recording(found.path), found, book=book, table=table, name=name)
+    return analyze_recording(read_recording(found[0].path), found[0], book=book, table=table, name=name)
 
 
 def analyze_recording(
@@ -137,7 +130,7 @@ def each(
 
 
 def _analyze_one(found: Found, *, table: CategoryTable | None, rows: bool) -> Analysis:
-    analysis = analyze_found(found, table=table)
+    analysis = analyze_recording(read_recording(found.path), found, table=table)
     return analysis if rows else without_rows(analysis)
 
 
