@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
 from tbmem.model.category import Category
 from tbmem.model.columns import I64
@@ -160,7 +161,7 @@ def _text(frame: Frame) -> str:
     function = frame.function
     if "::" in function:
         function = function.replace("(anonymous namespace)", "").partition("(")[0]
-    return " ".join(("/".join(frame.file.replace("\\", "/").split("/")[-2:]), function)).lower()
+    return f"{end_of_path(frame.file)} {function}".lower()
 
 
 def _rule(data: Mapping[str, Any]) -> CategoryRule:

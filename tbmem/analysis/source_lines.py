@@ -52,9 +52,14 @@ def short(frame: Frame) -> str:
     """A frame with the end of its path only, without a line that is not known; of a C++ function its name."""
     if "::" in frame.function:
         return frame.function.partition("(")[0] or frame.function
-    path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
+    path = end_of_path(frame.file)
     place = f"{path}:{frame.line}" if frame.line else path.strip("?")
     return f"{place} {frame.function}".lstrip()
+
+
+def end_of_path(file: str) -> str:
+    """The file's name and its folder."""
+    return "/".join(file.replace("\\", "/").split("/")[-2:])
 
 
 def is_own(frame: Frame) -> bool:
