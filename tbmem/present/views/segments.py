@@ -1,4 +1,4 @@
-"""The allocator's segments and blocks at a recording's end, to scale (``recordings.Segments``)."""
+"""A recording goes in; the allocator's segments and blocks at its end come out, to scale (``recordings.Segments``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ FRAGMENTED, ALLOCATED, WAITING, CACHED = range(4)
 
 
 def segments_view(subject: Subject, device: str | None = None) -> Segments:
-    """The state of a device's allocator, by default of the main one.
+    """The state of a device's allocator.
+
+    Args:
+        subject: The recording.
+        device: Name; by default the main one.
 
     Raises:
         UsageError: There is no such device.
