@@ -63,7 +63,6 @@ def analyze(
         labels=labels,
         devices=devices,
         notes=(*timeline.notes, *_notes(before, timeline, labels)),
-        about=dict(timeline.about),
     )
 
 

@@ -53,11 +53,6 @@ class CategoryTable:
         """
         return CategoryTable(rules=(*(_rule(one) for one in data), *self.rules))
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Each label once, in order of the rules."""
-        return tuple(dict.fromkeys(rule.label for rule in self.rules))
-
 
 DEFAULT_TABLE = CategoryTable(
     rules=(

@@ -8,7 +8,7 @@ and the largest part comes first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import to_builtins
@@ -289,7 +289,6 @@ class Analysis:
     devices: tuple[DeviceAnalysis, ...]
     notes: tuple[str, ...]
     """What is not known, one sentence each."""
-    about: dict[str, Any] = field(default_factory=dict)
 
     @property
     def main(self) -> DeviceAnalysis:

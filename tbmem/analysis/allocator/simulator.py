@@ -38,8 +38,6 @@ class Failure:
 
     reason: Reason
     requested: int
-    needed: int
-    """What the device was asked for."""
     allocated: int
     reserved: int
     allowed: int
@@ -264,7 +262,6 @@ class CachingAllocator:
         return Failure(
             reason=reason,
             requested=requested,
-            needed=needed,
             allocated=self.allocated,
             reserved=self.reserved,
             allowed=allowed,
