@@ -18,14 +18,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from allocator_check import Decisions, check_decisions
+from allocator_rewind import Start, final_segments, rewind
+from allocator_state import seed
 from harness import heading, table
 
-from tbmem.analysis.allocator.check import Decisions, check_decisions
 from tbmem.analysis.allocator.events import MemoryEvents
-from tbmem.analysis.allocator.layout import Segment, seed
-from tbmem.analysis.allocator.recorded import final_segments, recorded_events, recorded_settings
+from tbmem.analysis.allocator.layout import Segment
+from tbmem.analysis.allocator.recorded import recorded_events, recorded_settings
 from tbmem.analysis.allocator.replay import replay
-from tbmem.analysis.allocator.rewind import Start, rewind
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.errors import FileFormatError

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from allocator import recordings
+from allocator_rewind import rewind
+from allocator_state import seed
 from harness import heading, table
 from torch import nn
 
-from tbmem.analysis.allocator.layout import seed
 from tbmem.analysis.allocator.replay import replay
-from tbmem.analysis.allocator.rewind import rewind
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.analysis.estimate import estimate_of

@@ -73,7 +73,7 @@ def test_the_guides_rules_can_be_used(tmp_path: Path) -> None:
     _section, rules = _blocks("docs/guide.md", "yaml")
     (tmp_path / "rules.yaml").write_text(rules)
 
-    assert load_rules(tmp_path / "rules.yaml").labels[:2] == ("Vision", "KV cache")
+    assert [rule.label for rule in load_rules(tmp_path / "rules.yaml").rules[:2]] == ["Vision", "KV cache"]
 
 
 def test_the_guides_schedule_is_what_it_says() -> None:

@@ -50,7 +50,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "web": set(),
     "model": {"msgspec", "numpy"},
     "config": {"omegaconf", "yaml"},
-    "analysis": {"numpy"},
+    "analysis": {"msgspec", "numpy"},
     "sources": {"msgspec", "numpy", "psutil", "torch"},
     "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
     "offline": {"numpy", "yaml"},

@@ -1,4 +1,4 @@
-"""A timeline and an address book go in; the timeline with known categories and names comes out.
+"""Joins an address book with a timeline: categories and names that are known.
 
 An allocation is what the notes at its address say that were taken while it was alive. What was there before the
 recording and was never freed in it has no event in a trace; if a note knows it, it becomes a row.
@@ -49,11 +49,7 @@ class _Notes(NamedTuple):
 
 
 def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
-    """Fill in ``category``, ``basis`` and ``name`` of every allocation that a note speaks of.
-
-    Args:
-        timeline: Of the window in which the book was written.
-        book: Its notes.
+    """Fill in ``category``, ``basis`` and ``name`` of every allocation that a note of the same window speaks of.
 
     Returns:
         The timeline with the book's table of names. Rows are appended for what a trace has no event of.
@@ -129,7 +125,7 @@ def _row_of_each_note(rows: AllocationRows, notes: _Notes) -> tuple[I64, Bools]:
     event = np.concatenate([rows.alloc_event, np.full(len(notes.ns), _MAX)])
     order = np.lexsort((event, ns, address, device))
     is_row = order < len(rows)
-    last = np.maximum.accumulate(np.where(is_row, np.arange(len(order)), -1)) if len(order) else order
+    last = np.maximum.accumulate(np.where(is_row, np.arange(len(order)), -1))
     candidate = np.full(len(order), -1)
     candidate[order] = np.where(last >= 0, order[last], -1)
     row = candidate[len(rows) :]
@@ -177,7 +173,6 @@ def _with_older_storages(
         free_ns=free_ns,
         phase=Phase.SETUP,
     )
-    found = found.copy()
     found[missing] = len(timeline.rows) + group
     grown = timeline.with_older_rows(added)
     before = [device.base_bytes for device in timeline.devices]
@@ -264,12 +259,9 @@ def _reported(device: DeviceTotals, base_before: int, freed: int) -> DeviceTotal
     torch counts memory of the CPU only while a profiler runs, so its totals begin at 0.
     """
     beyond = device.base_bytes - base_before
+    allocated, peak = device.allocated_bytes, device.reported_peak_bytes
     return replace(
         device,
-        allocated_bytes=_plus(device.allocated_bytes, max(beyond - freed, 0)),
-        reported_peak_bytes=_plus(device.reported_peak_bytes, beyond),
+        allocated_bytes=None if allocated is None else allocated + max(beyond - freed, 0),
+        reported_peak_bytes=None if peak is None else peak + beyond,
     )
-
-
-def _plus(value: int | None, more: int) -> int | None:
-    return None if value is None else value + more

@@ -1,4 +1,4 @@
-"""A timeline goes in, with an address book if there is one; what it means comes out, device by device."""
+"""Analyses a timeline, device by device."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.breakdown import Moment, moment_of, most_by_code, shares, sums
+from tbmem.analysis.breakdown import Moment, basis_name, moment_of, most_by_code, shares, sums
 from tbmem.analysis.category_rules import UNKNOWN, CategoryTable
 from tbmem.analysis.fragments import efficiency, fragmentation_of
 from tbmem.analysis.labels import label
-from tbmem.analysis.lifetimes import lifetimes_of
+from tbmem.analysis.lifetimes import MIN_GENERATIONS, lifetimes_of, suspects_of
 from tbmem.analysis.modules import merged_modules, module_codes, module_tree
-from tbmem.analysis.pile_ups import MIN_GENERATIONS, suspects_of
 from tbmem.analysis.recommendations import Figures, recommendations_for
 from tbmem.analysis.report import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
 from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.address_book import AddressBook
-from tbmem.model.category import Basis, Category, Phase
+from tbmem.model.category import Category, Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import DeviceTotals
@@ -30,7 +29,6 @@ _STACKS = 50
 _PLACES = 1000
 """Lines and operators: comparisons need all of them."""
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
-_BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
 
 def analyze(
@@ -65,7 +63,6 @@ def analyze(
         labels=labels,
         devices=devices,
         notes=(*timeline.notes, *_notes(before, timeline, labels)),
-        about=dict(timeline.about),
     )
 
 
@@ -156,19 +153,13 @@ class _Device:
         }
 
     def _figures(self, result: DeviceAnalysis) -> Figures:
-        segments = self._timeline.segments
+        segments, settings = self._timeline.segments, self._timeline.settings
         rows, alive = self._timeline.rows, self._moment.alive
         by_kind = sums(rows.category[alive], rows.bytes[alive], len(Category))
         return Figures(
-            reserved=result.reserved_bytes,
-            peak=result.peak,
-            peak_reserved=result.peak_reserved_bytes,
-            never_used=result.never_used_bytes,
-            total=result.total_bytes,
-            fragmentation=result.fragmentation,
+            device=result,
             by_kind={category: int(by_kind[category]) for category in Category},
-            suspects=result.suspects,
-            settings=_settings(self._timeline.settings),
+            settings=settings if isinstance(settings, Mapping) else {},
             expandable=bool(np.any(segments.expandable[segments.device == self._number])),
         )
 
@@ -204,7 +195,7 @@ class _Device:
             bytes=int(rows.bytes[row]),
             rounded_bytes=int(rows.rounded_bytes[row]),
             category=self._labels.names[self._labels.code[row]],
-            basis=_BASIS[Basis(int(rows.basis[row]))],
+            basis=basis_name(int(rows.basis[row])),
             name=_word(timeline.names, int(rows.name[row])),
             module=_word(self._modules[1], int(self._modules[0][row])),
             operator=_word(timeline.operators, int(rows.operator[row])),
@@ -222,7 +213,3 @@ class _Device:
 
 def _word(words: tuple[str, ...], number: int) -> str:
     return words[number] if number >= 0 else ""
-
-
-def _settings(settings: Any) -> Mapping[str, Any]:
-    return settings if isinstance(settings, Mapping) else {}

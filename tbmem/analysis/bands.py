@@ -1,4 +1,4 @@
-"""The allocations that cover the largest part of a memory chart, each a band over its lifetime.
+"""Allocations of a range of events: what began and ended there, and the largest as bands of a memory chart.
 
 Bands lie within the layer of their category (``layers_of``), in the order of their allocation; what has no band of its
 own lies on top of them in the same layer. The place of a band in the stack is therefore a matter of the recording, not
@@ -14,6 +14,7 @@ import numpy as np
 from tbmem.analysis.layers import Layers, spans
 from tbmem.analysis.report import Analysis
 from tbmem.model.columns import I64
+from tbmem.model.timeline import AllocationTimeline
 
 
 class Bands(NamedTuple):
@@ -35,14 +36,9 @@ class Bands(NamedTuple):
 def bands_of(
     analysis: Analysis, device: int, layers: Layers, largest: int, between: tuple[int, int] | None = None
 ) -> Bands:
-    """The allocations that cover most of a chart.
+    """The allocations that cover most of a chart; fewer than ``largest`` where not as many are alive in the layers.
 
-    Args:
-        analysis: With its rows.
-        device: Number of the device.
-        layers: Of this device and range.
-        largest: How many; fewer where not as many are alive at a moment of the layers.
-        between: Last event before the range, and last event in it; by default all.
+    ``between`` is the last event before the range and the last event in it; by default all.
     """
     rows = analysis.timeline.rows
     before, end = between or (-1, analysis.timeline.devices[device].events - 1)
@@ -65,3 +61,27 @@ def _largest(area: I64, count: int) -> I64:
         found = found[area[found] >= least]
     kept: I64 = found[np.argsort(-area[found], kind="stable")[:count]]
     return kept
+
+
+class Brush(NamedTuple):
+    """Rows of a range of events."""
+
+    allocated: I64
+    """Made in it, freed in it or not."""
+    freed: I64
+    """Freed in it, made in it or before."""
+    alive: I64
+    """Made in it, and still there at its end."""
+    throughout: I64
+    """There at its beginning and at its end."""
+
+
+def brush(timeline: AllocationTimeline, device: int, begin: int, end: int) -> Brush:
+    """What happened after one event (-1: the beginning of the recording), up to and with another."""
+    rows = timeline.rows
+    own = rows.device == device
+    made = own & (rows.alloc_event > begin) & (rows.alloc_event <= end)
+    gone = own & (rows.free_event > begin) & (rows.free_event <= end)
+    stays = (rows.free_event < 0) | (rows.free_event > end)
+    before = own & (rows.alloc_event <= begin)
+    return Brush(*(np.flatnonzero(which) for which in (made, gone, made & stays, before & stays)))

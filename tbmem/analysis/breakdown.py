@@ -1,4 +1,4 @@
-"""A timeline and a moment go in; who held the bytes of that moment comes out, by any code of the rows."""
+"""Breakdowns of the memory at the peak, by any code of the rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tbmem.model.timeline import AllocationTimeline, Peak
 
 OTHER = "(other)"
 """Parts that were put together."""
-_BASES = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
 
 
 class Moment(NamedTuple):
@@ -48,6 +47,11 @@ def moment_of(timeline: AllocationTimeline, device: int) -> Moment:
         at_end=timeline.alive_at_end(device),
         unlisted=timeline.devices[device].unlisted_bytes,
     )
+
+
+def basis_name(value: int) -> str:
+    """``'none'``, ``'inferred'`` or ``'known'``."""
+    return Basis(value).name.lower()
 
 
 def percent(part: float, whole: float) -> float:
@@ -108,7 +112,11 @@ def shares(
         for number in kept.tolist()
     ]
     if len(kept) < len(order):
-        found.append(_other(order[len(kept) :], at_peak, at_end, count, moment.total))
+        left = order[len(kept) :]
+        size = int(at_peak[left].sum())
+        share = percent(size, moment.total)
+        end, allocations = int(at_end[left].sum()), int(count[left].sum())
+        found.append(Share(name=OTHER, bytes=size, count=allocations, percent=share, end_bytes=end))
     return tuple(found) if distinct else _merged(found)
 
 
@@ -146,17 +154,6 @@ def _sum(one: Share, other: Share) -> Share:
     )
 
 
-def _other(codes: I64, at_peak: I64, at_end: I64, count: NDArray[Any], total: int) -> Share:
-    size = int(at_peak[codes].sum())
-    return Share(
-        name=OTHER,
-        bytes=size,
-        count=int(count[codes].sum()),
-        percent=percent(size, total),
-        end_bytes=int(at_end[codes].sum()),
-    )
-
-
 def _bases(moment: Moment, code: NDArray[Any]) -> dict[int, str]:
     """How the rows of each code are known."""
     rows = moment.timeline.rows
@@ -165,7 +162,7 @@ def _bases(moment: Moment, code: NDArray[Any]) -> dict[int, str]:
     found: dict[int, str] = {}
     for pair in np.flatnonzero(pairs).tolist():
         number, value = pair // len(Basis) - 1, pair % len(Basis)
-        found[number] = "mixed" if number in found else _BASES[Basis(value)]
+        found[number] = "mixed" if number in found else basis_name(value)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Words of stacks, operators and modules go in; what allocations probably are for comes out, as a guess.
+"""Rules that infer a category from words in stacks, operators and modules.
 
 Only for recordings without an address book. The table is data: ``CategoryTable.extended`` puts a user's own rules
 before those of the default one.
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
 from tbmem.model.category import Category
 from tbmem.model.columns import I64
@@ -51,11 +52,6 @@ class CategoryTable:
             ConfigError: A rule has no label or words, or its category is none.
         """
         return CategoryTable(rules=(*(_rule(one) for one in data), *self.rules))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Each label once, in order of the rules."""
-        return tuple(dict.fromkeys(rule.label for rule in self.rules))
 
 
 DEFAULT_TABLE = CategoryTable(
@@ -160,7 +156,7 @@ def _text(frame: Frame) -> str:
     function = frame.function
     if "::" in function:
         function = function.replace("(anonymous namespace)", "").partition("(")[0]
-    return " ".join(("/".join(frame.file.replace("\\", "/").split("/")[-2:]), function)).lower()
+    return f"{end_of_path(frame.file)} {function}".lower()
 
 
 def _rule(data: Mapping[str, Any]) -> CategoryRule:

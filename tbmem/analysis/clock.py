@@ -1,4 +1,4 @@
-"""A timeline's device goes in; the way from events to a time axis and back comes out: Clock."""
+"""Clock: from a device's events to a time axis and back."""
 
 from __future__ import annotations
 
@@ -55,12 +55,7 @@ _ROUNDING_NS = 2
 
 
 def clock_of(timeline: AllocationTimeline, device: int) -> Clock:
-    """The clock of a device.
-
-    Args:
-        timeline: The recording.
-        device: Its number.
-    """
+    """The clock of a device."""
     events = timeline.devices[device].events
     rows, marks, reservations = timeline.rows, timeline.marks, timeline.reservations
     ns = np.full(events + 1, -1, np.int64)

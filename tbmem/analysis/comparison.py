@@ -1,4 +1,4 @@
-"""What changed between two recordings or runs, by how much at most, and which of many is the odd one."""
+"""Compares two recordings or runs, and finds the odd one of many."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
-        found = {**asdict(self), "change": self.bytes, "percent": self.percent}
-        return found if self.stack else {key: value for key, value in found.items() if key != "stack"}
+        plain = {**asdict(self), "change": self.bytes, "percent": self.percent}
+        return plain if self.stack else {key: value for key, value in plain.items() if key != "stack"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +131,7 @@ class RunFigures(NamedTuple):
 
 
 def run_figures(states: Sequence[RunState]) -> dict[str, RunFigures]:
-    """Peak and last level of each device.
-
-    Args:
-        states: One per rank.
-    """
+    """Peak and last level of each device, of all ranks the highest."""
     found: dict[str, RunFigures] = {}
     for track in [track for state in states for track in state.tracks]:
         own = (track.peak.bytes if track.peak is not None else None, track.last_level)
@@ -301,11 +297,7 @@ def _sizes(shares: Sequence[Share]) -> Mapping[str, int]:
 
 
 def odd_one(analyses: Sequence[Analysis]) -> OddOne | None:
-    """The recording whose peak or reserved memory lies farthest from the middle, if it stands out.
-
-    Args:
-        analyses: Ranks or iterations of one run; fewer than three have no odd one.
-    """
+    """The recording whose peak or reserved memory lies farthest from the middle, if it stands out of three or more."""
     found = [odd for figure in ("peak_bytes", "reserved_bytes") if (odd := _odd(analyses, figure)) is not None]
     return max(found, key=lambda odd: abs(odd.value - odd.median) / max(odd.median, 1)) if found else None
 

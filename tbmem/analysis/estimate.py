@@ -10,9 +10,9 @@ import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import IntArray
-from tbmem.analysis.allocator.failure import Failure
 from tbmem.analysis.allocator.replay import Replay, holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.analysis.allocator.simulator import Failure
 from tbmem.analysis.run_events import RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.estimate import Estimate, Fit, Formula
@@ -93,7 +93,7 @@ def estimate_of(
         capacity=gpu.total,
         fit=fit,
         sentence=sentence,
-        fragmented=holding(line.replayed.allocator).free_pieces,
+        fragmented=holding(line.replayed.allocator).fragmented,
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
         dtype=str(run.about.get("dtype", "")),

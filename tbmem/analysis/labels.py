@@ -1,4 +1,4 @@
-"""A timeline, perhaps with a book or a table of rules, goes in; what each allocation is for comes out, in words."""
+"""Labels each allocation with what it is for: by an address book, by when it lived, or by rules."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def label(
 ) -> tuple[AllocationTimeline, Labels]:
     """Say what each allocation is for.
 
-    Args:
-        timeline: As read.
-        book: Notes of the same window: what they know is known.
-        table: Rules for devices of which no book speaks; without one the default.
+    Devices of which the book speaks are labelled by it, all others by the table's rules.
 
     Returns:
         The timeline with ``category``, ``basis`` and ``name`` filled in, and the words.
@@ -36,11 +33,10 @@ def label(
     if book is not None and len(book):
         timeline = join_book(timeline, book)
         known = known_devices(timeline, book)
-        timeline = _by_lifetime(timeline, known[timeline.rows.device] if len(timeline.rows) else known[:0])
-    names = (*(category.name for category in Category),)
+        timeline = _by_lifetime(timeline, known[timeline.rows.device])
+    names = tuple(Category.__members__)
     code = timeline.rows.category.astype(np.int64)
-    foreign = ~known[timeline.rows.device] if len(timeline.rows) else np.zeros(0, np.bool_)
-    foreign &= timeline.rows.basis == Basis.NONE
+    foreign = ~known[timeline.rows.device] & (timeline.rows.basis == Basis.NONE)
     if foreign.any():
         timeline, names, code = _by_rules(timeline, foreign, table or DEFAULT_TABLE, names, code)
     return timeline, Labels(names=names, code=code.astype(np.int32))
@@ -76,7 +72,7 @@ def _is_input(timeline: AllocationTimeline) -> Bools:
 def _next(marked: Bools) -> I64:
     """Place of the next marked element from each one on; the length for none."""
     places = np.where(marked, np.arange(len(marked)), len(marked))
-    found: I64 = np.minimum.accumulate(places[::-1])[::-1] if len(marked) else places
+    found: I64 = np.minimum.accumulate(places[::-1])[::-1]
     return found
 
 

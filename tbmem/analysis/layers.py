@@ -66,14 +66,7 @@ class Layers(NamedTuple):
 def stacking_of(
     analysis: Analysis, device: int, most: int | None = MOST_LAYERS, curve: Curve | None = None
 ) -> Stacking:
-    """How the categories of a device are stacked.
-
-    Args:
-        analysis: With its rows.
-        device: Its number.
-        most: Layers; the smallest are put together. ``None`` keeps all apart.
-        curve: The device's, if it is at hand.
-    """
+    """How a device's categories are stacked; above ``most`` layers (``None``: no limit) the smallest are joined."""
     timeline, names = analysis.timeline, analysis.labels.names
     curve = timeline.curve(device) if curve is None else curve
     event = curve.event[_kept(curve, _times(curve.ns), _STRETCHES)]
@@ -144,12 +137,9 @@ def layers_of(
 
 
 def spans(timeline: AllocationTimeline, which: I64, event: I64) -> tuple[I64, I64]:
-    """The moments at which allocations are alive: the first, and the first at which they are no longer.
+    """The moments at which rows of one device are alive: the first, and the first at which they are no longer.
 
-    Args:
-        timeline: The recording.
-        which: Rows of one device.
-        event: The moments, ascending; their number stands for "until the end".
+    The number of moments (``event``, ascending) stands for "until the end".
     """
     alloc, free = timeline.rows.alloc_event[which], timeline.rows.free_event[which]
     first = np.searchsorted(event, alloc, side="left")

@@ -1,4 +1,4 @@
-"""Rows with modules or names go in; the tree of modules at the peak, and its layers merged, come out."""
+"""The tree of modules at the peak, and its repeated layers merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of operators and changes of memory go in; calls, sizes and counts by operator come out, alone and with callees.
+"""Memory by operator: calls, sizes and counts, of the operator itself and with what it calls.
 
 *Self* is what happened while the operator itself was the innermost one; the other figures count what it called as
 well, once for each call around it. These are the columns of the profiler's old memory view.
@@ -34,14 +34,7 @@ class OperatorTable(NamedTuple):
 def operator_table(
     found: OperatorCalls, device: int, begin_ns: int | None = None, end_ns: int | None = None
 ) -> OperatorTable:
-    """Figures of each operator that changed the memory of a device.
-
-    Args:
-        found: Calls and changes.
-        device: Number of the device.
-        begin_ns: Unix time from which on changes count; ``None`` for all, as for ``end_ns``.
-        end_ns: Unix time until which changes count.
-    """
+    """Figures of each operator that changed the memory of a device, between two Unix times if they are given."""
     changes, calls = found.changes, found.calls
     counts = changes.device == device
     running = np.ones(len(calls), np.bool_)
@@ -86,13 +79,7 @@ def _with_callees(found: OperatorCalls, thread: I32, ns: I64, size: I64, names: 
 
 
 def table_of_rows(timeline: AllocationTimeline, which: Bools, freed: Bools) -> OperatorTable:
-    """What rows alone tell: each allocation is its innermost operator's own.
-
-    Args:
-        timeline: The recording.
-        which: Rows that were allocated in the stretch that counts.
-        freed: Rows that were freed in it.
-    """
+    """What rows alone tell: each allocation (``which``) and free (``freed``) is its innermost operator's own."""
     rows, size = timeline.rows, len(timeline.operators)
     alone = _by_name(rows.bytes[which], rows.operator[which].astype(np.int64), size)
     own = freed & (rows.operator >= 0)

@@ -1,4 +1,4 @@
-"""The figures of a device go in; what to change comes out, each with its number, and never what is already on."""
+"""Recommendations for a device, each with its number, and never for what is already on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tbmem.analysis.advice import CONF
-from tbmem.analysis.report import Fragmentation, PeakMoment, Recommendation, Suspect
+from tbmem.analysis.report import DeviceAnalysis, Recommendation
 from tbmem.model.category import Category, word_of
 from tbmem.units import MIB, format_bytes, format_share
 
@@ -17,23 +17,20 @@ _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
 _WORTH_A_WORD = 16 * MIB
 """A smaller peak needs no advice on its parts."""
-_PERCENT_OF_PEAK = {Category.ACTIVATION: 50, Category.OPTIMIZER_STATE: 30, Category.TEMPORARY: 15}
+_PERCENT_OF_PEAK = {
+    Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
+    Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
+    Category.TEMPORARY: (15, "foreach=False in the optimizer, if the peak is in its step"),
+}
+"""From how much of the peak on a category is worth a word, and what to do."""
 
 
 class Figures(NamedTuple):
     """What recommendations rest on."""
 
-    reserved: int | None
-    peak: PeakMoment
-    peak_reserved: int | None
-    never_used: int | None
-    """Of these, what was not in use at the peak."""
-    total: int | None
-    """Memory of the device."""
-    fragmentation: Fragmentation
+    device: DeviceAnalysis
     by_kind: Mapping[Category, int]
     """Bytes at the peak by torch's own category, where it is known or inferred."""
-    suspects: tuple[Suspect, ...]
     settings: Mapping[str, Any]
     expandable: bool
     """Whether a segment is expandable."""
@@ -53,7 +50,7 @@ def recommendations_for(figures: Figures) -> tuple[Recommendation, ...]:
 
 
 def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
-    for suspect in figures.suspects[:3]:
+    for suspect in figures.device.suspects[:3]:
         yield Recommendation(
             message=f"Possible leak: {suspect.message}",
             setting=f"{suspect.line}: keep .detach() or .item() of what is stored, or drop it after the step",
@@ -64,7 +61,7 @@ def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
 
 
 def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
-    parts = figures.fragmentation
+    parts = figures.device.fragmentation
     failed, free = parts.failing_request_bytes, parts.free_bytes
     if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(figures):
         return
@@ -82,12 +79,13 @@ def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
 
 def _on_cache(figures: Figures) -> Iterator[Recommendation]:
     """What is free at the end of a step serves the next peak: only what no peak has needed is worth a word."""
-    most, never, cached = figures.peak_reserved, figures.never_used, figures.fragmentation.cached_bytes
+    device = figures.device
+    most, never, cached = device.peak_reserved_bytes, device.never_used_bytes, device.fragmentation.cached_bytes
     if not most or never is None or cached is None:
         return
     limit = most * _NEVER_USED_PERCENT / 100
     # the rest is what fragmentation explains
-    spare = never - (figures.fragmentation.fragmented_bytes or 0)
+    spare = never - (device.fragmentation.fragmented_bytes or 0)
     if min(spare, cached) > limit and not _collects(figures):
         yield Recommendation(
             message=(
@@ -100,7 +98,7 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
             value=never,
             limit=limit,
         )
-    largest = figures.fragmentation.largest_free_block_bytes
+    largest = device.fragmentation.largest_free_block_bytes
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
         yield Recommendation(
             message=f"One free block has {format_bytes(largest)}, and {format_bytes(never)} of what is reserved were"
@@ -114,7 +112,8 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
 
 def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
     """Gaps at the end of a step are filled by the next one: they cost as far as the peak could not use them."""
-    parts, most, never = figures.fragmentation, figures.peak_reserved, figures.never_used
+    device = figures.device
+    parts, most, never = device.fragmentation, device.peak_reserved_bytes, device.never_used_bytes
     fragmented = parts.fragmented_bytes
     if not most or never is None or fragmented is None or min(fragmented, never) <= _FRAGMENTED_PERCENT * most / 100:
         return
@@ -137,7 +136,7 @@ def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
 
 
 def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
-    loss, reserved = figures.fragmentation.rounding_loss_bytes, figures.reserved
+    loss, reserved = figures.device.fragmentation.rounding_loss_bytes, figures.device.reserved_bytes
     if reserved and loss is not None and 100 * loss > _ROUNDING_PERCENT * reserved:
         powers = figures.settings.get("roundup_power2_divisions")
         rounds = any(powers.values()) if isinstance(powers, Mapping) else bool(powers)
@@ -156,32 +155,30 @@ def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
 
 
 def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
-    most = figures.peak_reserved if figures.peak_reserved is not None else figures.peak.bytes
-    if figures.total and 100 * most > _CAPACITY_PERCENT * figures.total:
+    device = figures.device
+    most = device.peak_reserved_bytes if device.peak_reserved_bytes is not None else device.peak.bytes
+    if device.total_bytes and 100 * most > _CAPACITY_PERCENT * device.total_bytes:
         yield Recommendation(
-            message=f"{format_bytes(most)} are needed at most, {format_share(most, figures.total)} of the device: the"
-            " next longer batch may not fit.",
+            message=f"{format_bytes(most)} are needed at most, {format_share(most, device.total_bytes)} of the device:"
+            " the next longer batch may not fit.",
             setting="a smaller batch with gradient accumulation",
             trigger="peak_bytes",
             value=most,
-            limit=figures.total * _CAPACITY_PERCENT / 100,
+            limit=device.total_bytes * _CAPACITY_PERCENT / 100,
         )
 
 
 def _on_categories(figures: Figures) -> Iterator[Recommendation]:
-    if figures.peak.bytes < _WORTH_A_WORD:
+    device = figures.device
+    if device.peak.bytes < _WORTH_A_WORD:
         return
-    for category, setting in (
-        (Category.ACTIVATION, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
-        (Category.OPTIMIZER_STATE, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
-        (Category.TEMPORARY, "foreach=False in the optimizer, if the peak is in its step"),
-    ):
+    for category, (percent, setting) in _PERCENT_OF_PEAK.items():
         size = figures.by_kind.get(category, 0)
-        limit = figures.peak.bytes * _PERCENT_OF_PEAK[category] / 100
-        if category is Category.TEMPORARY and figures.peak.phase != "OPTIMIZER":
+        limit = device.peak.bytes * percent / 100
+        if category is Category.TEMPORARY and device.peak.phase != "OPTIMIZER":
             continue
         if size > limit:
-            share = 100 * size / figures.peak.bytes
+            share = 100 * size / device.peak.bytes
             yield Recommendation(
                 message=f"{word_of(category.name)} memory is {format_bytes(size)}, {share:.0f} % of the peak.",
                 setting=setting,

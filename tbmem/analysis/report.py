@@ -1,4 +1,4 @@
-"""The records that the analysis of a recording consists of; plain JSON values come out of ``to_dict``.
+"""Records that the analysis of a recording consists of.
 
 ``tbmem.analysis.analyzer.analyze`` makes an ``Analysis``, screens and files show it. All sizes are bytes. Every
 breakdown (``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its parts add up to ``peak.bytes``,
@@ -8,9 +8,10 @@ and the largest part comes first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import to_builtins
 
 from tbmem.model.columns import I32
 from tbmem.model.timeline import AllocationTimeline
@@ -245,43 +246,23 @@ class DeviceAnalysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The device as plain JSON values."""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "index": self.index,
-            "model": self.model,
-            "measure": self.measure,
-            "events": self.events,
-            "reserved_bytes": self.reserved_bytes,
-            "allocated_bytes": self.allocated_bytes,
-            "active_bytes": self.active_bytes,
-            "requested_bytes": self.requested_bytes,
-            "total_bytes": self.total_bytes,
-            "peak_bytes": self.peak.bytes,
-            "peak_event_index": self.peak.event,
-            "peak": _plain(self.peak),
-            "peak_reserved_bytes": self.peak_reserved_bytes,
-            "base_bytes": self.base_bytes,
-            "unmatched_frees": self.unmatched_frees,
-            "ooms": self.ooms,
-            "fragmentation": _plain(self.fragmentation),
-            "never_used_bytes": self.never_used_bytes,
-            "efficiency_percent": self.efficiency_percent,
-            "grade": self.grade,
-            "by_category": {share.name: share.bytes for share in self.by_category},
-            "by_category_max": {share.name: share.max_bytes for share in self.by_category},
-            "categories": _plain(self.by_category),
-            "by_phase": {share.name: share.bytes for share in self.by_phase},
-            "by_module": {share.name: share.bytes for share in self.by_module},
-            "modules": _plain(self.modules),
-            "by_line": {share.name: share.bytes for share in self.by_line},
-            "by_stack": _plain(self.by_stack),
-            "by_operator": {share.name: share.bytes for share in self.by_operator},
-            "top": _plain(self.top),
-            "lifetimes": _plain(self.lifetimes),
-            "suspects": _plain(self.suspects),
-            "recommendations": _plain(self.recommendations),
-        }
+        plain = to_builtins(self)
+        plain["peak_bytes"], plain["peak_event_index"] = self.peak.bytes, self.peak.event
+        plain["by_category_max"] = {share.name: share.max_bytes for share in self.by_category}
+        plain["categories"] = plain["by_category"]
+        for name in ("by_category", "by_phase", "by_module", "by_line", "by_operator"):
+            plain[name] = {share.name: share.bytes for share in getattr(self, name)}
+        return {key: plain[key] for key in _DEVICE_KEYS}
+
+
+_DEVICE_KEYS = (
+    *("name", "type", "index", "model", "measure", "events", "reserved_bytes", "allocated_bytes", "active_bytes"),
+    *("requested_bytes", "total_bytes", "peak_bytes", "peak_event_index", "peak", "peak_reserved_bytes", "base_bytes"),
+    *("unmatched_frees", "ooms", "fragmentation", "never_used_bytes", "efficiency_percent", "grade", "by_category"),
+    *("by_category_max", "categories", "by_phase", "by_module", "modules", "by_line", "by_stack", "by_operator", "top"),
+    *("lifetimes", "suspects", "recommendations"),
+)
+"""Of the JSON, in its order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +289,6 @@ class Analysis:
     devices: tuple[DeviceAnalysis, ...]
     notes: tuple[str, ...]
     """What is not known, one sentence each."""
-    about: dict[str, Any] = field(default_factory=dict)
 
     @property
     def main(self) -> DeviceAnalysis:
@@ -331,12 +311,3 @@ class Analysis:
             "devices": {device.key: device.to_dict() for device in self.devices},
             "notes": list(self.notes),
         }
-
-
-def _plain(value: Any) -> Any:
-    """Records as dicts, all the way down."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
-    return value.value if isinstance(value, Enum) else value

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.changes import Change
-from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.layout import Segment, segments_now
 from tbmem.analysis.allocator.replay import Replay, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe

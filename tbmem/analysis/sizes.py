@@ -1,4 +1,4 @@
-"""An analysis goes in; how many allocations and free blocks there are of each size comes out."""
+"""Histograms of the sizes of allocations and of free blocks."""
 
 from __future__ import annotations
 
@@ -38,12 +38,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(analysis: Analysis, device: int) -> Sizes:
-    """Sizes on one device.
-
-    Args:
-        analysis: With its rows.
-        device: Its number.
-    """
+    """Sizes of the blocks on one device."""
     timeline = analysis.timeline
     blocks, segments = timeline.blocks, timeline.segments
     own = segments.device[blocks.segment] == device

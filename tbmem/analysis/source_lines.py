@@ -34,11 +34,7 @@ class SourceLines:
         return short(self._stacks.frames[self._stacks.frame[self._place[stack]]])
 
     def codes(self, stack: I32) -> I64:
-        """Number of the frame that ``line`` names, by row; -1 for none.
-
-        Args:
-            stack: Number of the stack by row.
-        """
+        """Number of the frame that ``line`` names, by row; -1 for none."""
         frame = np.append(self._stacks.frame, -1)[self._place]
         found: I64 = np.append(frame, -1)[stack].astype(np.int64)
         return found
@@ -56,9 +52,14 @@ def short(frame: Frame) -> str:
     """A frame with the end of its path only, without a line that is not known; of a C++ function its name."""
     if "::" in frame.function:
         return frame.function.partition("(")[0] or frame.function
-    path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
+    path = end_of_path(frame.file)
     place = f"{path}:{frame.line}" if frame.line else path.strip("?")
     return f"{place} {frame.function}".lstrip()
+
+
+def end_of_path(file: str) -> str:
+    """The file's name and its folder."""
+    return "/".join(file.replace("\\", "/").split("/")[-2:])
 
 
 def is_own(frame: Frame) -> bool:

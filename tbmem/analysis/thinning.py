@@ -1,4 +1,4 @@
-"""The few of many values that a picture needs: of each stretch the highest, the lowest, and the last of a staircase."""
+"""Thins curves: of each stretch the highest, the lowest, and the last value of a staircase."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from tbmem.model.columns import I64
 
 
 def extremes(values: NDArray[Any], stretch: I64) -> I64:
-    """Places of the first highest and of the first lowest value of each stretch, ascending.
-
-    Args:
-        values: Without NaN.
-        stretch: Number of the stretch that each value is in; it never falls.
-    """
+    """Places of the first highest and the first lowest value of each stretch, ascending; stretch numbers never fall."""
     if not len(values):
         return np.zeros(0, np.int64)
     begins = [0, *(np.flatnonzero(stretch[1:] != stretch[:-1]) + 1).tolist()]
@@ -33,10 +28,6 @@ def corners(values: NDArray[Any], stretch: I64) -> I64:
 
     Besides the extremes of each stretch these are its last value, which holds where the following stretches are empty,
     and the first and last of all.
-
-    Args:
-        values: Without NaN.
-        stretch: Number of the stretch that each value is in; it never falls.
     """
     last = np.flatnonzero(np.append(stretch[1:] != stretch[:-1], True)[: len(values)])
     return np.unique(np.concatenate([[0][: len(values)], last, extremes(values, stretch)]).astype(np.int64))
@@ -49,12 +40,7 @@ def even_stretches(count: int, stretches: int) -> I64:
 
 
 def thinned(values: NDArray[Any], points: int) -> I64:
-    """Places of about so many values of a staircase: the first, the last, and the corners of even stretches.
-
-    Args:
-        values: Without NaN.
-        points: How many there may be before any is left out.
-    """
+    """Places of about ``points`` values of a staircase: the first, the last, and the corners of even stretches."""
     count = len(values)
     if count <= points:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""A recording and settings of the allocator go in; what it would have allocated and reserved under them comes out."""
+"""Replays a recording under other settings of the allocator."""
 
 from __future__ import annotations
 
@@ -90,13 +90,7 @@ def what_ifs(
     gpu: Gpu | None = None,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Replay each device of a recording that has a caching allocator.
-
-    Args:
-        timeline: A recording with addresses and segments.
-        others: Settings to try.
-        gpu: The device to replay on; by default one without end.
-        on_skip: Told which of several devices has nothing to replay.
+    """Replay each device of a recording that has a caching allocator, on ``gpu`` or on a device without end.
 
     Raises:
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
@@ -132,7 +126,7 @@ def _of_device(
 
     def outcome(settings: AllocatorSettings) -> Outcome:
         device = _memory(settings, gpu, total)
-        return _outcome(settings, what_if(timeline, settings, recorded, number, device))
+        return _outcome(settings, what_if(timeline, settings, number, device))
 
     before, *after = (outcome(settings) for settings in (recorded, *others))
     return WhatIf(
@@ -163,8 +157,8 @@ def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
         peak_allocated=replayed.peak_allocated,
         peak_reserved=replayed.peak_reserved,
         end_reserved=end.reserved,
-        end_cached=end.free_segments,
-        end_fragmented=end.free_pieces,
+        end_cached=end.cached,
+        end_fragmented=end.fragmented,
         failure="" if failure is None else failure.sentence,
         replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
         segments=sum(one.change.name in ("ALLOC", "MAP") for one in replayed.changes),

@@ -1,4 +1,4 @@
-"""A YAML file with category rules goes in; the table extended by them comes out."""
+"""Reads a YAML file of category rules into a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths go in; analyses come out: one file at a time, or many at once on any executor."""
+"""Reads and analyses recordings, one file or many on any executor, and compares two."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tbmem.analysis.run_state import RunState
 from tbmem.analysis.run_status import status_notes
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
+from tbmem.model.files import MONITOR_LOG
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.offline.live_logs import read_log
 from tbmem.offline.recordings import Found, NothingFoundError, find_recordings
-from tbmem.offline.run_logs import read_states
 from tbmem.sources.recording import Recording, read_recording
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
@@ -54,14 +55,7 @@ def analyze(
     found = find_recordings([source])
     if len(found) > 1:
         raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
-    return analyze_found(found[0], book=book, table=table, name=name)
-
-
-def analyze_found(
-    found: Found, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
-) -> Analysis:
-    """Read and analyse one file; arguments and errors as for ``analyze``."""
-    return analyze_recording(read_recording(found.path), found, book=book, table=table, name=name)
+    return analyze_recording(read_recording(found[0].path), found[0], book=book, table=table, name=name)
 
 
 def analyze_recording(
@@ -114,12 +108,6 @@ def each(
 ) -> tuple[_Result, ...]:
     """Do something with each file, in order; files that only lay in a folder may turn out to be something else.
 
-    Args:
-        work: What to do; for a process pool it and its result must be picklable.
-        files: As found.
-        executor: Where to do it; ``None`` for here.
-        on_skip: Told why a file was passed over.
-
     Raises:
         FileFormatError: As ``analyze_all``.
     """
@@ -142,7 +130,7 @@ def each(
 
 
 def _analyze_one(found: Found, *, table: CategoryTable | None, rows: bool) -> Analysis:
-    analysis = analyze_found(found, table=table)
+    analysis = analyze_recording(read_recording(found.path), found, table=table)
     return analysis if rows else without_rows(analysis)
 
 
@@ -221,7 +209,13 @@ def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
 
 
 def _states(source: Source) -> list[RunState]:
-    return [] if isinstance(source, (Analysis, AllocationTimeline)) else read_states(source)
+    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
+    if isinstance(source, (Analysis, AllocationTimeline)):
+        return []
+    path = Path(source)
+    name = Path(MONITOR_LOG).name
+    logs = sorted(path.rglob(MONITOR_LOG)) if path.is_dir() else [path] if path.name == name and path.exists() else []
+    return [state for _, state in map(read_log, logs)]
 
 
 def _name(source: Source) -> str:

@@ -1,4 +1,4 @@
-"""Paths and settings of the allocator go in; replays of each recording under them come out."""
+"""Replays recordings of files and folders under other settings of the allocator."""
 
 from __future__ import annotations
 
@@ -21,16 +21,9 @@ def replay_all(
     gpu: Gpu | None = None,
     on_skip: Callable[[str], None] | None = None,
 ) -> dict[str, tuple[WhatIf, ...]]:
-    """Replay recordings under other settings.
+    """Replay recordings under other settings, written as in PYTORCH_ALLOC_CONF; by the recording's short name.
 
-    Args:
-        paths: Files, folders and patterns.
-        texts: Settings as in PYTORCH_ALLOC_CONF.
-        gpu: The device to replay on; by default one without end.
-        on_skip: Told why a file of a folder, or a device, was passed over.
-
-    Returns:
-        By the recording's short name.
+    ``on_skip`` is called with the reason for which a file of a folder, or a device, was passed over.
 
     Raises:
         ConfigError: A text is not what torch takes.

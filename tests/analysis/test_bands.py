@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.bands import Bands, bands_of
-from tbmem.analysis.brush import brush
+from tbmem.analysis.bands import Bands, bands_of, brush
 from tbmem.analysis.layers import Layers, layers_of
 from tbmem.analysis.report import Analysis
 from tbmem.model.category import Category

@@ -80,7 +80,7 @@ def test_a_users_rule_comes_first() -> None:
     table = DEFAULT_TABLE.extended([{"label": "Vision", "words": ["Attention"], "category": "ACTIVATION"}])
 
     assert _label(("/w/models/attention.py", 3, "forward"), table) == ("Vision", "ACTIVATION")
-    assert table.labels[0] == "Vision"
+    assert table.rules[0].label == "Vision"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,18 +17,19 @@ MIB = 1 << 20
 
 def _figures(**given: Any) -> Figures:
     values: dict[str, Any] = {
-        "reserved": 1000 * MIB,
+        "reserved_bytes": 1000 * MIB,
         "peak": PeakMoment(bytes=800 * MIB, event=1, ns=1, step=1, phase="FORWARD"),
-        "peak_reserved": 1000 * MIB,
-        "never_used": 200 * MIB,
-        "total": 10_000 * MIB,
+        "peak_reserved_bytes": 1000 * MIB,
+        "never_used_bytes": 200 * MIB,
+        "total_bytes": 10_000 * MIB,
         "fragmentation": Fragmentation(),
-        "by_kind": {},
         "suspects": (),
-        "settings": {},
-        "expandable": False,
+        **given,
     }
-    return Figures(**{**values, **given})
+    others = {
+        name: values.pop(name, usual) for name, usual in (("by_kind", {}), ("settings", {}), ("expandable", False))
+    }
+    return Figures(device=SimpleNamespace(**values), **others)
 
 
 def _triggers(**given: Any) -> list[str]:
@@ -62,7 +64,7 @@ def test_nothing_to_say() -> None:
             {"fragmentation": replace(CACHED, largest_free_block_bytes=101 * MIB), "settings": COLLECTS},
             "largest_free_block_bytes",
         ),
-        ({"total": 1100 * MIB}, "peak_bytes"),
+        ({"total_bytes": 1100 * MIB}, "peak_bytes"),
         ({"by_kind": {Category.ACTIVATION: 500 * MIB}}, "by_category.ACTIVATION"),
         ({"by_kind": {Category.OPTIMIZER_STATE: 300 * MIB}}, "by_category.OPTIMIZER_STATE"),
     ],
@@ -125,7 +127,7 @@ def test_temporaries_matter_in_the_optimizer_only() -> None:
 @pytest.mark.parametrize("never_used", [20 * MIB, None])
 @pytest.mark.parametrize("fragmentation", [GAPS, CACHED, replace(CACHED, largest_free_block_bytes=290 * MIB)])
 def test_what_the_peak_has_used_is_no_waste(fragmentation: Fragmentation, never_used: int | None) -> None:
-    assert _triggers(fragmentation=fragmentation, never_used=never_used) == []
+    assert _triggers(fragmentation=fragmentation, never_used_bytes=never_used) == []
 
 
 def test_categories_have_their_names_for_people() -> None:

@@ -1,66 +1,47 @@
-"""Free blocks go in; they come out in the order in which the allocator looks at them: Block, Pool and Range."""
+"""Block, Pool and Range: blocks of segments, and the free ones in the order in which the allocator looks at them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 
+@dataclass(slots=True, eq=False)
 class Range:
-    """Address space of an expandable segment: where it starts and the size of its pages, in bytes."""
+    """Address space of an expandable segment, in bytes."""
 
-    __slots__ = ("address", "page", "size")
-
-    def __init__(self, address: int, size: int, page: int) -> None:
-        self.address = address
-        self.size = size
-        self.page = page
+    address: int
+    size: int
+    page: int
+    """Size of its pages."""
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """A piece of a segment, in use or free."""
 
-    __slots__ = (
-        "address",
-        "age",
-        "allocated",
-        "busy",
-        "mapped",
-        "next",
-        "parked_at",
-        "pool",
-        "prev",
-        "range",
-        "requested",
-        "size",
-        "stream",
-    )
-
-    def __init__(self, pool: Pool, stream: int, address: int, size: int, age: int, range: Range | None = None) -> None:
-        """A free, mapped block.
-
-        Args:
-            pool: The pool that it returns to.
-            stream: The stream that it belongs to for ever.
-            address: Its first byte.
-            size: Bytes.
-            age: Number of its segment in the order of their births; breaks ties between blocks of one size.
-            range: The expandable segment that it lies in, if it lies in one.
-        """
-        self.pool = pool
-        self.stream = stream
-        self.address = address
-        self.size = size
-        self.age = age
-        self.range = range
-        self.requested = 0
-        self.allocated = False
-        self.busy = False
-        self.mapped = True
-        self.prev: Block | None = None
-        self.next: Block | None = None
-        self.parked_at = 0
+    pool: Pool
+    """The pool that it returns to."""
+    stream: int
+    """The stream that it belongs to for ever."""
+    address: int
+    size: int
+    age: int
+    """Number of its segment in the order of their births; breaks ties between blocks of one size."""
+    range: Range | None = None
+    """The expandable segment that it lies in, if it lies in one."""
+    requested: int = 0
+    allocated: bool = False
+    busy: bool = False
+    """In use, perhaps only by another stream."""
+    mapped: bool = True
+    """Whether there is memory behind its addresses."""
+    prev: Block | None = field(default=None, repr=False)
+    next: Block | None = field(default=None, repr=False)
+    parked_at: int = 0
+    """Look-ups in its pool when it became free."""
 
     @property
     def is_split(self) -> bool:
@@ -88,12 +69,7 @@ class Pool:
     __slots__ = ("free", "id", "lookups", "small", "unmapped")
 
     def __init__(self, small: bool, id: int = 0) -> None:
-        """An empty pool.
-
-        Args:
-            small: Whether it is the one for requests of up to 1 MiB.
-            id: Number of the memory pool; 0 is the default one.
-        """
+        """An empty pool, for requests of up to 1 MiB or for larger ones; memory pool 0 is the default one."""
         self.small = small
         self.id = id
         self.lookups = 0

@@ -1,38 +1,39 @@
-"""Requests for whole segments go in, addresses come out until the device is full: cudaMalloc to the allocator."""
+"""The device as the allocator sees it: cudaMalloc and its like, and the changes of segments that they make."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tbmem.units import MIB, TIB, round_up
 
+if TYPE_CHECKING:
+    from tbmem.analysis.allocator.blocks import Pool
+    from tbmem.analysis.allocator.settings import AllocatorSettings
+
 UNKNOWN_CAPACITY = 1 * TIB
 """Bytes of a device whose size is not given: more than any has."""
-GRANULARITY = 2 * MIB
+_GRANULARITY = 2 * MIB
 """The driver hands out physical memory in pages of this size."""
 _FIRST_ADDRESS = 0x7F0000000000
 
 
-class Device(Protocol):
-    """Who gives segments to the allocator."""
+class Change(IntEnum):
+    """What happens to a segment."""
 
-    total: int
-    """Bytes of the device, used or not."""
+    ALLOC = 0
+    FREE = 1
+    MAP = 2
+    UNMAP = 3
 
-    def allocate(self, size: int) -> int | None:
-        """Address of a new segment, ``None`` where so many bytes are not free."""
 
-    def release(self, address: int, size: int) -> None:
-        """Take a segment back."""
+class SegmentChange(NamedTuple):
+    """One decision of the allocator; address and size in bytes."""
 
-    def reserve(self, size: int) -> int:
-        """Address space without memory behind it; there is always enough."""
-
-    def map(self, address: int, size: int) -> bool:
-        """Put memory behind address space; whether so many bytes were free."""
-
-    def unmap(self, address: int, size: int) -> None:
-        """Take that memory back."""
+    change: Change
+    address: int
+    size: int
+    stream: int
 
 
 class SimpleDevice:
@@ -54,14 +55,14 @@ class SimpleDevice:
         return self.reserve(size) if self._take(size) else None
 
     def release(self, address: int, size: int) -> None:
-        """Take a segment back; its address is not used again."""
+        """Take a segment, or the memory behind address space, back; its address is not used again."""
         del address
-        self.used -= _pages(size)
+        self.used -= round_up(size, _GRANULARITY)
 
     def reserve(self, size: int) -> int:
-        """Address space without memory behind it."""
+        """Address space without memory behind it; there is always enough."""
         address = self._next
-        self._next += _pages(size)
+        self._next += round_up(size, _GRANULARITY)
         return address
 
     def map(self, address: int, size: int) -> bool:
@@ -69,16 +70,25 @@ class SimpleDevice:
         del address
         return self._take(size)
 
-    def unmap(self, address: int, size: int) -> None:
-        """Take that memory back."""
-        self.release(address, size)
-
     def _take(self, size: int) -> bool:
-        if self.used + _pages(size) > self.total:
+        used = self.used + round_up(size, _GRANULARITY)
+        if used > self.total:
             return False
-        self.used += _pages(size)
+        self.used = used
         return True
 
 
-def _pages(size: int) -> int:
-    return round_up(size, GRANULARITY)
+class Holder(Protocol):
+    """What the rules for growing and giving back need of the allocator."""
+
+    settings: AllocatorSettings
+    device: SimpleDevice
+    pools: dict[int, tuple[Pool, Pool]]
+    reserved: int
+    allowed: int | None
+
+    def note(self, change: Change, address: int, size: int, stream: int) -> None:
+        """Note a change and what it does to the reserved bytes."""
+
+    def next_age(self) -> int:
+        """Number of a new segment."""

@@ -1,9 +1,9 @@
-"""Allocs, frees and changes of segments as columns: what the simulator replays, whoever recorded or made it up."""
+"""MemoryEvents: allocs, frees and changes of segments as columns, which a replay reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -27,7 +27,6 @@ class EventKind(IntEnum):
     SEGMENT_MAP = 6
     SEGMENT_UNMAP = 7
     OOM = 8
-    EMPTY_CACHE = 9
 
 
 Row: TypeAlias = tuple[EventKind, int, int, int, int]
@@ -48,9 +47,9 @@ class MemoryEvents:
     """The memory pool; 0 is the default one."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> MemoryEvents:
+    def of(cls, rows: Sequence[Row] | IntArray) -> MemoryEvents:
         """Events from rows of kind, key, bytes, stream and pool."""
-        table = np.array(list(rows), dtype=np.int64).reshape(-1, 5)
+        table = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
         return cls(
             kind=table[:, 0].astype(np.uint8), key=table[:, 1], size=table[:, 2], stream=table[:, 3], pool=table[:, 4]
         )
@@ -60,16 +59,10 @@ class MemoryEvents:
 
     def then(self, others: MemoryEvents) -> MemoryEvents:
         """These events and others after them."""
-        names = ("kind", "key", "size", "stream", "pool")
-        return MemoryEvents(**{name: np.concatenate((getattr(self, name), getattr(others, name))) for name in names})
+        pairs = {one.name: (getattr(self, one.name), getattr(others, one.name)) for one in fields(self)}
+        return MemoryEvents(**{name: np.concatenate(pair) for name, pair in pairs.items()})
 
     def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
         """Rows of plain integers, which a loop over Python objects reads fastest."""
-        return zip(
-            self.kind.tolist(),
-            self.key.tolist(),
-            self.size.tolist(),
-            self.stream.tolist(),
-            self.pool.tolist(),
-            strict=True,
-        )
+        columns = (self.kind, self.key, self.size, self.stream, self.pool)
+        return zip(*(column.tolist() for column in columns), strict=True)

@@ -1,9 +1,9 @@
-"""A size and a pool go in; a block of an expandable segment comes out, which grows by pages and shrinks again."""
+"""Expandable segments: which block serves a request, how they grow by pages, and how they shrink again."""
 
 from __future__ import annotations
 
 from tbmem.analysis.allocator.blocks import Block, Pool, Range, merge
-from tbmem.analysis.allocator.changes import Change, Holder
+from tbmem.analysis.allocator.device import Change, Holder
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
 from tbmem.units import round_up
 
@@ -11,15 +11,9 @@ Free = list[tuple[int, int, int, Block]]
 
 
 def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
-    """Best fit where the first block that is large enough lies in an expandable segment.
+    """Best fit where the first block that is large enough (``index``) lies in an expandable segment.
 
-    Args:
-        free: A stream's free blocks by size.
-        index: The first that is large enough.
-        expandable: Whether expandable segments are switched on (they may have been switched off meanwhile).
-
-    Returns:
-        Index of the block to take, ``None`` where a new segment is needed.
+    The segment may be one of before expandable segments were switched off. ``None`` where a new segment is needed.
     """
     if not expandable:
         index += 1
@@ -68,7 +62,7 @@ def shrink(allocator: Holder, block: Block) -> None:
     merge(block, block.next)
     if block.is_split:
         block.pool.add_unmapped(block)
-    allocator.device.unmap(first, last - first)
+    allocator.device.release(first, last - first)
     allocator.note(Change.UNMAP, first, last - first, block.stream)
 
 

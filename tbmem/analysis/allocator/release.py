@@ -1,11 +1,11 @@
-"""Cached memory goes in, and back to the device: by garbage collection, as an oversize block, or all that is free."""
+"""How cached memory goes back to the device: by garbage collection, as an oversize block, or all that is free."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
 from tbmem.analysis.allocator.blocks import Block, Pool
-from tbmem.analysis.allocator.changes import Change, Holder
+from tbmem.analysis.allocator.device import Change, Holder
 from tbmem.analysis.allocator.expandable import shrink
 from tbmem.analysis.allocator.settings import UNLIMITED
 
@@ -20,30 +20,10 @@ def release_cached(allocator: Holder) -> None:
         free = list(pool.blocks())
         for block in free:
             if block.range is None and not block.is_split:
-                _release(allocator, block)
+                release_segment(allocator, block)
         for block in free:
             if block.range is not None:
                 shrink(allocator, block)
-
-
-def whole_segments(allocator: Holder) -> set[tuple[int, int]]:
-    """Address and bytes of every segment of fixed size that is free as a whole, in the default pool."""
-    return {
-        (block.address, block.size)
-        for pool in allocator.pools[0]
-        for block in pool.blocks()
-        if block.range is None and not block.is_split
-    }
-
-
-def release_pool(allocator: Holder, pool_id: int) -> None:
-    """Give back every whole free segment of a private pool that nothing needs any more."""
-    for pool in allocator.pools.get(pool_id, ()):
-        for block in list(pool.blocks()):
-            if block.range is not None:
-                shrink(allocator, block)
-            elif not block.is_split:
-                _release(allocator, block)
 
 
 def release_oversize(allocator: Holder, pool: Pool, stream: int, size: int) -> bool:
@@ -59,7 +39,7 @@ def release_oversize(allocator: Holder, pool: Pool, stream: int, size: int) -> b
     free = pool.free[stream]
     index = bisect_left(free, (wanted,))
     if index < len(free) and free[index][3].range is None:
-        _release(allocator, free[index][3])
+        release_segment(allocator, free[index][3])
         return True
     released = 0
     while index > 0 and released < wanted and free[index - 1][0] >= limit:
@@ -67,7 +47,7 @@ def release_oversize(allocator: Holder, pool: Pool, stream: int, size: int) -> b
         block = free[index][3]
         if block.range is None:
             released += block.size
-            _release(allocator, block)
+            release_segment(allocator, block)
     return released >= wanted
 
 
@@ -90,11 +70,12 @@ def collect_garbage(allocator: Holder) -> None:
                 continue
             freed = True
             reclaimed, total, count = reclaimed + block.size, total - age, count - 1
-            _release(allocator, block)
+            release_segment(allocator, block)
         whole, ages = [block for block, _ in kept], [age for _, age in kept]
 
 
-def _release(allocator: Holder, block: Block) -> None:
+def release_segment(allocator: Holder, block: Block) -> None:
+    """Give back a segment that is one free block."""
     block.pool.remove(block)
     allocator.device.release(block.address, block.size)
     allocator.note(Change.FREE, block.address, block.size, block.stream)

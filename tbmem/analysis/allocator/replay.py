@@ -1,4 +1,4 @@
-"""Events go in; what the allocator would hold, reserve and waste at each of them comes out.
+"""Replays memory events on the simulated allocator: what it would allocate, reserve and leave unused.
 
 The same replay answers "what if": the events of one run under other settings, or on a smaller device.
 """
@@ -11,17 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.changes import Change, SegmentChange
-from tbmem.analysis.allocator.device import Device
+from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
-from tbmem.analysis.allocator.failure import Failure, SimulatedOutOfMemory
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, Failure, SimulatedOutOfMemory
+from tbmem.model.shortage import Pieces
 
 # plain integers: an enum's comparison costs as much as a look-up
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
-_OOM = int(EventKind.OOM)
-_IGNORED = frozenset({int(EventKind.SEGMENT_ALLOC), int(EventKind.SEGMENT_MAP), _OOM})
+_FREE, _OOM = int(EventKind.FREE), int(EventKind.OOM)
 _RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)})
 
 
@@ -31,16 +29,12 @@ class Replay:
 
     allocated: IntArray
     """Bytes of blocks in use after each event, rounding and slack included."""
-    reserved: IntArray
-    """Bytes of segments after each event."""
     peak_allocated: int
     peak_reserved: int
     """The highest value, also between two events."""
     changes: Sequence[SegmentChange]
     change_event: IntArray
     """The event at which each change of a segment happened."""
-    retries: int
-    """How often cached memory had to be given back."""
     events: int
     """How many there were to replay."""
     failure: Failure | None
@@ -54,7 +48,7 @@ class Replay:
 def replay(
     events: MemoryEvents,
     settings: AllocatorSettings | None = None,
-    device: Device | None = None,
+    device: SimpleDevice | None = None,
     allocator: CachingAllocator | None = None,
     live: dict[int, Block] | None = None,
     rooms: Sequence[int] = (),
@@ -82,12 +76,10 @@ def replay(
         failure = stopped.failure
     return Replay(
         allocated=np.array(loop.allocated, dtype=np.int64),
-        reserved=np.array(loop.reserved, dtype=np.int64),
         peak_allocated=allocator.peak_allocated,
         peak_reserved=allocator.peak_reserved,
         changes=allocator.changes,
         change_event=np.array(loop.change_event, dtype=np.int64),
-        retries=allocator.retries,
         events=len(events),
         failure=failure,
         served=tuple(loop.served),
@@ -102,7 +94,6 @@ class _Loop:
         self.allocator = allocator
         self.live = live
         self.allocated: list[int] = []
-        self.reserved: list[int] = []
         self.change_event: list[int] = []
         self.served: list[bool] = []
         self._rooms = rooms
@@ -110,7 +101,7 @@ class _Loop:
 
     def run(self, events: MemoryEvents) -> None:
         allocator, live = self.allocator, self.live
-        allocated, reserved = self.allocated.append, self.reserved.append
+        allocated = self.allocated.append
         for index, (kind, key, size, stream, pool) in enumerate(events.rows()):
             if kind == _ALLOC:
                 if size:
@@ -120,19 +111,19 @@ class _Loop:
             elif kind == _REQUESTED:
                 if key in live:
                     allocator.request_free(live[key])
-            elif kind == _COMPLETED:
+            elif kind in (_COMPLETED, _FREE):
                 if key in live:
-                    block = live.pop(key)
-                    allocator.request_free(block)
-                    allocator.complete_free(block)
+                    allocator.free(live.pop(key))
             elif kind == _OOM and len(self.served) < len(self._rooms):
                 self.served.append(self._ask_again(size, stream, pool))
                 self._note_changes(index)
-            elif kind not in _IGNORED:
-                self._other(index, kind, key)
-                self._note_changes(index)
+            elif kind in _RELEASES:
+                # segments that were given back one after the other were given back at once
+                if index != self._last_release + 1:
+                    allocator.empty_cache()
+                    self._note_changes(index)
+                self._last_release = index
             allocated(allocator.allocated)
-            reserved(allocator.reserved)
 
     def _ask_again(self, size: int, stream: int, pool: int) -> bool:
         allocator = self.allocator
@@ -154,49 +145,14 @@ class _Loop:
     def _note_changes(self, index: int) -> None:
         self.change_event += [index] * (len(self.allocator.changes) - len(self.change_event))
 
-    def _other(self, index: int, kind: int, key: int) -> None:
-        if kind == EventKind.FREE:
-            block = self.live.pop(key, None)
-            if block is not None:
-                self.allocator.free(block)
-        elif kind == EventKind.EMPTY_CACHE:
-            self.allocator.empty_cache()
-        elif kind in _RELEASES:
-            # segments that were given back one after the other were given back at once
-            if index != self._last_release + 1:
-                self.allocator.empty_cache()
-            self._last_release = index
 
-
-@dataclass(frozen=True, kw_only=True)
-class Holding:
-    """What the allocator holds at one moment, in bytes."""
-
-    reserved: int
-    active: int
-    free_segments: int
-    """In whole free segments (of expandable ones: pages): the cache, which goes back to the device when needed."""
-    free_pieces: int
-    """Between blocks in use: fragmentation; it serves requests that fit and cannot go back."""
-    largest_piece: int
-
-
-def holding(allocator: CachingAllocator) -> Holding:
-    """Tell what is cached from what is fragmented."""
-    whole = pieces = largest = 0
-    for pool in (pool for pair in allocator.pools.values() for pool in pair):
-        for block in pool.blocks():
-            gone = _could_go(block)
-            whole += gone
-            pieces += block.size - gone
-            largest = max(largest, block.size - gone)
-    return Holding(
-        reserved=allocator.reserved,
-        active=allocator.active,
-        free_segments=whole,
-        free_pieces=pieces,
-        largest_piece=largest,
-    )
+def holding(allocator: CachingAllocator) -> Pieces:
+    """What the allocator holds: cached memory told from fragmented."""
+    cached = free = 0
+    for block in (block for pair in allocator.pools.values() for pool in pair for block in pool.blocks()):
+        cached += _could_go(block)
+        free += block.size
+    return Pieces(reserved=allocator.reserved, active=allocator.active, cached=cached, fragmented=free - cached)
 
 
 def _could_go(block: Block) -> int:
@@ -206,22 +162,3 @@ def _could_go(block: Block) -> int:
     page, offset = block.range.page, block.address - block.range.address
     first, last = -(-offset // page) * page, (offset + block.size) // page * page
     return max(last - first, 0)
-
-
-def segments_over_time(outcome: Replay) -> list[tuple[int, int, int, int]]:
-    """Segments as they came and went: event of birth, event of death (-1: alive at the end), address, bytes.
-
-    Pages that an expandable segment maps count as segments of their own.
-    """
-    born: dict[int, tuple[int, int]] = {}
-    lives: list[tuple[int, int, int, int]] = []
-    for event, change in zip(outcome.change_event.tolist(), outcome.changes, strict=True):
-        if change.change in (Change.ALLOC, Change.MAP):
-            born[change.address] = (event, change.size)
-            continue
-        gone = [address for address in born if change.address <= address < change.address + change.size]
-        for address in gone:
-            birth, size = born.pop(address)
-            lives.append((birth, event, address, size))
-    lives += [(birth, -1, address, size) for address, (birth, size) in born.items()]
-    return sorted(lives)

@@ -1,4 +1,4 @@
-"""The text of PYTORCH_ALLOC_CONF or a snapshot's own settings go in, the allocator's settings come out."""
+"""AllocatorSettings, read from the text of PYTORCH_ALLOC_CONF or from a snapshot."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from tbmem.units import MIB
 UNLIMITED = sys.maxsize
 INTERVALS = 16
 """roundup_power2_divisions has a value for each power of two from 1 MiB to 64 GiB."""
-SMALLEST_LARGE_SEGMENT = 10
-"""large_segment_size_mb must be above this many MiB."""
-
-IGNORED = frozenset(
+_LEAST_LARGE_SEGMENT = 11
+"""MiB that large_segment_size_mb must have."""
+_IGNORED = frozenset(
     {
         "release_lock_on_cudamalloc",
         "release_lock_on_hipmalloc",
@@ -35,19 +34,6 @@ IGNORED = frozenset(
     }
 )
 """Keys of torch that change speed or host memory, not where device memory comes from."""
-KNOWN = frozenset(
-    {
-        "backend",
-        "max_split_size_mb",
-        "max_non_split_rounding_mb",
-        "large_segment_size_mb",
-        "garbage_collection_threshold",
-        "roundup_power2_divisions",
-        "expandable_segments",
-        "per_process_memory_fraction",
-        "throw_on_cudamalloc_oom",
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +70,20 @@ def parse_settings(text: str) -> AllocatorSettings:
     given = dict(_pairs(text))
     for key in given:
         _check_key(key)
-    settings = AllocatorSettings()
+    changes: dict[str, Any] = {}
     # torch reads this key first: it is the default, and the least value, of two others
-    if "large_segment_size_mb" in given:
-        size = _mebibytes("large_segment_size_mb", given["large_segment_size_mb"], SMALLEST_LARGE_SEGMENT + 1)
-        settings = replace(settings, large_segment_size=size, max_non_split_rounding=size)
-    least = settings.large_segment_size // MIB
+    size = given.pop("large_segment_size_mb", None)
+    if size is not None:
+        changes["large_segment_size"] = _mebibytes("large_segment_size_mb", size, _LEAST_LARGE_SEGMENT)
+        changes["max_non_split_rounding"] = changes["large_segment_size"]
+    least = changes.get("large_segment_size", AllocatorSettings.large_segment_size) // MIB
     for key, value in given.items():
-        settings = replace(settings, **_field(key, value, least))
-    return settings
+        if key in _FIELDS:
+            name, read = _FIELDS[key]
+            changes[name] = read(key, value, least)
+        elif key == "backend" and value != "native":
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} has rules of its own; only native is simulated")
+    return AllocatorSettings(**changes)
 
 
 def settings_of_snapshot(recorded: object) -> AllocatorSettings:
@@ -168,7 +159,7 @@ def idle(text: str) -> Iterator[str]:
     if "max_non_split_rounding_mb" in given and settings.max_split_size == UNLIMITED:
         yield "max_non_split_rounding_mb does nothing without max_split_size_mb"
     for key in given:
-        if key in IGNORED:
+        if key in _IGNORED:
             yield f"{key} does not change where the device's memory comes from"
 
 
@@ -189,29 +180,12 @@ def _value_of(text: str) -> str:
 
 
 def _check_key(key: str) -> None:
-    if key in KNOWN or key in IGNORED:
+    known = {"backend", *_FIELDS}
+    if key in known or key in _IGNORED:
         return
-    close = difflib.get_close_matches(key, KNOWN | IGNORED, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(KNOWN))}"
+    close = difflib.get_close_matches(key, known | _IGNORED, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
     raise ConfigError(f"PYTORCH_ALLOC_CONF: {key} is not a setting of the allocator{hint}")
-
-
-def _field(key: str, value: str, least: int) -> dict[str, Any]:
-    if key in IGNORED or key == "large_segment_size_mb":
-        return {}
-    if key == "max_split_size_mb":
-        return {"max_split_size": _mebibytes(key, value, least)}
-    if key == "max_non_split_rounding_mb":
-        return {"max_non_split_rounding": _mebibytes(key, value, least)}
-    if key == "roundup_power2_divisions":
-        return {key: _divisions(value)}
-    if key in ("expandable_segments", "throw_on_cudamalloc_oom"):
-        return {key: _boolean(key, value)}
-    if key == "backend":
-        if value != "native":
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} has rules of its own; only native is simulated")
-        return {}
-    return {key: _share(key, value)}
 
 
 def _number(key: str, value: str) -> int:
@@ -227,13 +201,13 @@ def _mebibytes(key: str, value: str, least: int) -> int:
     return number * MIB
 
 
-def _boolean(key: str, value: str) -> bool:
+def _boolean(key: str, value: str, _: int) -> bool:
     if value not in ("True", "False"):
         raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be True or False")
     return value == "True"
 
 
-def _share(key: str, value: str) -> float:
+def _share(key: str, value: str, _: int) -> float:
     try:
         share = float(value)
     except ValueError:
@@ -244,8 +218,7 @@ def _share(key: str, value: str) -> float:
     return share
 
 
-def _divisions(value: str) -> tuple[int, ...]:
-    key = "roundup_power2_divisions"
+def _divisions(key: str, value: str, _: int) -> tuple[int, ...]:
     if not value.startswith("["):
         return (_power_of_two(key, value),) * INTERVALS
     divisions, last, first = [0] * INTERVALS, 0, True
@@ -272,19 +245,30 @@ def _power_of_two(key: str, value: str) -> int:
     return number
 
 
+_FIELDS: dict[str, tuple[str, Callable[[str, str, int], Any]]] = {
+    "large_segment_size_mb": ("large_segment_size", _mebibytes),
+    "max_split_size_mb": ("max_split_size", _mebibytes),
+    "max_non_split_rounding_mb": ("max_non_split_rounding", _mebibytes),
+    "garbage_collection_threshold": ("garbage_collection_threshold", _share),
+    "expandable_segments": ("expandable_segments", _boolean),
+    "per_process_memory_fraction": ("per_process_memory_fraction", _share),
+    "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
+    "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
+}
+"""Of each key the field, and what reads its value (of sizes the least MiB are the last argument)."""
+
+
 def describe(settings: AllocatorSettings) -> str:
     """Settings that differ from torch's defaults, as PYTORCH_ALLOC_CONF would say them; '' where none does."""
     default = AllocatorSettings(max_non_split_rounding=settings.large_segment_size)
-    parts = []
-    for name, key in _SIZES.items():
-        if getattr(settings, name) != getattr(default, name):
-            parts.append(f"{key}:{getattr(settings, name) // MIB}")
-    parts += [
-        f"{name}:{getattr(settings, name)}" for name in _PLAIN if getattr(settings, name) != getattr(default, name)
-    ]
-    if any(settings.roundup_power2_divisions):
-        parts.append(f"roundup_power2_divisions:{_short(settings.roundup_power2_divisions)}")
-    return ",".join(parts)
+    values = {key: (getattr(settings, name), getattr(default, name)) for key, (name, _) in _FIELDS.items()}
+    return ",".join(f"{key}:{_written(key, value)}" for key, (value, usual) in values.items() if value != usual)
+
+
+def _written(key: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return _short(value)
+    return str(value // MIB if key.endswith("_mb") else value)
 
 
 def _short(divisions: tuple[int, ...]) -> str:
@@ -296,16 +280,3 @@ def _short(divisions: tuple[int, ...]) -> str:
     shown = [f"{1 << index}:{divisions[index]}" for index in range(first, max(last, first + 1))]
     # intervals that nothing is said of are not rounded
     return f"[{','.join([*shown, f'>:{divisions[-1]}'] if divisions[-1] else shown)}]"
-
-
-_SIZES = {
-    "large_segment_size": "large_segment_size_mb",
-    "max_split_size": "max_split_size_mb",
-    "max_non_split_rounding": "max_non_split_rounding_mb",
-}
-_PLAIN = (
-    "garbage_collection_threshold",
-    "expandable_segments",
-    "per_process_memory_fraction",
-    "throw_on_cudamalloc_oom",
-)

@@ -1,4 +1,4 @@
-"""Mallocs and frees go in, blocks come out: torch's caching allocator for one device, decision by decision.
+"""torch's caching allocator for one device, simulated decision by decision.
 
 A request is rounded, looked up among the free blocks of its pool and stream (best fit), else served by a new segment;
 where the device has none left cached memory is given back and the device asked again; then it is out of memory.
@@ -7,22 +7,76 @@ where the device has none left cached memory is given back and the device asked 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
+from enum import Enum
 
 from tbmem.analysis.allocator.blocks import Block, Pool, merge
-from tbmem.analysis.allocator.changes import Change, SegmentChange
-from tbmem.analysis.allocator.device import Device, SimpleDevice
+from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.expandable import choose_expandable, grow
-from tbmem.analysis.allocator.failure import Failure, Reason, SimulatedOutOfMemory
 from tbmem.analysis.allocator.release import collect_garbage, release_cached, release_oversize
 from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
+from tbmem.units import format_bytes
+
+
+class Reason(str, Enum):
+    """Why a request could not be served."""
+
+    TOO_LARGE = "too_large"
+    """More than the whole device, or its allowed share, even if nothing else were allocated."""
+    LIMIT = "limit"
+    """The allowed share of the device is used up, not the device."""
+    FRAGMENTATION = "fragmentation"
+    """Reserved memory that is free would have been enough, but it lies in pieces or in another pool or stream."""
+    FULL = "full"
+    """What is allocated leaves too little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A request that ran out of memory; all figures in bytes."""
+
+    reason: Reason
+    requested: int
+    allocated: int
+    reserved: int
+    allowed: int
+    """What this process may reserve: the device, or its share of it."""
+    largest_free: int
+    """The largest cached block of the request's pool and stream."""
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for a person."""
+        what = f"{format_bytes(self.requested)} could not be allocated"
+        free = self.reserved - self.allocated
+        if self.reason is Reason.TOO_LARGE:
+            return f"{what}: the device gives this process {format_bytes(self.allowed)} in all"
+        if self.reason is Reason.FRAGMENTATION:
+            return (
+                f"{what}: {format_bytes(free)} are reserved and free, but in pieces; "
+                f"the largest that fits is {format_bytes(self.largest_free)}"
+            )
+        limit = "this process may reserve" if self.reason is Reason.LIMIT else "the device has"
+        return (
+            f"{what}: {format_bytes(self.allocated)} are allocated, {format_bytes(free)} more are reserved, "
+            f"and {limit} {format_bytes(self.allowed)}"
+        )
+
+
+class SimulatedOutOfMemory(Exception):
+    """A simulated request failed; ``failure`` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.sentence)
+        self.failure = failure
 
 
 class CachingAllocator:
     """The state of the allocator; sizes and addresses in bytes."""
 
     def __init__(
-        self, settings: AllocatorSettings | None = None, device: Device | None = None, ties_by_age: bool = False
+        self, settings: AllocatorSettings | None = None, device: SimpleDevice | None = None, ties_by_age: bool = False
     ) -> None:
         """An allocator that holds nothing.
 
@@ -36,7 +90,7 @@ class CachingAllocator:
         self.device = device or SimpleDevice()
         self.pools: dict[int, tuple[Pool, Pool]] = {0: (Pool(small=True), Pool(small=False))}
         self.changes: list[SegmentChange] = []
-        self.allocated = self.active = self.reserved = self.requested = 0
+        self.allocated = self.active = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self.retries = 0
         self._ties_by_age = ties_by_age
@@ -62,13 +116,15 @@ class CachingAllocator:
         """
         size = self.round(requested)
         pool = self.pool(size <= SMALL, pool_id)
-        block = self._take_free(pool, stream, size) or self._obtain(pool, stream, size, requested)
+        if self._collects:
+            pool.lookups += 1
+        index = self.find(pool, stream, size)
+        block = self._obtain(pool, stream, size, requested) if index is None else pool.free[stream].pop(index)[3]
         rest = block.size - size
         if rest and self._splits(pool, size, rest):
             block = self._split(block, size)
         block.allocated = block.busy = True
         block.requested = requested
-        self.requested += requested
         self.active += block.size
         self.allocated += block.size
         if self.allocated > self.peak_allocated:
@@ -90,7 +146,6 @@ class CachingAllocator:
         """All streams are done with the block: it can be used again."""
         block.busy = False
         self.active -= block.size
-        self.requested -= block.requested
         merge(block, block.prev)
         merge(block, block.next)
         block.pool.add(block)
@@ -124,18 +179,8 @@ class CachingAllocator:
             self.peak_reserved = self.reserved
         self.changes.append(SegmentChange(change, address, size, stream))
 
-    def would_hit(self, requested: int, stream: int, pool_id: int = 0) -> bool:
-        """Whether a cached block would serve a request; nothing changes."""
-        size = self.round(requested)
-        return self._find(self.pool(size <= SMALL, pool_id), stream, size) is not None
-
-    def _take_free(self, pool: Pool, stream: int, size: int) -> Block | None:
-        if self._collects:
-            pool.lookups += 1
-        index = self._find(pool, stream, size)
-        return None if index is None else pool.free[stream].pop(index)[3]
-
-    def _find(self, pool: Pool, stream: int, size: int) -> int | None:
+    def find(self, pool: Pool, stream: int, size: int) -> int | None:
+        """Place of the cached block that serves a size among the stream's free blocks; ``None`` where none does."""
         free = pool.free[stream]
         index: int | None = bisect_left(free, (size,))
         if index == len(free):
@@ -217,7 +262,6 @@ class CachingAllocator:
         return Failure(
             reason=reason,
             requested=requested,
-            needed=needed,
             allocated=self.allocated,
             reserved=self.reserved,
             allowed=allowed,

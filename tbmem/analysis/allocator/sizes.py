@@ -1,4 +1,4 @@
-"""A requested number of bytes goes in; the block's size and the size of a new segment for it come out."""
+"""Sizes of blocks and of new segments for a request."""
 
 from __future__ import annotations
 

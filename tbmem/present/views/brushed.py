@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tbmem.analysis.bands import brush
 from tbmem.analysis.breakdown import sums
-from tbmem.analysis.brush import brush
 from tbmem.model.columns import I64
 from tbmem.present.colours import category_colour
 from tbmem.present.views.recordings import Brushed, Sum

@@ -6,13 +6,11 @@ import random
 from collections.abc import Sequence
 
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.changes import Change, SegmentChange
-from tbmem.analysis.allocator.device import Device
+from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.failure import SimulatedOutOfMemory
 from tbmem.analysis.allocator.layout import Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.units import KIB, MIB
 
 KINDS = {
@@ -26,7 +24,7 @@ KINDS = {
 class Recorder:
     """An allocator whose every event is written down."""
 
-    def __init__(self, settings: AllocatorSettings, device: Device) -> None:
+    def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
         self.allocator = CachingAllocator(settings, device)
         self.rows: list[Row] = []
         self.live: list[Block] = []
@@ -77,7 +75,7 @@ class Recorder:
         self._seen = len(self.allocator.changes)
 
 
-def busy_recorder(settings: AllocatorSettings, device: Device, seed: int, operations: int = 1500) -> Recorder:
+def busy_recorder(settings: AllocatorSettings, device: SimpleDevice, seed: int, operations: int = 1500) -> Recorder:
     """Requests of all sizes on two streams, frees in any order, some of them late, the cache emptied now and then."""
     recorder, chance = Recorder(settings, device), random.Random(seed)
     for _ in range(operations):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.allocator.check import check_decisions
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.rewind import rewind
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.units import GIB
 
@@ -14,7 +12,7 @@ from .recording import Recorder, busy_recorder
 
 snapshot = pytest.importorskip("tbmem.sources.snapshot")
 
-from tbmem.analysis.allocator.recorded import final_segments, recorded_events, what_if  # noqa: E402
+from tbmem.analysis.allocator.recorded import what_if  # noqa: E402
 
 
 def as_snapshot(recorder: Recorder, first: int) -> dict[str, object]:
@@ -51,27 +49,12 @@ def as_snapshot(recorder: Recorder, first: int) -> dict[str, object]:
     return {"segments": segments, "device_traces": [trace]}
 
 
-@pytest.mark.parametrize("text", ["", "expandable_segments:True"])
-def test_a_snapshots_timeline_is_predicted_like_the_recording_itself(text: str) -> None:
-    settings = parse_settings(text)
-    recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed=2)
-    timeline = snapshot.timeline_of_snapshot(as_snapshot(recorder, first=0))
-
-    events = recorded_events(timeline)
-    start = rewind(final_segments(timeline), events, settings)
-    result = check_decisions(events, start, settings)
-
-    assert start.unexplained == 0
-    assert result.changes_right == result.changes
-    assert result.requests_right == result.requests
-
-
 def test_what_if_a_setting_had_been_another() -> None:
     recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3)
     timeline = snapshot.timeline_of_snapshot(as_snapshot(recorder, first=len(recorder.rows) // 2))
 
-    same = what_if(timeline, AllocatorSettings(), AllocatorSettings())
-    other = what_if(timeline, parse_settings("expandable_segments:True"), AllocatorSettings())
+    same = what_if(timeline, AllocatorSettings())
+    other = what_if(timeline, parse_settings("expandable_segments:True"))
 
     assert same.failure is None
     assert other.failure is None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.allocator.changes import Change
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.failure import Reason, SimulatedOutOfMemory
+from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.replay import holding
 from tbmem.analysis.allocator.settings import parse_settings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, Reason, SimulatedOutOfMemory
 from tbmem.units import GIB, MIB
 
 
@@ -23,7 +21,7 @@ def test_small_requests_share_a_segment() -> None:
     first, second = sim.malloc(100), sim.malloc(100)
 
     assert second.address == first.address + 512
-    assert (sim.reserved, sim.allocated, sim.requested) == (2 * MIB, 1024, 200)
+    assert (sim.reserved, sim.allocated) == (2 * MIB, 1024)
 
 
 def test_what_is_left_of_a_large_block_is_split_off_only_above_one_mebibyte() -> None:
@@ -46,7 +44,7 @@ def test_the_smallest_block_that_fits_is_taken_and_neighbours_merge() -> None:
 
     assert taken.address == wanted
     sim.free(taken)
-    assert holding(sim).free_segments == sim.reserved == 90 * MIB
+    assert holding(sim).cached == sim.reserved == 90 * MIB
 
 
 def test_streams_and_pools_do_not_share() -> None:
@@ -114,7 +112,7 @@ def test_free_memory_in_pieces_is_named_as_fragmentation() -> None:
 
     assert caught.value.failure.reason is Reason.FRAGMENTATION
     assert "in pieces" in caught.value.failure.sentence
-    assert holding(sim).free_pieces == 22 * MIB
+    assert holding(sim).fragmented == 22 * MIB
 
 
 def test_blocks_from_max_split_size_on_stay_whole() -> None:
@@ -207,4 +205,4 @@ def test_emptying_everything_leaves_nothing() -> None:
 
         sim.empty_cache()
 
-        assert (sim.reserved, sim.allocated, sim.active, sim.requested) == (0, 0, 0, 0)
+        assert (sim.reserved, sim.allocated, sim.active) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""A recording's last segments and its events go in, the segments as they were when it began come out.
+"""The allocator's state when a recording began: its last segments, with the recorded events undone one by one.
 
 A snapshot shows blocks at its end only. Undone from the last event to the first, the events give those at the start:
 which blocks were in use, and, from where their neighbours were carved, how large those were that were freed since.
@@ -10,11 +10,15 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from allocator_state import Group, MappedRuns, group_of
+
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.layout import Group, LiveBlock, Segment, group_of
-from tbmem.analysis.allocator.mapped import MappedRuns
+from tbmem.analysis.allocator.layout import LiveBlock, Segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALL_SEGMENT, round_size
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import BlockState, SegmentKind
 
 
 @dataclass
@@ -157,3 +161,29 @@ class _State:
             self.unsure += not block.exact and following > address + block.size
             blocks.append(LiveBlock(address, block.size, block.requested, block.allocated))
         return replace(segment, blocks=tuple(blocks))
+
+
+def final_segments(timeline: AllocationTimeline, device: int = 0) -> list[Segment]:
+    """A device's segments with the blocks in use when the recording ended."""
+    segments, blocks = timeline.segments, timeline.blocks
+    live: dict[int, list[LiveBlock]] = {}
+    for number in np.flatnonzero(blocks.state != BlockState.INACTIVE).tolist():
+        block = LiveBlock(
+            int(blocks.address[number]),
+            int(blocks.bytes[number]),
+            int(blocks.requested_bytes[number]) or int(blocks.bytes[number]),
+            bool(blocks.state[number] == BlockState.ALLOCATED),
+        )
+        live.setdefault(int(blocks.segment[number]), []).append(block)
+    return [
+        Segment(
+            address=int(segments.address[number]),
+            size=int(segments.bytes[number]),
+            stream=int(segments.stream[number]),
+            small=bool(segments.kind[number] == SegmentKind.SMALL),
+            pool=max(int(segments.pool[number]), 0),
+            expandable=bool(segments.expandable[number]),
+            blocks=tuple(live.get(number, ())),
+        )
+        for number in np.flatnonzero(segments.device == device).tolist()
+    ]

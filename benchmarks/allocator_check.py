@@ -1,4 +1,4 @@
-"""A recording with its segments' changes goes in; how many of them the simulator predicts comes out.
+"""Compares a recording's decisions with those that the simulator predicts.
 
 Only what the simulator cannot know is read off the recording: the addresses that the device hands out, that the device
 was full, and that a user emptied the cache. What is asked for, when and how much, and what is given back, is predicted.
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from allocator_rewind import Start
+from allocator_state import seed
+
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.changes import Change
-from tbmem.analysis.allocator.device import UNKNOWN_CAPACITY, SimpleDevice
+from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.failure import SimulatedOutOfMemory
-from tbmem.analysis.allocator.layout import seed
-from tbmem.analysis.allocator.release import release_pool, whole_segments
-from tbmem.analysis.allocator.rewind import Start
+from tbmem.analysis.allocator.expandable import shrink
+from tbmem.analysis.allocator.release import release_segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.allocator.simulator import CachingAllocator, SimulatedOutOfMemory
+from tbmem.analysis.allocator.sizes import SMALL
 
 _CHANGES = {
     int(EventKind.SEGMENT_ALLOC): Change.ALLOC,
@@ -51,8 +52,8 @@ class Decisions:
 class RecordedDevice(SimpleDevice):
     """Hands out what was recorded: addresses while the recording has them, nothing where it gave memory back."""
 
-    def __init__(self, total: int = UNKNOWN_CAPACITY) -> None:
-        super().__init__(total)
+    def __init__(self) -> None:
+        super().__init__()
         self.script: deque[Recorded] = deque()
         self.full = False
 
@@ -194,16 +195,29 @@ class _Checker:
     def _was_emptied(self, size: int, stream: int, pool: int) -> bool:
         """Whether everything that was cached went before the request, not only what the request needed."""
         gains = any(change in _GAINS for change, _, _ in self.pending)
-        if not gains or self.allocator.would_hit(size, stream, pool):
+        if not gains or self._would_hit(size, stream, pool):
             return True
         freed = {(address, size) for change, address, size in self.pending if change is Change.FREE}
-        return freed == whole_segments(self.allocator)
+        return freed == {(block.address, block.size) for block in self._free(0) if _is_whole(block)}
+
+    def _would_hit(self, requested: int, stream: int, pool: int) -> bool:
+        """Whether a cached block would serve a request; nothing changes."""
+        size = self.allocator.round(requested)
+        return self.allocator.find(self.allocator.pool(size <= SMALL, pool), stream, size) is not None
+
+    def _free(self, pool: int) -> list[Block]:
+        return [block for one in self.allocator.pools.get(pool, ()) for block in one.blocks()]
 
     def _empty_cache(self) -> None:
-        if self.pending_pool:
-            release_pool(self.allocator, self.pending_pool)
-        else:
+        """Of a private pool, which nothing needs any more, or of the default one."""
+        if not self.pending_pool:
             self.allocator.empty_cache()
+            return
+        for block in self._free(self.pending_pool):
+            if block.range is not None:
+                shrink(self.allocator, block)
+            elif _is_whole(block):
+                release_segment(self.allocator, block)
 
     def _count(self) -> None:
         self.requests += 1
@@ -223,3 +237,8 @@ class _Checker:
         self.pending, self.seen = [], len(self.allocator.changes)
         self.device.script.clear()
         return right == total
+
+
+def _is_whole(block: Block) -> bool:
+    """Whether a free block is a whole segment of fixed size."""
+    return block.range is None and not block.is_split

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.allocator.check import check_decisions
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.layout import LiveBlock, Segment, reserved_bytes, seed, segments_now
-from tbmem.analysis.allocator.rewind import rewind
+from tbmem.analysis.allocator.layout import LiveBlock, Segment, segments_now
+from tbmem.analysis.allocator.recorded import recorded_events
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.simulator import CachingAllocator
+from tbmem.analysis.run_timeline import timeline_of_run
+from tbmem.sources.snapshot import timeline_of_snapshot
 from tbmem.units import GIB, MIB
+from tests.analysis.allocator.recording import Recorder, busy_recorder
+from tests.analysis.allocator.test_recorded import as_snapshot
+from tests.analysis.test_estimate import run
+from tests.benchmarks.conftest import load
+from tests.conftest import PROJECT
 
-from .recording import Recorder, busy_recorder
+state, undone, checked = (
+    load(PROJECT / "benchmarks" / f"allocator_{name}.py") for name in ("state", "rewind", "check")
+)
+rewind, check_decisions = undone.rewind, checked.check_decisions
 
 CASES = [
     ("", 100 * GIB),
@@ -118,8 +127,48 @@ def test_an_allocator_holds_what_it_is_seeded_with() -> None:
     ]
     allocator = CachingAllocator()
 
-    live = seed(allocator, segments)
+    live = state.seed(allocator, segments)
 
-    assert allocator.reserved == reserved_bytes(segments) == 60 * MIB
+    assert allocator.reserved == 60 * MIB
     assert (allocator.allocated, allocator.active) == (3 * MIB, 4 * MIB)
     assert segments_now(allocator, live.values()) == segments
+
+
+@pytest.mark.parametrize("text", ["", "expandable_segments:True"])
+def test_a_snapshots_timeline_is_predicted_like_the_recording_itself(text: str) -> None:
+    settings = parse_settings(text)
+    recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed=2)
+    timeline = timeline_of_snapshot(as_snapshot(recorder, first=0))
+
+    events = recorded_events(timeline)
+    start = rewind(undone.final_segments(timeline), events, settings)
+    result = check_decisions(events, start, settings)
+
+    assert start.unexplained == 0
+    assert result.changes_right == result.changes
+    assert result.requests_right == result.requests
+
+
+@pytest.mark.parametrize("text", ["", "expandable_segments:True", "max_split_size_mb:64"])
+def test_an_estimates_recording_begins_with_nothing(text: str) -> None:
+    settings = parse_settings(text)
+    timeline = timeline_of_run(run(), settings)
+
+    start = rewind(undone.final_segments(timeline), recorded_events(timeline), settings)
+
+    assert start.unexplained == 0
+    assert not any(segment.blocks for segment in start.segments)
+
+
+@pytest.mark.parametrize("text", ["", "expandable_segments:True", "max_split_size_mb:20"])
+@pytest.mark.parametrize("seed_", range(2))
+def test_what_is_undone_is_what_the_timeline_says_was_alive(text: str, seed_: int) -> None:
+    settings = parse_settings(text)
+    recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed_)
+    timeline = timeline_of_snapshot(as_snapshot(recorder, first=len(recorder.rows) // 2))
+
+    start = rewind(undone.final_segments(timeline), recorded_events(timeline), settings)
+
+    rows = timeline.rows.take(timeline.alive_at(0, -1))
+    blocks = [(one.address, one.requested) for segment in start.segments for one in segment.blocks]
+    assert blocks == sorted(zip(rows.address.tolist(), rows.bytes.tolist(), strict=True))
