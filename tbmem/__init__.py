@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tbmem.offline.run_reports import write_run_report
     from tbmem.offline.study import analyze, analyze_all, compare
     from tbmem.runtime.callback import MemoryCallback
+    from tbmem.runtime.estimate import estimate
     from tbmem.runtime.monitor import MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler
     from tbmem.runtime.record import record
@@ -59,6 +60,7 @@ _HOMES = {
     "analyze": "tbmem.offline.study",
     "analyze_all": "tbmem.offline.study",
     "compare": "tbmem.offline.study",
+    "estimate": "tbmem.runtime.estimate",
     "load_config": "tbmem.config",
     "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",
@@ -88,6 +90,7 @@ __all__ = [
     "analyze",
     "analyze_all",
     "compare",
+    "estimate",
     "load_config",
     "load_rules",
     "record",

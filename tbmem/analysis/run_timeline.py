@@ -1,4 +1,4 @@
-"""A FakeRun goes in, an AllocationTimeline comes out: every reader of recordings then reads estimates as well.
+"""Turns a FakeRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
 
 With the allocator's settings it also says where the caching allocator would have put each block, and which segments it
 would have held; without them, as for the CPU, it says what was asked for.
@@ -68,8 +68,8 @@ def timeline_of_run(
     placed = _Placed.of(run, events, settings) if settings is not None else None
     shift = _no_shift if placed is None else placed.shift
     begin, end = shift(events.begins), shift(events.ends)
-    length = events.count + (0 if placed is None else len(placed.replayed.changes))
-    device = _device(run, placed, length, int(events.count), total)
+    length = len(events.row) + (0 if placed is None else len(placed.replayed.changes))
+    device = _device(run, placed, length, len(events.row), total)
     return AllocationTimeline(
         source=source,
         rows=_rows(run, begin, end, placed),

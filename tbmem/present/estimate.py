@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tbmem.analysis.estimate import Estimate, Fit
 from tbmem.model.category import word_of
-from tbmem.model.estimate import Estimate, Fit
 from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
