@@ -1,4 +1,4 @@
-"""A Sweep goes in; its tables as text come out: peaks by context length, mixed precision, activations, the largest."""
+"""The tables of a sweep as text: peaks by context length, mixed precision, activations, the largest allocations."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def _found(sweep: Sweep, size: str, batch: int, context: int, precision: str, wh
 def _both(cell: SweepCell | None, name: str = "allocated") -> str:
     if cell is None:
         return "-"
-    ran = cell.status in (Status.MEASURED, Status.PREDICTED)
-    first = _size(cell.measured, name) if ran else cell.status.value
+    first = _size(cell.measured, name) if cell.status is Status.MEASURED else cell.status.value
     return f"{first} | {_size(cell.predicted, name)}"
 
 
@@ -102,7 +101,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
         )
         reasons.append(_reason(full, mixed))
     if not rows:
-        yield "Nothing was run in mixed precision; --use-mixed-precision does."
+        yield "Nothing was run in both; --use-mixed-precision --dtype fp32,bf16 does."
         return
     yield from columns(("model", "batch", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
     yield ""
@@ -192,7 +191,7 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
     yield "Largest allocations of a step at its peak; parameters and optimizer state are older"
     for cell in sweep.cells:
         moments = [("measured", cell.measured), ("predicted", cell.predicted)]
-        if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
+        if not any(moment is not None for _, moment in moments):
             continue
         yield ""
         where = [

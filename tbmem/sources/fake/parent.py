@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
@@ -86,8 +87,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
         try:
             subprocess.run(
                 command,
-                input=json.dumps([job.to_json() for job in jobs]),
-                text=True,
+                input=msgspec.msgpack.encode(jobs),
                 timeout=timeout,
                 check=False,
                 env=_environment(on_cpu),
@@ -102,7 +102,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
 def _answers(folder: Path, count: int) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for number in range(count):
-        run, wrong = folder / f"{number}.npz", folder / f"{number}.txt"
+        run, wrong = folder / f"{number}.run", folder / f"{number}.txt"
         if run.exists():
             outcomes.append(FakeRun.from_bytes(run.read_bytes()))
         elif wrong.exists():
