@@ -50,11 +50,6 @@ class FakeRun:
     def __len__(self) -> int:
         return len(self.size)
 
-    @property
-    def events(self) -> int:
-        """Allocs and frees."""
-        return len(self.size) + int(np.count_nonzero(self.free_event >= 0))
-
     def to_bytes(self) -> bytes:
         """For another process."""
         return msgspec.msgpack.encode(self, enc_hook=lambda column: column.tobytes())

@@ -21,7 +21,7 @@ from tbmem.model.layout import TIMELINE_SUFFIX
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
 from tbmem.present.sweep import activation_text, largest_text, peak_table, precision_table
 from tbmem.sources.fake.decoder import SHAPES
-from tbmem.sources.fake.parent import fake_runs
+from tbmem.sources.fake.parent import child_environment, fake_runs
 from tbmem.sources.host import HostMemory
 from tbmem.units import format_bytes
 
@@ -179,14 +179,12 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
 
 
 def _environment(case: SweepCase) -> dict[str, str]:
-    """This process's, with one GPU at most to be seen."""
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    """With one GPU at most to be seen."""
     index = case.device.partition(":")[2]
-    if index:
-        seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-        environment["CUDA_VISIBLE_DEVICES"] = seen[int(index)] if int(index) < len(seen) else index
-    return environment
+    if not index:
+        return child_environment()
+    seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
 
 
 def facts_of(size: str) -> ModelFacts:

@@ -1,4 +1,4 @@
-"""A job and a rank go in; that rank's training comes out: its part of the model, buffers for the others, its stage."""
+"""The training of one rank of many: its part of the model, buffers of the communication, its stage."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
                 input=msgspec.msgpack.encode(jobs),
                 timeout=timeout,
                 check=False,
-                env=_environment(on_cpu),
+                env=child_environment(CUDA_VISIBLE_DEVICES="", **({ON_CPU: "1"} if on_cpu else {})),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -112,9 +112,7 @@ def _answers(folder: Path, count: int) -> list[Outcome]:
     return outcomes
 
 
-def _environment(on_cpu: bool) -> dict[str, str]:
-    """This process's, with a path on which the child finds the same tbmem; no GPU is touched."""
-    package = str(Path(__file__).parents[3])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    mark = {ON_CPU: "1"} if on_cpu else {}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", **mark}
+def child_environment(**changes: str) -> dict[str, str]:
+    """This process's, with a path on which a child finds the same tbmem."""
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **changes}

@@ -1,4 +1,4 @@
-"""A schedule and a stage go in; the order of its microbatches, and the stage that runs them, come out."""
+"""The microbatches of a pipeline: their order on a stage, and the stage that runs them."""
 
 from __future__ import annotations
 
