@@ -88,7 +88,7 @@ class RankTraining(Training):
 
     def _pipeline_stage(self) -> PipelineStage:
         job, stage = self.job, stage_of(self.job)
-        order = list(order_of(job.schedule, stage, job.pipeline, job.parts))
+        order = order_of(job.schedule, stage, job.pipeline, job.parts)
         return PipelineStage(self.model, order, stage == 0, stage == job.pipeline - 1, self.watcher)
 
     def _infer(self) -> None:
