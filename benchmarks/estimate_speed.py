@@ -12,20 +12,16 @@ import time
 
 from harness import heading, table
 
-from tbmem.model.job import Job
 from tbmem.runtime.estimate import estimate
 from tbmem.units import format_bytes
 
-LLAMA = {"dtype": "bfloat16", "sequence": 4096}
+LLAMA = {"dtype": "bfloat16", "seq": 4096}
 CASES: dict[str, tuple[float, dict[str, object]]] = {
     "GPT-2, one GPU": (10, {"model": "gpt2", "batch": 8}),
     "Llama 7B, one GPU": (10, {"model": "llama-7b", **LLAMA}),
-    "Llama 7B, FSDP2 on 8": (10, {"model": "llama-7b", "fsdp": 8, "world_size": 8, **LLAMA}),
-    "Llama 70B, checkpointed, FSDP2 on 64": (
-        30,
-        {"model": "llama-70b", "fsdp": 64, "world_size": 64, "checkpoint": True, **LLAMA},
-    ),
-    "GPT-2, FSDP2 on 1024, rank 3": (40, {"model": "gpt2", "fsdp": 1024, "world_size": 1024, "rank": 3}),
+    "Llama 7B, FSDP2 on 8": (10, {"model": "llama-7b", "fsdp": 8, **LLAMA}),
+    "Llama 70B, checkpointed, FSDP2 on 64": (30, {"model": "llama-70b", "fsdp": 64, "checkpoint": True, **LLAMA}),
+    "GPT-2, FSDP2 on 1024, rank 3": (40, {"model": "gpt2", "fsdp": 1024, "rank": 3}),
 }
 
 
@@ -38,7 +34,7 @@ def main() -> int:
         if given.only not in name:
             continue
         began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        result = estimate(Job(**fields))  # type: ignore[arg-type]
+        result = estimate(**fields)  # type: ignore[arg-type]
         seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         worked = after.ru_utime - used.ru_utime + after.ru_stime - used.ru_stime
         late += seconds > limit

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tbmem.offline.study import analyze_all as analyze_all
     from tbmem.offline.study import compare as compare
     from tbmem.runtime.callback import MemoryCallback as MemoryCallback
+    from tbmem.runtime.estimate import estimate as estimate
     from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
     from tbmem.runtime.record import record as record
@@ -60,6 +61,7 @@ _HOMES = {
     "analyze": "tbmem.offline.study",
     "analyze_all": "tbmem.offline.study",
     "compare": "tbmem.offline.study",
+    "estimate": "tbmem.runtime.estimate",
     "load_config": "tbmem.config",
     "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",

@@ -55,7 +55,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
-    "runtime": {"torch", "psutil"},
+    "runtime": {"msgspec", "psutil", "torch"},
     "demo": {"torch"},
     "integrations": {"torch"},
     "pytest_plugin": {"pytest"},

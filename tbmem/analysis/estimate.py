@@ -1,21 +1,21 @@
-"""Allocations of a training that never ran go in; peaks, what they are made of and whether it fits come out."""
+"""Peaks of a training that ran on fake tensors, what they are made of, and whether it fits a GPU."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import IntArray
-from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.events import EventKind, IntArray
+from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.allocator.simulator import Failure
-from tbmem.analysis.run_events import RunEvents, events_of_run
+from tbmem.analysis.run_events import BoolArray, RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
-from tbmem.model.estimate import Estimate, Fit, Formula
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
@@ -30,26 +30,91 @@ DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
 gloo (``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
 
 
-@dataclass(frozen=True)
-class _Timeline:
-    """The run as the allocator saw it."""
+class Fit(str, Enum):
+    """Whether it will fit."""
 
-    run: FakeRun
-    replayed: Replay
-    order: RunEvents
+    FITS = "fits"
+    TIGHT = "tight"
+    """Within what the estimate may be wrong by."""
+    NO = "does_not_fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """parameters + optimizer state + max(gradients + its intermediates, activations), with this model's bytes."""
+
+    parameters: int
+    optimizer: int
+    gradients: int
+    intermediates: int
+    """Most temporary bytes of the optimizer's step."""
+    activations: int
+    """What the backward pass finds, batch included."""
 
     @property
-    def allocated(self) -> IntArray:
-        return self.replayed.allocated
+    def total(self) -> int:
+        """The formula's value, in bytes."""
+        return self.parameters + self.optimizer + max(self.gradients + self.intermediates, self.activations)
 
-    @property
-    def row(self) -> IntArray:
-        return self.order.row
 
-    def begun(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Of each event: whether it is an alloc."""
-        begun: np.ndarray[tuple[int], np.dtype[np.bool_]] = self.order.begins[self.row] == np.arange(len(self.row))
-        return begun
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The same training with one thing changed; bytes."""
+
+    change: str
+    allocated: int
+    reserved: int
+    fit: Fit
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What came out; bytes unless named otherwise."""
+
+    job: Job
+    gpu: str
+    settings: str
+    """What PYTORCH_ALLOC_CONF was taken to say."""
+    peak_allocated: int
+    peak_reserved: int
+    allocated_range: tuple[int, int]
+    """Between these the true value is expected."""
+    reserved_range: tuple[int, int]
+    """The same of reserved bytes."""
+    peak_step: int
+    peak_phase: str
+    first_step: int
+    """Allocated peak of the first step, which makes the optimizer's state."""
+    steady_step: int
+    """Allocated peak of the last."""
+    by_phase: Mapping[str, int]
+    """Allocated peak of each phase in the last step."""
+    by_category: Mapping[str, int]
+    """What the allocated peak is made of."""
+    by_module: Mapping[str, int]
+    """The same by module; layers that are alike are one entry, ``layers.*``."""
+    formula: Formula
+    outside: Mapping[str, int]
+    """What is not in the allocator's figures."""
+    capacity: int
+    fit: Fit
+    sentence: str
+    """The verdict for a person."""
+    fragmented: int
+    """At the end: reserved, free, and only in pieces."""
+    notes: tuple[str, ...] = ()
+    parameters: int = 0
+    """How many there are."""
+    dtype: str = ""
+    """Of most of their bytes."""
+    architecture: str = ""
+    """What a config file stands for: ``'LlamaForCausalLM of transformers 5.23.0'``."""
+    seconds: float = 0.0
+    """That the execution took."""
+    executed: str = ""
+    """How: on which kind of fake tensors, with which torch."""
+    alternatives: tuple[Alternative, ...] = field(default=())
 
 
 def estimate_of(
@@ -65,35 +130,37 @@ def estimate_of(
         outside: Bytes there that are not the allocator's, by what they are for.
     """
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
-    line = _timeline(run, settings)
-    peak = int(np.argmax(line.allocated))
-    alive = line.order.alive_at(peak)
-    steps = _step_of_event(run, line)
-    reserved = line.replayed.peak_reserved
+    order = events_of_run(run)
+    replayed = replay(order.events, settings)
+    peak = int(np.argmax(replayed.allocated))
+    alive = order.alive_at(peak)
+    steps = _step_of_event(run, order)
+    steady = steps == steps.max()
+    reserved = replayed.peak_reserved
     allocated_band, reserved_band = _bands(job)
     expected = _within(reserved, reserved_band)
-    fit, sentence = _verdict(run, settings, gpu, reserved, expected[1], sum(outside.values()))
+    fit, sentence = _verdict(order, settings, gpu, reserved, expected[1], sum(outside.values()))
     return Estimate(
         job=job,
         gpu=gpu.name,
         settings=describe(settings),
-        peak_allocated=line.replayed.peak_allocated,
+        peak_allocated=replayed.peak_allocated,
         peak_reserved=reserved,
-        allocated_range=_within(line.replayed.peak_allocated, allocated_band),
+        allocated_range=_within(replayed.peak_allocated, allocated_band),
         reserved_range=expected,
         peak_step=int(steps[peak]),
-        peak_phase=Phase(int(run.phase[line.row[peak]])).name.lower(),
-        first_step=_highest(line, steps == 0),
-        steady_step=_highest(line, steps == steps.max()),
-        by_phase=_by_phase(line, steps == steps.max()),
-        by_category=_by_category(run, alive),
+        peak_phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
+        first_step=_highest(replayed.allocated[steps == 0]),
+        steady_step=_highest(replayed.allocated[steady]),
+        by_phase=_by_phase(run, order, replayed.allocated, steady),
+        by_category=by_category(run, alive),
         by_module=_by_module(run, alive),
-        formula=_formula(line),
+        formula=_formula(run, order),
         outside=outside,
         capacity=gpu.total,
         fit=fit,
         sentence=sentence,
-        fragmented=holding(line.replayed.allocator).fragmented,
+        fragmented=holding(replayed.allocator).fragmented,
         notes=run.notes,
         parameters=int(run.about.get("parameters", 0)),
         dtype=str(run.about.get("dtype", "")),
@@ -124,36 +191,33 @@ def _executed(run: FakeRun) -> str:
     return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
-def _timeline(run: FakeRun, settings: AllocatorSettings) -> _Timeline:
-    order = events_of_run(run)
-    return _Timeline(run, replay(order.events, settings), order)
-
-
-def _step_of_event(run: FakeRun, line: _Timeline) -> IntArray:
+def _step_of_event(run: FakeRun, order: RunEvents) -> IntArray:
     """The step that an event falls into; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
-    return np.searchsorted(starts, line.order.time, side="right").astype(np.int64) - 1
+    return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
 
 
-def _highest(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
-    return int(line.allocated[which].max()) if which.any() else 0
+def _highest(levels: IntArray) -> int:
+    return int(levels.max(initial=0))
 
 
-def _by_phase(line: _Timeline, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> dict[str, int]:
+def _by_phase(run: FakeRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
     """Highest value while rows of a phase are made."""
-    begun = line.begun()
-    phases = line.run.phase[line.row]
+    made = which & (order.events.kind == EventKind.ALLOC)
+    phases = run.phase[order.row]
     result = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        during = which & begun & (phases == phase)
+        during = made & (phases == phase)
         if during.any():
-            result[phase.name.lower()] = int(line.allocated[during].max())
+            result[phase.name.lower()] = _highest(allocated[during])
     return result
 
 
-def _by_category(run: FakeRun, alive: IntArray) -> dict[str, int]:
-    sums = {category.name.lower(): int(run.size[alive][run.category[alive] == category].sum()) for category in Category}
-    return dict(sorted(((name, size) for name, size in sums.items() if size), key=lambda item: -item[1]))
+def by_category(run: FakeRun, rows: IntArray) -> dict[str, int]:
+    """Bytes of some rows by category, the largest first."""
+    sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
+    named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
+    return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
 def _by_module(run: FakeRun, alive: IntArray) -> dict[str, int]:
@@ -168,41 +232,27 @@ def merged(module: str) -> str:
     return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
 
 
-def _formula(line: _Timeline) -> Formula:
-    run = line.run
-    last = int(run.step.max())
-    final = run.step == last
-
-    def most(which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
-        change = np.zeros(len(line.row) + 1, dtype=np.int64)
-        np.add.at(change, line.order.begins[which], run.size[which])
-        ended = which & (line.order.ends >= 0)
-        np.add.at(change, line.order.ends[ended], -run.size[ended])
-        return int(change.cumsum().max())
-
-    kept = (run.category == Category.ACTIVATION) | (run.category == Category.INPUT)
+def _formula(run: FakeRun, order: RunEvents) -> Formula:
+    final = run.step == run.step.max()
+    category = run.category
     return Formula(
-        parameters=most((run.category == Category.PARAMETER) | (run.category == Category.BUFFER)),
-        optimizer=most(run.category == Category.OPTIMIZER_STATE),
-        gradients=most((run.category == Category.GRADIENT) & final),
-        intermediates=most((run.category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
-        activations=most(kept & final),
+        parameters=order.most((category == Category.PARAMETER) | (category == Category.BUFFER)),
+        optimizer=order.most(category == Category.OPTIMIZER_STATE),
+        gradients=order.most((category == Category.GRADIENT) & final),
+        intermediates=order.most((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
+        activations=order.most(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
     )
 
 
 def _verdict(
-    run: FakeRun, settings: AllocatorSettings, gpu: Gpu, reserved: int, at_most: int, outside: int
+    order: RunEvents, settings: AllocatorSettings, gpu: Gpu, reserved: int, at_most: int, outside: int
 ) -> tuple[Fit, str]:
     need, room = reserved + outside, gpu.total
     has = f"{gpu.name} has {format_bytes(room)}"
     if at_most + outside <= room:
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
-    failure = _on_device(run, settings, gpu, outside)
+    # the same requests on a device of that size
+    failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
     if failure is None:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
     return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure.sentence}."
-
-
-def _on_device(run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: int) -> Failure | None:
-    """The same requests on a device of that size."""
-    return replay(events_of_run(run).events, settings, SimpleDevice(gpu.total, outside)).failure

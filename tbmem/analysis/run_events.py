@@ -1,4 +1,4 @@
-"""A FakeRun goes in; its allocs and frees, in one order and numbered without gaps, come out."""
+"""The allocs and frees of a FakeRun in one order, numbered without gaps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
-from tbmem.model.category import Phase
 from tbmem.model.fake_run import FakeRun
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,6 @@ class RunEvents:
     time: IntArray
     """Of each event: its number in the run, which counts some that are left out."""
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.row)
-
     def at(self, times: Sequence[int]) -> IntArray:
         """First event from each of some numbers of the run on."""
         return np.searchsorted(self.time, np.array(times, dtype=np.int64)).astype(np.int64)
@@ -39,6 +36,11 @@ class RunEvents:
     def alive_at(self, event: int) -> IntArray:
         """Rows alive just after an event."""
         return np.flatnonzero((self.begins <= event) & ((self.ends > event) | (self.ends < 0)))
+
+    def most(self, which: BoolArray) -> int:
+        """The most bytes that some rows, one truth value each, hold together."""
+        sizes = np.where(which[self.row], self.events.size, 0)
+        return int(np.cumsum(np.where(self.events.kind == EventKind.ALLOC, sizes, -sizes)).max(initial=0))
 
 
 def events_of_run(run: FakeRun) -> RunEvents:
@@ -56,24 +58,3 @@ def events_of_run(run: FakeRun) -> RunEvents:
     kind = np.where(order < len(run), int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
     events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
     return RunEvents(events, row, place[: len(run)], ends, times[order])
-
-
-@dataclass(frozen=True)
-class SteadyPeak:
-    """The highest moment of a run's last step."""
-
-    bytes: int
-    rows: IntArray
-    """Alive then."""
-    phase: Phase
-    """Of what was allocated last."""
-
-
-def steady_peak(run: FakeRun) -> SteadyPeak:
-    """What a run asks for at most once it is under way, in bytes that are asked for: no allocator rounds them."""
-    order = events_of_run(run)
-    change = np.where(order.events.kind == EventKind.ALLOC, order.events.size, -order.events.size)
-    held = np.cumsum(change)
-    first = int(order.at(run.about["step_starts"][-1:])[0]) if run.about["step_starts"] else 0
-    event = min(first, len(held) - 1) + int(np.argmax(held[min(first, len(held) - 1) :]))
-    return SteadyPeak(int(held[event]), order.alive_at(event), Phase(int(run.phase[order.row[event]])))

@@ -1,4 +1,4 @@
-"""A FakeRun goes in, an AllocationTimeline comes out: every reader of recordings then reads estimates as well.
+"""Turns a FakeRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
 
 With the allocator's settings it also says where the caching allocator would have put each block, and which segments it
 would have held; without them, as for the CPU, it says what was asked for.
@@ -14,7 +14,7 @@ import numpy as np
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.layout import Segment, segments_now
-from tbmem.analysis.allocator.replay import Replay, replay
+from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.analysis.run_events import RunEvents, events_of_run
@@ -64,15 +64,13 @@ def timeline_of_run(
         source: ``'estimate'`` or, counted on real tensors, ``'count'``.
     """
     events = events_of_run(run)
-    placed = _Placed.of(run, events, settings) if settings is not None else None
-    shift = _no_shift if placed is None else placed.shift
-    begin, end = shift(events.begins), shift(events.ends)
-    length = events.count + (0 if placed is None else len(placed.replayed.changes))
-    device = _device(run, placed, length, int(events.count), total)
+    placed = _Placed(run, events, settings) if settings is not None else None
+    shift = np.asarray if placed is None else placed.shift
+    length = len(events.row) + (0 if placed is None else len(placed.replayed.changes))
     return AllocationTimeline(
         source=source,
-        rows=_rows(run, begin, end, placed),
-        devices=(device,),
+        rows=_rows(run, shift(events.begins), shift(events.ends), placed),
+        devices=(_device(run, placed, length, len(events.row), total),),
         segments=SegmentRows.of() if placed is None else placed.segments(),
         blocks=BlockRows.of() if placed is None else placed.blocks(),
         reservations=ReservationRows.of() if placed is None else placed.reservations(),
@@ -86,10 +84,6 @@ def timeline_of_run(
         notes=tuple(f"{note}." for note in run.notes),
         about=dict(about or {}),
     )
-
-
-def _no_shift(event: I64) -> I64:
-    return event
 
 
 class _Noting(CachingAllocator):
@@ -116,23 +110,12 @@ class _Noting(CachingAllocator):
 class _Placed:
     """A run as the caching allocator would have served it."""
 
-    def __init__(self, replayed: Replay, allocator: _Noting, served: I64) -> None:
-        self.replayed, self.allocator, self.served = replayed, allocator, served
-        self._held = segments_now(allocator, [block for _, block in allocator.in_use.values()])
-
-    @classmethod
-    def of(cls, run: FakeRun, events: RunEvents, settings: AllocatorSettings) -> _Placed:
-        """Replay a run.
-
-        Args:
-            run: The run.
-            events: Its events.
-            settings: What PYTORCH_ALLOC_CONF says.
-        """
-        allocator = _Noting(settings, SimpleDevice())
-        replayed = replay(events.events, allocator=allocator)
+    def __init__(self, run: FakeRun, events: RunEvents, settings: AllocatorSettings) -> None:
+        self.allocator = _Noting(settings, SimpleDevice())
+        self.replayed = replay(events.events, allocator=self.allocator)
         # requests are served in the order of their events; nothing is served for no bytes
-        return cls(replayed, allocator, np.flatnonzero(run.size > 0))
+        self.served = np.flatnonzero(run.size > 0)
+        self._held = segments_now(self.allocator, [block for _, block in self.allocator.in_use.values()])
 
     def shift(self, event: I64) -> I64:
         """Number of an event once segments' changes, each before the request that caused it, have numbers as well."""
@@ -185,17 +168,15 @@ class _Placed:
         return BlockRows.of(len(rows), **{name: table[:, place] for place, name in enumerate(names)})
 
     def _blocks_of(self, number: int, segment: Segment) -> list[tuple[int, int, int, int, int, int]]:
-        rows, cursor, end = [], segment.address, segment.address + segment.size
-        free = int(BlockState.INACTIVE)
+        rows, cursor = [], segment.address
+        free, used = int(BlockState.INACTIVE), int(BlockState.ALLOCATED)
         for block in segment.blocks:
-            if block.address > cursor:
-                rows.append((number, cursor, block.address - cursor, 0, free, -1))
+            rows.append((number, cursor, block.address - cursor, 0, free, -1))
             row = int(self.served[self.allocator.in_use[block.address][0]])
-            rows.append((number, block.address, block.size, block.requested, int(BlockState.ALLOCATED), row))
+            rows.append((number, block.address, block.size, block.requested, used, row))
             cursor = block.address + block.size
-        if cursor < end:
-            rows.append((number, cursor, end - cursor, 0, free, -1))
-        return rows
+        rows.append((number, cursor, segment.address + segment.size - cursor, 0, free, -1))
+        return [row for row in rows if row[2]]
 
 
 def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> AllocationRows:

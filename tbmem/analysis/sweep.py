@@ -1,4 +1,4 @@
-"""A run or an analysis of a recording goes in; what a sweep's tables say of its highest moment comes out."""
+"""The highest moment of a run or a recording, as the tables of a sweep have it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from tbmem.analysis.allocator.events import EventKind
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimate import estimate_of
+from tbmem.analysis.estimate import by_category, estimate_of
 from tbmem.analysis.report import Analysis
-from tbmem.analysis.run_events import SteadyPeak, events_of_run, steady_peak
+from tbmem.analysis.run_events import events_of_run
 from tbmem.analysis.source_lines import short
-from tbmem.model.category import Category
+from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
@@ -22,16 +23,21 @@ _ACTIVATION = Category.ACTIVATION.name.lower()
 
 
 def moment_of_run(run: FakeRun) -> Moment:
-    """The highest moment of a run's last step, in bytes that were asked for."""
-    peak = steady_peak(run)
-    made = peak.rows[run.step[peak.rows] == run.step.max()]
-    order = made[np.lexsort((made, -run.size[made]))][:TOP]
+    """The highest moment of a run's last step, in bytes that were asked for: no allocator rounds them."""
+    order = events_of_run(run)
+    held = np.cumsum(np.where(order.events.kind == EventKind.ALLOC, order.events.size, -order.events.size))
+    starts = run.about["step_starts"]
+    first = min(int(order.at(starts[-1:])[0]), len(held) - 1) if starts else 0
+    peak = first + int(np.argmax(held[first:]))
+    rows = order.alive_at(peak)
+    made = rows[run.step[rows] == run.step.max()]
+    largest = made[np.lexsort((made, -run.size[made]))][:TOP]
     return Moment(
-        allocated=peak.bytes,
-        phase=peak.phase.name.lower(),
-        parts=_parts(run, peak),
-        largest=tuple(_large(run, row) for row in order.tolist()),
-        activations=_most_activations(run),
+        allocated=int(held[peak]),
+        phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
+        parts=by_category(run, rows),
+        largest=tuple(_large(run, row) for row in largest.tolist()),
+        activations=order.most(run.category == Category.ACTIVATION),
     )
 
 
@@ -74,12 +80,6 @@ def recorded_moment(analysis: Analysis, allocated: int, reserved: int | None) ->
     )
 
 
-def _parts(run: FakeRun, peak: SteadyPeak) -> dict[str, int]:
-    sums = np.bincount(run.category[peak.rows], weights=run.size[peak.rows], minlength=len(Category))
-    named = {category.name.lower(): int(sums[category]) for category in Category}
-    return dict(sorted(((name, size) for name, size in named.items() if size), key=lambda item: -item[1]))
-
-
 def _large(run: FakeRun, row: int) -> Large:
     module, stack = int(run.module[row]), int(run.stack[row])
     return Large(
@@ -88,13 +88,3 @@ def _large(run: FakeRun, row: int) -> Large:
         what=run.modules[module] if module >= 0 else run.operators[int(run.operator[row])],
         line=short(run.stacks[stack][0]) if stack >= 0 else "",
     )
-
-
-def _most_activations(run: FakeRun) -> int:
-    order = events_of_run(run)
-    kept = np.flatnonzero(run.category == Category.ACTIVATION)
-    change = np.zeros(order.count + 1, dtype=np.int64)
-    np.add.at(change, order.begins[kept], run.size[kept])
-    ended = kept[order.ends[kept] >= 0]
-    np.add.at(change, order.ends[ended], -run.size[ended])
-    return int(change.cumsum().max())

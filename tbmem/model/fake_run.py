@@ -1,20 +1,15 @@
-"""Allocations of a training that never ran go in as columns; bytes for another process come out, and back."""
+"""The allocations of a training that ran on fake tensors, as columns."""
 
 from __future__ import annotations
 
-import io
-import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tbmem.model.columns import I64
 from tbmem.model.stacks import Frame
-
-I64 = npt.NDArray[np.int64]
-
-_COLUMNS = ("size", "alloc_event", "free_event", "step", "phase", "category", "module", "operator", "stack")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +50,11 @@ class FakeRun:
     def __len__(self) -> int:
         return len(self.size)
 
-    @property
-    def events(self) -> int:
-        """Allocs and frees."""
-        return len(self.size) + int(np.count_nonzero(self.free_event >= 0))
-
     def to_bytes(self) -> bytes:
-        """A numpy archive without pickles."""
-        header = {name.name: getattr(self, name.name) for name in fields(self) if name.name not in _COLUMNS}
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            **{name: getattr(self, name) for name in _COLUMNS},
-        )
-        return buffer.getvalue()
+        """For another process."""
+        return msgspec.msgpack.encode(self, enc_hook=lambda column: column.tobytes())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FakeRun:
         """What :meth:`to_bytes` wrote."""
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            header = json.loads(archive["header"].tobytes())
-            columns = {name: archive[name] for name in _COLUMNS}
-        for name in ("modules", "operators", "notes"):
-            header[name] = tuple(header[name])
-        header["stacks"] = tuple(tuple(Frame(*frame) for frame in stack) for stack in header["stacks"])
-        return cls(**columns, **header)
+        return msgspec.msgpack.decode(data, type=cls, dec_hook=lambda _, column: np.frombuffer(column, dtype=np.int64))

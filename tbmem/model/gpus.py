@@ -1,4 +1,4 @@
-"""The name of a GPU goes in; its memory and its generation come out."""
+"""GPUs by name: their memory and their generation."""
 
 from __future__ import annotations
 

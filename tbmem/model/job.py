@@ -1,10 +1,11 @@
-"""What to estimate, as plain values: a model, a batch, how it is trained, on which GPU; JSON in, JSON out."""
+"""The training to estimate, as a record: a model, a batch, how it is trained, on which GPU."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
+import math
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from tbmem.errors import UsageError
 from tbmem.units import GIB
@@ -13,8 +14,16 @@ DTYPES = ("float32", "bfloat16", "float16")
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adafactor", "adamw8bit", "none")
 IMPLEMENTATIONS = ("default", "foreach", "fused", "for-loop", "capturable")
 SCHEDULES = ("1f1b", "gpipe")
-_FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
-"""What fields are called on the command line, where that is not obvious."""
+
+
+class Option(NamedTuple):
+    """A field that `tbmem estimate` and :func:`tbmem.estimate` take as an option."""
+
+    help: str
+    name: str = ""
+    """Where it is not the field's."""
+    derived: bool = False
+    """Whether it follows from other options where it is not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,28 +32,37 @@ class Job:
 
     model: str
     """A built-in name, ``'package.module:factory'``, or the path of a Hugging Face ``config.json``."""
-    batch: int = 1
-    """Samples of a step on one rank, over all accumulated parts."""
-    sequence: int | None = None
-    """Tokens of a sample; the model's own length if not given."""
-    dtype: str | None = None
-    """Of parameters; with ``amp`` they stay in this and operators run in that. ``None``: as the factory makes them, the
-    config's own, else float32."""
-    amp: str | None = None
-    """autocast's type."""
-    optimizer: str = "adamw"
-    implementation: str = "default"
-    """Of the optimizer: torch's default (foreach on CUDA), foreach, fused, for-loop, capturable."""
-    checkpoint: bool = False
-    """Activation checkpointing around each layer."""
-    accumulate: int = 1
-    """Parts that a step's batch is cut into."""
-    clip: float | None = None
-    """Norm that gradients are clipped to."""
-    inference: bool = False
-    """Only forward, without gradients."""
-    offload: bool = False
-    """Optimizer state in host memory."""
+    batch: Annotated[
+        int,
+        Option("Samples of a step on one rank; by default 1, in a pipeline one for each microbatch.", derived=True),
+    ] = 1
+    sequence: Annotated[int | None, Option("Tokens of a sample; by default the model's own length.", "seq")] = None
+    dtype: Annotated[
+        str | None,
+        Option("Of the parameters: float32, bfloat16, float16; by default a config's or factory's own, else float32."),
+    ] = None
+    amp: Annotated[str | None, Option("autocast to bfloat16 or float16.")] = None
+    optimizer: Annotated[str, Option("adamw, adam, sgd, momentum, adafactor, adamw8bit, none, ...")] = "adamw"
+    implementation: Annotated[str, Option("default, foreach, fused, for-loop, capturable.")] = "default"
+    """``'default'`` is torch's own choice, foreach on CUDA."""
+    checkpoint: Annotated[bool, Option("Checkpoint each layer's activations.")] = False
+    accumulate: Annotated[int, Option("Parts that a step's batch is cut into.")] = 1
+    clip: Annotated[float | None, Option("Norm that gradients are clipped to.")] = None
+    inference: Annotated[bool, Option("Only the forward pass.")] = False
+    offload: Annotated[bool, Option("Optimizer state in host memory.")] = False
+    world_size: Annotated[int, Option("Ranks in all; by default the product of the next.", derived=True)] = 1
+    fsdp: Annotated[int, Option("Ranks that share the model's states.")] = 1
+    replicate: Annotated[
+        int,
+        Option("Copies; with --fsdp copies of its groups; by default what --world-size leaves.", "ddp", derived=True),
+    ] = 1
+    tensor: Annotated[int, Option("Ranks that share each layer.", "tp")] = 1
+    pipeline: Annotated[int, Option("Stages of a pipeline.", "pp")] = 1
+    expert: Annotated[int, Option("Ranks that share the experts.", "ep")] = 1
+    imbalance: Annotated[float, Option("Tokens that this rank's experts get, as a multiple of the average.")] = 1.0
+    rank: Annotated[int, Option("Whose memory.")] = 0
+    schedule: Annotated[str, Option("Of the pipeline: 1f1b or gpipe.")] = "1f1b"
+    microbatches: Annotated[int | None, Option("Of a pipeline; by default twice its stages.")] = None
     steps: int = 2
     """The first makes the optimizer's state, later ones are steady."""
     device: str = "cuda"
@@ -55,30 +73,12 @@ class Job:
     """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
     total: int = 80 * GIB
     """Bytes of the GPU."""
-    world_size: int = 1
-    rank: int = 0
-    fsdp: int = 1
-    """Ranks that share parameters, gradients and optimizer state."""
-    replicate: int = 1
-    """Copies of these groups: DDP, or HSDP together with ``fsdp``."""
-    tensor: int = 1
-    pipeline: int = 1
-    expert: int = 1
-    imbalance: float = 1.0
-    """Tokens that this rank's experts get, as a multiple of the average."""
-    schedule: str = "1f1b"
-    microbatches: int | None = None
-    """Of a pipeline's step; twice its stages if not given."""
     search_path: str | None = None
     """Folder in which a factory's module is looked for, besides Python's own."""
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, (None, *DTYPES))
-        _one_of("amp", self.amp, (None, *DTYPES[1:]))
-        _one_of("optimizer", self.optimizer, OPTIMIZERS)
-        _one_of("implementation", self.implementation, IMPLEMENTATIONS)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("device", self.device, ("cuda", "cpu"))
+        for name, allowed in _CHOICES.items():
+            _one_of(name, getattr(self, name), allowed)
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
@@ -111,35 +111,66 @@ class Job:
         if not 0 <= self.rank < self.world_size:
             raise UsageError(f"rank {self.rank} is not one of the ranks 0 to {self.world_size - 1}")
 
+    @classmethod
+    def of(cls, model: str, search_path: str | None = None, **options: Any) -> Job:
+        """The job of some options, named as on the command line; ``None`` stands for one that is not given.
+
+        Args:
+            model: As the field.
+            search_path: As the field.
+            **options: Those of :func:`job_options`.
+
+        Raises:
+            UsageError: There is no such option, or they do not go together.
+        """
+        names = {name: field for name, (field, _) in job_options().items()}
+        for name in options:
+            _one_of("option", name, tuple(names))
+        given = {names[name]: value for name, value in options.items() if value is not None}
+        shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
+        # what is below 1 is refused by the job, in words
+        copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))
+        given.setdefault("world_size", shared * copies)
+        given.setdefault("batch", _parts(given.get("pipeline", 1), given.get("microbatches"), 1))
+        return cls(model=model, search_path=search_path, **given)
+
     @property
     def parts(self) -> int:
-        """Into how many equal parts a step's batch is cut."""
-        return parts_of_a_step(self.pipeline, self.microbatches, self.accumulate)
-
-    def to_json(self) -> str:
-        """All fields as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The job that :meth:`to_json` wrote."""
-        given = json.loads(text)
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in given.items() if name in known}
-        given["capability"] = tuple(given["capability"])
-        return cls(**given)
+        """Into how many equal parts a step's batch is cut: the microbatches of a pipeline, else those accumulated."""
+        return _parts(self.pipeline, self.microbatches, self.accumulate)
 
 
-def parts_of_a_step(stages: int, microbatches: int | None, accumulate: int) -> int:
-    """Into how many equal parts a step's batch is cut: the microbatches of a pipeline, else those that accumulate."""
-    if stages > 1:
-        return microbatches or 2 * stages
-    return accumulate
+_FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
+"""What fields are called on the command line, where that is not obvious."""
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "dtype": (None, *DTYPES),
+    "amp": (None, *DTYPES[1:]),
+    "optimizer": OPTIMIZERS,
+    "implementation": IMPLEMENTATIONS,
+    "schedule": SCHEDULES,
+    "device": ("cuda", "cpu"),
+}
+
+
+def job_options() -> dict[str, tuple[str, Option]]:
+    """By an option's name: its field and what it means."""
+    hints = get_type_hints(Job, include_extras=True)
+    options = {
+        field.name: note
+        for field in fields(Job)
+        for note in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(note, Option)
+    }
+    return {option.name or field: (field, option) for field, option in options.items()}
 
 
 def is_factory(model: str) -> bool:
     """Whether a model's name is that of a function of the user's."""
     return ":" in model and not Path(model).exists()
+
+
+def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:
+    return (microbatches or 2 * stages) if stages > 1 else accumulate
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -1,12 +1,10 @@
-"""Cells of a sweep: one training or forward pass each, with what was measured and what was predicted."""
+"""Cells of a sweep: one training or forward pass each, with its measured and its predicted memory."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 from tbmem.model.job import Job
 
@@ -21,7 +19,6 @@ class Status(str, Enum):
     MEASURED = "measured"
     OUT_OF_MEMORY = "out of memory"
     FAILED = "failed"
-    PREDICTED = "predicted only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,35 +105,6 @@ class SweepCell:
     note: str = ""
     """What happened instead, or was changed; sentences."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> SweepCell:
-        """What :meth:`to_dict` gave, also after JSON."""
-        return cls(
-            case=SweepCase(**given["case"]),
-            status=Status(given["status"]),
-            measured=_moment(given.get("measured")),
-            predicted=_moment(given.get("predicted")),
-            seconds=float(given["seconds"]),
-            file=str(given["file"]),
-            note=str(given["note"]),
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> SweepCell:
-        """From JSON."""
-        return cls.from_dict(json.loads(text))
-
-
-def _moment(given: Mapping[str, Any] | None) -> Moment | None:
-    if given is None:
-        return None
-    largest = tuple(Large(**one) for one in given["largest"])
-    return Moment(**{**given, "largest": largest})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
@@ -164,10 +132,6 @@ class Sweep:
     def cell(self, case: SweepCase) -> SweepCell | None:
         """The cell of a case, if it is there."""
         return next((one for one in self.cells if one.case == case), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def stems(cases: tuple[SweepCase, ...]) -> Iterator[str]:

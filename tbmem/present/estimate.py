@@ -1,4 +1,4 @@
-"""An Estimate goes in; lines for a person, or plain values for JSON, come out."""
+"""An estimate as lines for a terminal, or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tbmem.analysis.estimate import Estimate, Fit
 from tbmem.model.category import word_of
-from tbmem.model.estimate import Estimate, Fit
 from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
@@ -24,19 +24,19 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """What a terminal shows."""
-    yield f"{_model(estimate)} parameters{_type(estimate)}{_ranks(estimate)}, on {estimate.gpu}"
+    yield _headline(estimate)
     yield ""
     peaks = (
         ("allocated", estimate.peak_allocated, estimate.allocated_range),
         ("reserved", estimate.peak_reserved, estimate.reserved_range),
     )
-    for word, size, (low, high) in peaks:
-        band = f"expected {format_range(low, high)}"
-        yield f"  peak {word:<9}  {format_bytes(size):>12}   {band}"
+    for word, size, band in peaks:
+        yield f"  peak {word:<9}  {format_bytes(size):>12}   expected {format_range(*band)}"
     for name, size in estimate.outside.items():
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
-    yield f"The peak is {_moment(estimate)}. {estimate.sentence}"
+    moment = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    yield f"The peak is {moment}. {estimate.sentence}"
     rounding = estimate.peak_allocated - sum(estimate.by_category.values())
     yield from _table("Peak by category", estimate.by_category)
     if rounding > 0:
@@ -52,23 +52,13 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
 
 
-def _model(estimate: Estimate) -> str:
-    architecture = f" ({estimate.architecture})" if estimate.architecture else ""
-    return f"{estimate.job.model}{architecture}: {estimate.parameters:,}"
-
-
-def _type(estimate: Estimate) -> str:
-    amp = f", autocast to {estimate.job.amp}" if estimate.job.amp else ""
-    return f" in {estimate.dtype}{amp}" if estimate.dtype else ""
-
-
-def _ranks(estimate: Estimate) -> str:
+def _headline(estimate: Estimate) -> str:
     job = estimate.job
-    return f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
-
-
-def _moment(estimate: Estimate) -> str:
-    return f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    architecture = f" ({estimate.architecture})" if estimate.architecture else ""
+    amp = f", autocast to {job.amp}" if job.amp else ""
+    dtype = f" in {estimate.dtype}{amp}" if estimate.dtype else ""
+    rank = f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
+    return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}{rank}, on {estimate.gpu}"
 
 
 def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""A Sweep goes in; its tables as text come out: peaks by context length, mixed precision, activations, the largest."""
+"""The tables of a sweep as text: peaks by context length, mixed precision, activations, the largest allocations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from tbmem.model.category import word_of
-from tbmem.model.sweep import PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.sweep import PASSES, PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.labels import columns
 from tbmem.units import format_bytes
 
@@ -21,17 +21,17 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     reserves = any(one.predicted and one.predicted.reserved is not None for one in sweep.cells)
     if reserves:
         header += ["reserved (forward)", "reserved (training)"]
-    keys = dict.fromkeys((one.case.size, one.case.batch, one.case.context, one.case.precision) for one in sweep.cells)
+    cells = _by_key(sweep)
     rows = []
-    for size, batch, context, precision in sorted(keys, key=_place(sweep)):
-        forward, training = (_found(sweep, size, batch, context, precision, what) for what in ("forward", "training"))
-        row = [size, str(batch), str(context), precision, _both(forward), _both(training)]
+    for key in sorted({key[:-1] for key in cells}, key=_place(sweep)):
+        pair = [cells.get((*key, what)) for what in PASSES]
+        rows.append([*map(str, key), *map(_both, pair)])
         if reserves:
-            row += [_both(forward, "reserved"), _both(training, "reserved")]
-        rows.append(row)
+            rows[-1] += [_both(cell, "reserved") for cell in pair]
     yield from columns(header, rows)
     yield ""
-    yield from _notes(sweep)
+    yield from sweep.notes
+    yield from (f"{cell_name(cell.case)}: {cell.note}" for cell in sweep.cells if cell.note)
 
 
 def _place(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
@@ -40,33 +40,21 @@ def _place(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int
     return lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))
 
 
-def _found(sweep: Sweep, size: str, batch: int, context: int, precision: str, what: str) -> SweepCell | None:
-    wanted = (size, batch, context, precision, what)
-    for cell in sweep.cells:
-        case = cell.case
-        if (case.size, case.batch, case.context, case.precision, case.what) == wanted:
-            return cell
-    return None
+def _by_key(sweep: Sweep) -> dict[tuple[str, int, int, str, str], SweepCell]:
+    cases = ((cell.case, cell) for cell in sweep.cells)
+    return {(case.size, case.batch, case.context, case.precision, case.what): cell for case, cell in cases}
 
 
 def _both(cell: SweepCell | None, name: str = "allocated") -> str:
     if cell is None:
         return "-"
-    ran = cell.status in (Status.MEASURED, Status.PREDICTED)
-    first = _size(cell.measured, name) if ran else cell.status.value
+    first = _size(cell.measured, name) if cell.status is Status.MEASURED else cell.status.value
     return f"{first} | {_size(cell.predicted, name)}"
 
 
 def _size(moment: Moment | None, name: str = "allocated") -> str:
     value = getattr(moment, name) if moment is not None else None
     return format_bytes(value) if value is not None else "-"
-
-
-def _notes(sweep: Sweep) -> Iterator[str]:
-    yield from sweep.notes
-    for cell in sweep.cells:
-        if cell.note:
-            yield f"{cell_name(cell.case)}: {cell.note}"
 
 
 def cell_name(case: SweepCase) -> str:
@@ -102,7 +90,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
         )
         reasons.append(_reason(full, mixed))
     if not rows:
-        yield "Nothing was run in mixed precision; --use-mixed-precision does."
+        yield "Nothing was run in both; --use-mixed-precision --dtype fp32,bf16 does."
         return
     yield from columns(("model", "batch", "context", "pass", "fp32", "mixed in", "peak", "saved"), rows)
     yield ""
@@ -169,7 +157,7 @@ def activation_text(sweep: Sweep) -> Iterator[str]:
 
 def _kept(sweep: Sweep, facts: ModelFacts, batch: int, context: int, residual: int) -> Iterator[str]:
     """What training keeps, in units of the residual stream."""
-    cell = _found(sweep, facts.size, batch, context, "fp32", "training")
+    cell = _by_key(sweep).get((facts.size, batch, context, "fp32", "training"))
     if cell is None:
         return
     for word, moment in (("measured", cell.measured), ("predicted", cell.predicted)):
@@ -192,7 +180,7 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
     yield "Largest allocations of a step at its peak; parameters and optimizer state are older"
     for cell in sweep.cells:
         moments = [("measured", cell.measured), ("predicted", cell.predicted)]
-        if cell.status is Status.PREDICTED or not any(moment is not None for _, moment in moments):
+        if not any(moment is not None for _, moment in moments):
             continue
         yield ""
         where = [

@@ -1,61 +1,63 @@
-"""A job goes in; its estimate, and those of what would make it fit, come out."""
+"""Predicts a training's memory without a GPU, and that of changes which would make it fit."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimate import HIGH, estimate_of
+from tbmem.analysis.estimate import HIGH, Alternative, Estimate, Fit, estimate_of
+from tbmem.analysis.run_timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.model.estimate import Alternative, Estimate, Fit
 from tbmem.model.fake_run import FakeRun
+from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
+from tbmem.model.timeline_file import save_timeline
+from tbmem.present.estimate import estimate_view
 from tbmem.sources.fake.parent import fake_runs
 from tbmem.units import MIB
 
 NCCL = 400 * MIB
 """Typical bytes of NCCL's buffers for a group of ranks in one node."""
-
-Outcome = FakeRun | UsageError
-Executor = Callable[[Sequence[Job]], Sequence[Outcome]]
+ESTIMATE_SUFFIX = ".estimate.json"
 
 
 def estimate(
-    job: Job,
-    gpu: str = "h100-80gb",
-    alloc_conf: str = "",
-    alternatives: bool | None = False,
-    execute: Executor = fake_runs,
+    model: str, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False, **options: Any
 ) -> Estimate:
     """Predict a training's memory without a GPU.
 
     Args:
-        job: The training.
-        gpu: Name of the GPU.
+        model: A built-in name, ``'package.module:factory'``, ``'file.py:factory'``, or the path of a ``config.json``.
+        gpu: Name of the GPU, as ``'h100-80gb'``.
         alloc_conf: What PYTORCH_ALLOC_CONF will say.
         alternatives: Also estimate what would make it fit; ``None``: only where it does not.
-        execute: Runs jobs on fake tensors.
+        **options: Those of the command ``tbmem estimate`` by their names there (``batch``, ``seq``, ``fsdp``, ...); the
+            fields of ``tbmem.model.job.Job`` say what they mean.
+
+    Returns:
+        Peaks, what they are made of, and whether it fits; bytes.
 
     Raises:
-        UsageError: The job cannot be executed.
+        UsageError: The training cannot be executed, or there is no such option or GPU.
         ConfigError: ``alloc_conf`` is not what torch takes.
     """
-    return estimate_and_run(job, gpu, alloc_conf, alternatives, execute)[0]
+    return estimate_job(Job.of(model, os.getcwd(), **options), gpu, alloc_conf, alternatives)[0]
 
 
-def estimate_and_run(
-    job: Job,
-    gpu: str = "h100-80gb",
-    alloc_conf: str = "",
-    alternatives: bool | None = False,
-    execute: Executor = fake_runs,
+def estimate_job(
+    job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
 ) -> tuple[Estimate, FakeRun]:
-    """The same, with the allocations that it was made of; arguments and errors as for ``estimate``."""
-    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf), execute)
+    """The same of a record, with the allocations that it was made of; arguments and errors as for ``estimate``."""
+    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf))
     job = replace(job, capability=judge.gpu.capability, total=judge.gpu.total)
-    (run,) = execute([job])
+    (run,) = fake_runs([job])
     if isinstance(run, UsageError):
         raise run
     result = judge.judged(job, run)
@@ -65,11 +67,41 @@ def estimate_and_run(
     return result, run
 
 
+def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: FakeRun) -> list[Path]:
+    """Write a recording that every reader of recordings opens, and JSON.
+
+    Args:
+        folder: Where to; made if missing. As a run folder below a logdir TensorBoard finds it.
+        estimate: What came out.
+        run: What it was made of.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    place = Path(folder).expanduser()
+    place.mkdir(parents=True, exist_ok=True)
+    stem = name_of(estimate.job)
+    recording, figures = place / f"{stem}{TIMELINE_SUFFIX}", place / f"{stem}{ESTIMATE_SUFFIX}"
+    about = {"model": estimate.job.model, "gpu": estimate.gpu, "rank": estimate.job.rank, **run.about}
+    timeline = timeline_of_run(run, parse_settings(estimate.settings), estimate.capacity, about)
+    with complete_or_nothing(recording) as partial:
+        save_timeline(timeline, partial)
+    with complete_or_nothing(figures) as partial:
+        partial.write_text(json.dumps(estimate_view(estimate), indent=2))
+    return [recording, figures]
+
+
+def name_of(job: Job) -> str:
+    """The stem of an estimate's files: ``'gpt2_batch8_rank3'``."""
+    model = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(job.model).name.partition(":")[2] or Path(job.model).stem).strip("-.")
+    return "_".join(filter(None, (model or "model", f"batch{job.batch}", f"rank{job.rank}" * (job.world_size > 1))))
+
+
 class _Judge:
     """Executes jobs and judges them for one GPU."""
 
-    def __init__(self, gpu: Gpu, settings: AllocatorSettings, execute: Executor) -> None:
-        self.gpu, self._settings, self._execute = gpu, settings, execute
+    def __init__(self, gpu: Gpu, settings: AllocatorSettings) -> None:
+        self.gpu, self._settings = gpu, settings
 
     def one(self, job: Job) -> Estimate:
         (outcome,) = self.all([job])
@@ -80,7 +112,7 @@ class _Judge:
     def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
             outcome if isinstance(outcome, UsageError) else self.judged(job, outcome)
-            for job, outcome in zip(jobs, self._execute(jobs), strict=True)
+            for job, outcome in zip(jobs, fake_runs(jobs), strict=True)
         ]
 
     def judged(self, job: Job, run: FakeRun) -> Estimate:

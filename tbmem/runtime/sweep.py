@@ -1,94 +1,104 @@
-"""Cases go in; each is predicted, then really run in a process of its own, and its cell comes out."""
+"""Predicts the cases of a sweep, runs each in a process of its own, and writes the tables."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+
+import msgspec
 
 from tbmem.analysis.sweep import predicted_moment
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
-from tbmem.model.files import TIMELINE_SUFFIX
+from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.gpus import Gpu
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
+from tbmem.present.sweep import activation_text, largest_text, peak_table, precision_table
 from tbmem.sources.fake.decoder import SHAPES
-from tbmem.sources.fake.parent import fake_runs
+from tbmem.sources.fake.parent import child_environment, fake_runs
 from tbmem.sources.host import HostMemory
 from tbmem.units import format_bytes
 
-Measure = Callable[[SweepCase, Path], SweepCell]
 Prediction = Moment | UsageError
 """What is expected of a case, or why nothing can be."""
+_FILES = (".pickle", ".pkl", ".npz")
+_TEXTS = {
+    "peak_memory_summary.txt": peak_table,
+    "mixed_precision_memory_summary.txt": precision_table,
+    "activation_size_analysis.txt": activation_text,
+    "largest_allocations.txt": largest_text,
+}
 
 
 def sweep(
     cases: Sequence[SweepCase],
-    folder: Path,
+    output: Path,
     *,
     gpu: Gpu | None = None,
-    file: Path | None = None,
-    measure: Measure | None = None,
-    on_cell: Callable[[SweepCell, Sweep], None] | None = None,
+    notes: tuple[str, ...] = (),
+    on_cell: Callable[[SweepCell], None] | None = None,
 ) -> Sweep:
-    """Measure all cases.
+    """Measure all cases; the tables are written anew after each of them.
 
     Args:
         cases: What to measure.
-        folder: Where recordings go; made if missing.
+        output: Folder of tables and recordings, made if missing; or the file of the only case's recording.
         gpu: The device, if it is one.
-        file: Where the recording of the only case goes instead.
-        measure: Measures a case; by default in a process of its own.
-        on_cell: Told of each cell when it is done, with the sweep as far as it is: what is kept of that is not lost
-            when a later cell is interrupted.
+        notes: Sentences for the tables.
+        on_cell: Told of each cell when it is done and the tables are written.
 
     Raises:
         UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
     """
-    check_sweep(cases, folder, file)
-    chosen = dict.fromkeys(cases)
-    predictions = _predictions(_with_partners(chosen), gpu)
-    partners = [
-        SweepCell(case=case, status=Status.PREDICTED, predicted=found)
-        for case, found in predictions.items()
-        if case not in chosen and isinstance(found, Moment)
-    ]
-    so_far = Sweep(
-        device=gpu.name if gpu is not None else "cpu",
-        cells=tuple(partners),
-        models={case.size: facts_of(case.size) for case in chosen},
-    )
-    measure = measure or measure_in_child
-    cells: list[SweepCell] = []
-    for case, stem in zip(chosen, stems(tuple(chosen)), strict=True):
-        path = file or folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
-        cell = _cell(case, path, predictions[case], measure)
-        cells.append(cell)
-        so_far = replace(so_far, cells=(*cells, *partners))
+    for case in cases:
+        _check_model(case)
+    chosen = tuple(dict.fromkeys(cases))
+    folder = folder_of(output)
+    if folder is None and len(chosen) > 1:
+        raise UsageError(f"--output {output}: {len(chosen)} runs cannot share a file; name a folder")
+    _check_output(output)
+    predictions = _predictions(chosen, gpu)
+    models = {case.size: facts_of(case.size) for case in chosen}
+    so_far = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
+    for case, stem in zip(chosen, stems(chosen), strict=True):
+        path = output
+        if folder is not None:
+            path = folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
+        cell = _cell(case, path, predictions[case])
+        so_far = replace(so_far, cells=(*so_far.cells, cell))
+        if folder is not None:
+            _write(so_far, folder)
         if on_cell is not None:
-            on_cell(cell, so_far)
+            on_cell(cell)
     return so_far
 
 
-def check_sweep(cases: Sequence[SweepCase], folder: Path, file: Path | None = None) -> None:
-    """Before hours of work: whether there are such models, and their results can be written; makes the folder.
+def folder_of(output: Path) -> Path | None:
+    """Where tables go; ``None`` where only a recording is asked for, by the name of its file."""
+    return None if output.suffix in _FILES else output
 
-    Args:
-        cases: What to measure.
-        folder: Where recordings go.
-        file: Where the recording of the only case goes instead.
 
-    Raises:
-        UsageError: There is no such model, or nothing can be written where it was asked for.
-    """
-    for case in cases:
-        _check_model(case)
-    _check_output(folder if file is None else file.parent, file)
+def texts_of(sweep: Sweep) -> dict[str, str]:
+    """Each table by the name of its file; that of mixed precision only where there is any."""
+    mixed = any(cell.case.precision != "fp32" for cell in sweep.cells)
+    return {name: "\n".join(lines(sweep)) for name, lines in _TEXTS.items() if mixed or lines is not precision_table}
+
+
+def json_of(sweep: Sweep) -> str:
+    """All of it."""
+    return msgspec.json.format(msgspec.json.encode(sweep), indent=2).decode()
+
+
+def _write(sweep: Sweep, folder: Path) -> None:
+    contents = {**{name: f"{text}\n" for name, text in texts_of(sweep).items()}, "sweep.json": json_of(sweep)}
+    for name, text in contents.items():
+        with complete_or_nothing(folder / name) as partial:
+            partial.write_text(text)
 
 
 def _check_model(case: SweepCase) -> None:
@@ -101,32 +111,28 @@ def _check_model(case: SweepCase) -> None:
         )
 
 
-def _check_output(folder: Path, file: Path | None) -> None:
+def _check_output(output: Path) -> None:
+    """Before hours of work: whether results can be written; makes the folder."""
+    folder = folder_of(output) or output.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UsageError(f"--output {folder}: a file is in the way; name a folder, or of one run a .pickle") from None
     except OSError as error:
         raise UsageError(f"--output {folder}: {error.strerror}; name a folder that can be written") from error
-    if file is not None and file.is_dir():
-        raise UsageError(f"--output {file}: is a folder; a name that ends so is that of a file")
+    if folder != output and output.is_dir():
+        raise UsageError(f"--output {output}: is a folder; a name that ends so is that of a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"--output {folder}: cannot be written; name another folder")
 
 
-def _with_partners(cases: Sequence[SweepCase] | dict[SweepCase, None]) -> list[SweepCase]:
-    """With what mixed precision is compared to, where it is not measured: it is predicted at least."""
-    partners = [case.in_precision("fp32") for case in cases if case.precision != "fp32"]
-    return list(dict.fromkeys([*cases, *partners]))
-
-
-def _cell(case: SweepCase, path: Path, predicted: Prediction, measure: Measure) -> SweepCell:
+def _cell(case: SweepCase, path: Path, predicted: Prediction) -> SweepCell:
     if isinstance(predicted, UsageError):
-        cell = measure(case, path)
+        cell = measure_in_child(case, path)
         return replace(cell, note="; ".join(filter(None, [cell.note, f"no prediction: {predicted}"])))
     if case.kind == "cpu" and (note := _too_much(predicted)):
         return SweepCell(case=case, status=Status.OUT_OF_MEMORY, predicted=predicted, note=note)
-    return replace(measure(case, path), predicted=predicted)
+    return replace(measure_in_child(case, path), predicted=predicted)
 
 
 def _too_much(predicted: Moment) -> str:
@@ -152,51 +158,36 @@ def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase,
 
 def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
     """Run a case in a process of its own, which may be ended for want of memory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         answer = Path(folder, "cell.json")
         child = subprocess.run(
-            [sys.executable, "-m", "tbmem.runtime.sweep_child", str(answer)],
-            input=json.dumps({"case": asdict(case), "path": str(path.absolute())}),
-            text=True,
+            [sys.executable, "-m", "tbmem.runtime.sweep_cell", str(answer), str(path.absolute())],
+            input=msgspec.json.encode(case),
             check=False,
             env=_environment(case),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
         if answer.exists():
-            return SweepCell.from_json(answer.read_text())
+            return msgspec.json.decode(answer.read_bytes(), type=SweepCell)
     if child.returncode == -9:
         return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="the system ended the process (killed)")
-    words = child.stderr.strip().splitlines()[-1:]
+    words = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
     note = ": ".join([f"the process ended with {child.returncode}", *words])
     return SweepCell(case=case, status=Status.FAILED, note=note)
 
 
 def _environment(case: SweepCase) -> dict[str, str]:
-    """This process's, with one GPU at most to be seen."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
+    """With one GPU at most to be seen."""
     index = case.device.partition(":")[2]
-    if index:
-        seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-        environment["CUDA_VISIBLE_DEVICES"] = seen[int(index)] if int(index) < len(seen) else index
-    return environment
-
-
-def _paths() -> Iterator[str]:
-    yield str(Path(__file__).parents[2])
-    yield from filter(None, [os.environ.get("PYTHONPATH")])
+    if not index:
+        return child_environment()
+    seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
 
 
 def facts_of(size: str) -> ModelFacts:
     """Numbers of a built-in model."""
     shape = SHAPES[size.lower()]
-    return ModelFacts(
-        size=size,
-        parameters=shape.parameters,
-        layers=shape.layers,
-        width=shape.width,
-        heads=shape.heads,
-        inner=shape.inner,
-        vocabulary=shape.vocabulary,
-    )
+    numbers = {field.name: getattr(shape, field.name) for field in fields(ModelFacts) if field.name != "size"}
+    return ModelFacts(size=size, **numbers)

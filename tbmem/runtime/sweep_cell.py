@@ -1,4 +1,7 @@
-"""A case of a sweep goes in; its steps really run here, and what they needed comes out.
+"""Runs a case of a sweep and measures its memory: ``python -m tbmem.runtime.sweep_cell ANSWER RECORDING``.
+
+The case comes as JSON on standard input; the answer is a SweepCell as JSON. Where there is none the system has ended
+the process, most likely for want of memory.
 
 On CUDA the allocator's own counters and its memory history are read. On the CPU torch.profiler counts what the
 allocator hands out; a further step, in which each operator is looked at, gives categories, modules and lines.
@@ -6,12 +9,14 @@ allocator hands out; a further step, in which each operator is looked at, gives 
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from tbmem.analysis.analyzer import analyze
@@ -65,11 +70,11 @@ def run_cell(case: SweepCase, path: Path) -> SweepCell:
     """
     try:
         return _measured(case, path)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        note = (str(error).splitlines() or [type(error).__name__])[0]
-        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=note)
+    except Exception as error:
+        kind, line = type(error).__name__, (str(error).splitlines() or [""])[0]
+        if is_out_of_memory(error):
+            return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=line or kind)
+        return SweepCell(case=case, status=Status.FAILED, note=f"{kind}: {line}")
 
 
 def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:
@@ -164,3 +169,15 @@ def counted_step(training: Training, number: int) -> FakeRun:
         log.phase = Phase.OTHER
         training.watcher = _Nobody()
     return classify(log.run((), {"device": training.job.device}))
+
+
+def main(answer: str, recording: str) -> None:
+    """Measure the case on standard input."""
+    case = msgspec.json.decode(sys.stdin.buffer.read(), type=SweepCase)
+    cell = run_cell(case, Path(recording))
+    with complete_or_nothing(Path(answer)) as partial:
+        partial.write_bytes(msgspec.json.encode(cell))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimate import estimate_of, merged
+from tbmem.analysis.estimate import Estimate, Fit, estimate_of, merged
 from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
-from tbmem.model.estimate import Estimate, Fit
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job

@@ -12,8 +12,9 @@ from tbmem.analysis.allocator.recorded import what_if
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.analyzer import analyze
 from tbmem.analysis.estimate import estimate_of
-from tbmem.analysis.run_events import events_of_run, steady_peak
+from tbmem.analysis.run_events import events_of_run
 from tbmem.analysis.run_timeline import timeline_of_run
+from tbmem.analysis.sweep import moment_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.gpus import gpu_named
@@ -105,9 +106,10 @@ def test_the_steady_peak_is_that_of_the_last_step() -> None:
         about={"step_starts": [1, 3], "backward_starts": []},
     )
 
-    peak = steady_peak(made)
+    peak = moment_of_run(made)
 
-    assert peak.bytes == 40
-    assert peak.rows.tolist() == [0, 2]
+    assert peak.allocated == 40
+    assert peak.parts == {"temporary": 30, "parameter": 10}
+    assert [one.bytes for one in peak.largest] == [30]
     # event 3 does not exist: numbers that the run leaves out are closed
     assert events_of_run(made).begins.tolist() == [0, 1, 3]

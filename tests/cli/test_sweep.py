@@ -44,11 +44,13 @@ def test_lists_are_multiplied(measured: list[SweepCase], tmp_path: Path) -> None
     assert (tmp_path / "peak_memory_summary.txt").is_file()
 
 
-def test_all_is_three_lengths_two_passes_two_precisions(measured: list[SweepCase], tmp_path: Path) -> None:
-    text = run("--all", "--device", "cpu", "--output", str(tmp_path))
+def test_a_folder_has_the_tables_and_all_of_it_as_json(measured: list[SweepCase], tmp_path: Path) -> None:
+    text = run(
+        *("--model-size", "small", "--context-length", "128,256", "--profile-type", "forward,training"),
+        *("--use-mixed-precision", "--dtype", "fp32,bf16", "--device", "cpu", "--output", str(tmp_path)),
+    )
 
-    assert len(measured) == 12
-    assert {case.size for case in measured} == {"small"}
+    assert len(measured) == 8
     assert {path.name for path in tmp_path.iterdir()} == {
         "peak_memory_summary.txt",
         "mixed_precision_memory_summary.txt",
@@ -56,7 +58,7 @@ def test_all_is_three_lengths_two_passes_two_precisions(measured: list[SweepCase
         "largest_allocations.txt",
         "sweep.json",
     }
-    assert "wrote 4 tables, 12 recordings and sweep.json" in text
+    assert "wrote 4 tables, 8 recordings and sweep.json" in text
 
 
 def test_the_references_own_command_is_one_run_into_one_file(measured: list[SweepCase], tmp_path: Path) -> None:
@@ -69,15 +71,6 @@ def test_the_references_own_command_is_one_run_into_one_file(measured: list[Swee
     (case,) = measured
     assert (case.size, case.precision, case.warmup, case.steps) == ("2.7B", "bf16", 5, 10)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_mixed_precision_of_all_stands_beside_fp32(measured: list[SweepCase], tmp_path: Path) -> None:
-    run(
-        *("--all", "--use-mixed-precision", "--dtype", "fp16", "--context-length", "8", "--profile-type", "forward"),
-        *("--device", "cpu", "--output", str(tmp_path)),
-    )
-
-    assert [case.precision for case in measured] == ["fp32", "fp16"]
 
 
 def test_what_is_measured_is_kept_when_it_is_interrupted(

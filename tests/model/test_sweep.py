@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+
+import msgspec
 
 from tbmem.model.sweep import SweepCell, stems
 from tests.sweeps import CASE, a_sweep
@@ -11,7 +12,7 @@ from tests.sweeps import CASE, a_sweep
 
 def test_a_cell_comes_back_from_json_as_it_was() -> None:
     for cell in a_sweep().cells:
-        assert SweepCell.from_json(json.dumps(cell.to_dict())) == cell
+        assert msgspec.json.decode(msgspec.json.encode(cell), type=SweepCell) == cell
 
 
 def test_names_of_files_are_as_short_as_they_can_be() -> None:

@@ -15,7 +15,6 @@ from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
 from tbmem.runtime import sweep as module
 from tbmem.runtime.sweep import facts_of, sweep
 from tbmem.runtime.sweep_cell import _Nobody, _on_cuda, usable_precision
-from tbmem.runtime.sweep_files import texts_of, write_texts
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.sources.fake.subject import make_subject
 from tbmem.sources.fake.training import Training
@@ -34,32 +33,19 @@ def predicted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("predicted")
-def test_a_cell_that_runs_out_of_memory_does_not_end_the_sweep(tmp_path: Path) -> None:
+def test_a_cell_that_runs_out_of_memory_does_not_end_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(case: SweepCase, path: Path) -> SweepCell:
         if case.context == 128:
             return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="no memory")
         return SweepCell(case=case, status=Status.MEASURED, measured=Moment(allocated=7), file=path.name)
 
     cases = [SweepCase(size="small", context=context, what="training") for context in (64, 128, 256)]
-    result = sweep(cases, tmp_path, measure=measure)
+    monkeypatch.setattr(module, "measure_in_child", measure)
+    result = sweep(cases, tmp_path)
 
     assert [cell.status for cell in result.cells] == [Status.MEASURED, Status.OUT_OF_MEMORY, Status.MEASURED]
     assert all(cell.predicted == Moment(allocated=10) for cell in result.cells)
     assert result.cells[2].file == "small_ctx256_training.tbmem.npz"
-
-
-@pytest.mark.usefixtures("predicted")
-def test_mixed_precision_has_something_to_be_compared_with(tmp_path: Path) -> None:
-    cases = [SweepCase(size="small", context=64, precision="bf16")]
-    result = sweep(cases, tmp_path, measure=lambda case, path: SweepCell(case=case, status=Status.MEASURED))
-
-    assert [(cell.case.precision, cell.status) for cell in result.cells] == [
-        ("bf16", Status.MEASURED),
-        ("fp32", Status.PREDICTED),
-    ]
-    texts = texts_of(result)
-    assert [path.name for path in write_texts(result, tmp_path, texts)] == [*texts, "sweep.json"]
-    assert "mixed_precision_memory_summary.txt" in texts
 
 
 def test_what_is_predicted_to_be_too_much_for_this_machine_is_not_begun(
@@ -80,7 +66,7 @@ def test_a_process_that_the_system_ended_is_a_cell(tmp_path: Path, monkeypatch: 
 
 
 def test_a_process_that_failed_says_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = types.SimpleNamespace(returncode=1, stderr="Traceback\n  File x\nImportError: no torch\n")
+    ended = types.SimpleNamespace(returncode=1, stderr=b"Traceback\n  File x\nImportError: no torch\n")
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: ended)
 
     cell = module.measure_in_child(CASE, tmp_path / "x.npz")
@@ -93,12 +79,11 @@ def test_a_case_that_cannot_be_predicted_is_measured_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: UsageError("not now") for case in cases})
+    monkeypatch.setattr(module, "measure_in_child", lambda case, path: SweepCell(case=case, status=Status.MEASURED))
     cases = [SweepCase(size="small", context=64, precision="bf16")]
 
-    result = sweep(cases, tmp_path, measure=lambda case, path: SweepCell(case=case, status=Status.MEASURED))
+    (cell,) = sweep(cases, tmp_path).cells
 
-    # its fp32 partner, which is predicted only, is left out
-    (cell,) = result.cells
     assert (cell.status, cell.predicted, cell.note) == (Status.MEASURED, None, "no prediction: not now")
 
 

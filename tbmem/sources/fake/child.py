@@ -1,17 +1,18 @@
-"""The process that executes jobs: JSON on standard input, answers into the folder named on the command line.
+"""The process that executes jobs: msgpack on standard input, answers into the folder named on the command line.
 
-First fake CUDA tensors are tried out: ``works`` is left if they do. Job ``n`` then leaves ``n.npz``, a FakeRun, or
+First fake CUDA tensors are tried out: ``works`` is left if they do. Job ``n`` then leaves ``n.run``, a FakeRun, or
 ``n.txt``, one line that says what is wrong. Where ``works`` is missing torch has ended the process or said why not
 (``reason``): this way of executing does not work here. Standard output is the model's own.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
 from pathlib import Path
+
+import msgspec
 
 from tbmem.errors import TbmemError
 from tbmem.model.files import complete_or_nothing
@@ -30,10 +31,9 @@ def main(arguments: list[str]) -> None:
     load_compiler_later()
     if not _fake_cuda_works(folder):
         return
-    for number, text in enumerate(json.load(sys.stdin)):
-        job = Job.from_json(text)
+    for number, job in enumerate(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Job])):
         try:
-            _leave(folder / f"{number}.npz", _execute(job))
+            _leave(folder / f"{number}.run", _execute(job))
         except (Exception, SystemExit) as error:
             _leave(folder / f"{number}.txt", explain(job, error).encode())
 

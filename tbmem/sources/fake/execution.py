@@ -193,7 +193,7 @@ def _adopt(model: nn.Module, tracker: AllocationTracker) -> None:
 def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
     parameters = list(training.model.parameters())
     return {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "device": job.device,
         "seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in parameters),

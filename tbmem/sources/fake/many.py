@@ -1,4 +1,4 @@
-"""A job and a rank go in; that rank's training comes out: its part of the model, buffers for the others, its stage."""
+"""The training of one rank of many: its part of the model, buffers of the communication, its stage."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RankTraining(Training):
 
     def _pipeline_stage(self) -> PipelineStage:
         job, stage = self.job, stage_of(self.job)
-        order = list(order_of(job.schedule, stage, job.pipeline, job.parts))
+        order = order_of(job.schedule, stage, job.pipeline, job.parts)
         return PipelineStage(self.model, order, stage == 0, stage == job.pipeline - 1, self.watcher)
 
     def _infer(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tbmem.errors import UsageError
 from tbmem.model.fake_run import FakeRun
@@ -86,11 +87,10 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
         try:
             subprocess.run(
                 command,
-                input=json.dumps([job.to_json() for job in jobs]),
-                text=True,
+                input=msgspec.msgpack.encode(jobs),
                 timeout=timeout,
                 check=False,
-                env=_environment(on_cpu),
+                env=child_environment(CUDA_VISIBLE_DEVICES="", **({ON_CPU: "1"} if on_cpu else {})),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -102,7 +102,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
 def _answers(folder: Path, count: int) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for number in range(count):
-        run, wrong = folder / f"{number}.npz", folder / f"{number}.txt"
+        run, wrong = folder / f"{number}.run", folder / f"{number}.txt"
         if run.exists():
             outcomes.append(FakeRun.from_bytes(run.read_bytes()))
         elif wrong.exists():
@@ -112,9 +112,7 @@ def _answers(folder: Path, count: int) -> list[Outcome]:
     return outcomes
 
 
-def _environment(on_cpu: bool) -> dict[str, str]:
-    """This process's, with a path on which the child finds the same tbmem; no GPU is touched."""
-    package = str(Path(__file__).parents[3])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    mark = {ON_CPU: "1"} if on_cpu else {}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", **mark}
+def child_environment(**changes: str) -> dict[str, str]:
+    """This process's, with a path on which a child finds the same tbmem."""
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **changes}

@@ -1,8 +1,9 @@
-"""A schedule and a stage go in; the order of its microbatches, and the stage that runs them, come out."""
+"""The microbatches of a pipeline: their order on a stage, and the stage that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,11 +13,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from tbmem.model.category import Category, Phase
 from tbmem.sources.fake.training import owner
 
-Order = Iterator[tuple[str, int]]
 
-
-def order_of(schedule: str, stage: int, stages: int, parts: int) -> Order:
+def order_of(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
     """Forwards (``'F'``) and backwards (``'B'``) of the microbatches, as a stage runs them.
+
+    Not torch's own tables: of 1F1B that of the last stage begins with the second microbatch (torch 2.13), and there is
+    none for fewer microbatches than stages.
 
     Args:
         schedule: ``'gpipe'``: all forwards first; ``'1f1b'``: as soon as there is something to go back for.
@@ -25,13 +27,9 @@ def order_of(schedule: str, stage: int, stages: int, parts: int) -> Order:
         parts: How many microbatches.
     """
     ahead = parts if schedule == "gpipe" else min(stages - stage - 1, parts)
-    for part in range(ahead):
-        yield "F", part
-    for part in range(parts - ahead):
-        yield "F", ahead + part
-        yield "B", part
-    for part in range(parts - ahead, parts):
-        yield "B", part
+    forwards, backwards = [("F", part) for part in range(parts)], [("B", part) for part in range(parts)]
+    pairs = zip(forwards[ahead:], backwards, strict=False)
+    return [*forwards[:ahead], *chain.from_iterable(pairs), *backwards[parts - ahead :]]
 
 
 class PipelineStage:

@@ -1,4 +1,4 @@
-"""A job for many ranks goes in; within a block this process is one of them, and all others only seem to be there."""
+"""Makes this process one rank of many, the others of which do not exist."""
 
 from __future__ import annotations
 

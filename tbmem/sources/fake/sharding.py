@@ -1,4 +1,4 @@
-"""A model and a job for many ranks go in; the part of the model that one rank holds comes out."""
+"""Divides a model: the part that one rank holds."""
 
 from __future__ import annotations
 

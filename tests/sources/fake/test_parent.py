@@ -83,7 +83,7 @@ def bytes_of(run: FakeRun, category: Category, step: int | None = None) -> int:
 
 
 def peak(run: FakeRun) -> int:
-    change = np.zeros(2 * run.events + 2, dtype=np.int64)
+    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])
