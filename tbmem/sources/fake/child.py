@@ -24,10 +24,7 @@ WORKS, REASON = "works.txt", "reason.txt"
 
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
-    from tbmem.sources.fake.compiler import load_compiler_later
-
     folder = Path(arguments[0])
-    load_compiler_later()
     if not _fake_cuda_works(folder):
         return
     for number, text in enumerate(json.load(sys.stdin)):
@@ -73,7 +70,7 @@ def explain(job: Job, error: BaseException) -> str:
     for words, advice in _ADVICE.items():
         if words in str(error):
             return f"--model {job.model}: {where}{advice}"
-    if kind == "DependsOnValue":
+    if kind == "DependsOnValueError":
         return f"--model {job.model}: {where}{error}"
     if kind in ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"):
         return (
@@ -116,6 +113,10 @@ _ADVICE = {
     "_pack_padded_sequence": (
         "a packed sequence is as long as its samples are together; leave pack_padded_sequence out, which makes the"
         " estimate an upper bound"
+    ),
+    "UnknownNumber": (
+        "a size, an index or a whole number is a value that the model computes, which an estimate does not have: have"
+        " the factory put it into the batch, or give the model an upper bound"
     ),
     "UninitializedParameter": _LAZY,
     "UninitializedBuffer": _LAZY,
