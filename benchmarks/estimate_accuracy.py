@@ -3,7 +3,7 @@
     python benchmarks/estimate_accuracy.py [--only NAME]
 
 Both sides run the same loop. What counts is what the CPU's allocator hands out, unwatched, as torch.profiler sees it:
-tensors, and what kernels take for themselves. Estimates do not count the latter: a case whose note says so has no limit.
+tensors, and what kernels take for themselves. Estimates do not count the latter: where a note says so there is no limit.
 Beside it are the bytes of real storages as operators make and drop them; while that is watched autograd adds gradients
 out of place, which is undone in both.
 """
@@ -190,6 +190,8 @@ def main() -> int:
     print(heading("Estimated against real peaks on the CPU"))
     header = "training,real MiB,estimated MiB,error,storages MiB,error,MemTracker,16 bytes a parameter,seconds"
     print(table(header.split(","), rows))
+    if not errors:
+        return 0
     print(f"\nmedian {statistics.median(errors):.3%}, worst {max(errors):.3%} of {len(errors)}")
     return 0 if statistics.median(errors) <= 0.01 and max(errors) <= 0.03 else 1
 

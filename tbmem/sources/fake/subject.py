@@ -1,4 +1,4 @@
-"""A job goes in; the model, its batches and its loss come out: built in, from a user's factory or a config file."""
+"""The model of a job, its batch and its loss: built in, from a user's factory or of a config file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch import nn
 
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, is_factory
-from tbmem.sources.fake.config_file import named_folder, read_config
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,7 +61,9 @@ def make_subject(job: Job) -> Subject:
         return _from_config(job, Path(job.model))
     shape = SHAPES.get(job.model.lower())
     if shape is None and Path(job.model).is_dir():
-        raise named_folder(Path(job.model))
+        inside = Path(job.model, "config.json")
+        advice = f"say {inside}" if inside.is_file() else "it has no config.json"
+        raise UsageError(f"--model {job.model}: this is a folder; {advice}")
     if shape is None:
         raise UsageError(
             f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
@@ -99,7 +100,7 @@ def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
 def _from_config(job: Job, path: Path) -> Subject:
     from tbmem.sources.fake.transformers_model import transformers_model
 
-    made = transformers_model(path, read_config(path), job, None if job.dtype is None else dtype_of(job.dtype))
+    made = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
     return Subject(
         model=made.model,
         batch=made.batch,

@@ -34,8 +34,8 @@ class DependsOnValueError(RuntimeError):
 
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"a size, an index or a whole number is a value that the model computes (read at {where}), which an estimate"
-            " does not have: have the factory put it into the batch, or give the model an upper bound"
+            f"a size, an index or a whole number is a value that the model computes (read at {where}), which an"
+            " estimate does not have: have the factory put it into the batch, or give the model an upper bound"
         )
 
 
