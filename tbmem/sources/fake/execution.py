@@ -65,6 +65,7 @@ def execute(job: Job) -> FakeRun:
         # which only tries functions of scores out
         trace = counting(_flex_attention.create_fw_bw_graph, tracker, "paused")
         stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
+        stack.enter_context(patched(torch.UntypedStorage, "resize_", _seen(torch.UntypedStorage.resize_, tracker)))
         training = _train(job, stack, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         notes = (*notes_on(job, training, tracker, about["dtype"]), *_not_compiled)
@@ -113,6 +114,17 @@ def _refused(name: str, why: str) -> Callable[..., None]:
         raise UsageError(f"{name} {why}")
 
     return refuse
+
+
+def _seen(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..., Any]:
+    """The tracker sees storages that get another size, which no operator does."""
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+        result = resize(storage, size)
+        tracker.resized(storage)
+        return result
+
+    return resize_
 
 
 def _train(job: Job, stack: ExitStack, tracker: AllocationTracker, modules: ModuleStack) -> Training:

@@ -102,18 +102,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owners: dict[int, str] = {}
         """Of rows that were marked: whose they are."""
         self._workspaces: set[bool] = set()
-        self._entered = 0
-        self._resize: Callable[..., Any] | None = None
         self._distributed: type | None = None
 
     def watch_distributed(self, tensor_type: type) -> None:
-        """Let operators on distributed tensors be taken apart first."""
+        """Take operators on distributed tensors apart first."""
         self._distributed = tensor_type
-
-    def row_of(self, tensor: torch.Tensor) -> int:
-        """Row of a tensor's storage; -1 if it has none."""
-        reference = self._storages.get(tensor.untyped_storage()._cdata)
-        return reference.row if reference is not None else -1
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
         """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came.
@@ -122,8 +115,10 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if self._distributed is not None and isinstance(tensor, self._distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
-        if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
+        reference = self._storages.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+        if reference is None or reference.row < 0:
             return
+        row = reference.row
         if self.log.categories.get(row) is Category.COMMUNICATION:
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
@@ -131,29 +126,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._owners[row] = module if before == module else self._modules.shared(before, module)
             self.log.belongs_to(row, self._owners[row])
 
-    def adopt(self, tensor: torch.Tensor, operator: str = "before") -> None:
+    def adopt(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was made before the tracker was switched on."""
-        self._track(tensor, operator, accumulates=False)
-
-    def __enter__(self) -> AllocationTracker:
-        self._entered += 1
-        if self._entered == 1:
-            original = self._resize = torch.UntypedStorage.resize_
-
-            def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-                result = original(storage, size)
-                self._resized(storage)
-                return result
-
-            torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        self._entered -= 1
-        if self._entered == 0 and self._resize is not None:
-            torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*details)  # type: ignore[no-untyped-call]
+        self._track(tensor, "before")
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -283,7 +258,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # libraries work shapes out in fake modes of their own: those tensors are nobody's memory
         return getattr(tensor, "fake_mode", None) is self._mode
 
-    def _track(self, tensor: torch.Tensor, operator: str, accumulates: bool, communicates: bool = False) -> None:
+    def _track(
+        self, tensor: torch.Tensor, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
         if not self._counts(tensor):
             return
         storage = tensor.untyped_storage()
@@ -297,7 +274,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if size := storage.nbytes():
             self._born(reference, size, operator, accumulates, communicates)
 
-    def _born(self, reference: _Ref, size: int, operator: str, accumulates: bool, communicates: bool) -> None:
+    def _born(
+        self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
         module, phase, stack = self._where()
         reference.row = reference.last = self.log.alloc(size, operator, module, phase, stack, accumulates)
         if communicates or self.communicates:
@@ -311,7 +290,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if reference.row >= 0:
             self.log.free(reference.row)
 
-    def _resized(self, storage: torch.UntypedStorage) -> None:
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage that was given another size, as FSDP does; it stays what it was for."""
         reference = self._storages.get(storage._cdata)
         if reference is None or self.paused:
             return
@@ -323,7 +303,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.free(reference.row)
             reference.row = -1
         if size:
-            self._born(reference, size, "resize_", accumulates=False, communicates=False)
+            self._born(reference, size, "resize_")
             if category is not None:
                 self.log.categories[reference.row] = category
 
