@@ -3,7 +3,7 @@
     python benchmarks/estimate_accuracy.py [--only NAME]
 
 Both sides run the same loop. What counts is what the CPU's allocator hands out, unwatched, as torch.profiler sees it:
-tensors, and what kernels take for themselves. Estimates do not count the latter: where a note says so there is no limit.
+tensors, and what kernels take for themselves. Estimates do not count the latter: where a note says so, no limit holds.
 Beside it are the bytes of real storages as operators make and drop them; while that is watched autograd adds gradients
 out of place, which is undone in both.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import heading, table
+from harness import fake_run, heading, table
 
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
@@ -136,8 +136,6 @@ def mem_tracker(job: Job) -> float | None:
 
 
 def fake(job: Job) -> dict[str, float]:
-    from tbmem.sources.fake.parent import fake_run
-
     began = time.perf_counter()
     run = fake_run(job)
     naive = run.about["parameters"] * 16

@@ -28,7 +28,7 @@ class UnknownNumber(float):
     def _refuse(self, *_: Any) -> NoReturn:
         raise DependsOnValueError(self.where)
 
-    __int__ = __index__ = __trunc__ = _refuse  # type: ignore[assignment]
+    __int__ = __index__ = __trunc__ = _refuse
 
     def __ceil__(self) -> UnknownNumber:  # type: ignore[override]
         return _unknown(math.ceil(float(self)), self.where)

@@ -22,6 +22,12 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
 @dataclass(kw_only=True)
 class Subject:
     """What is trained."""
@@ -31,7 +37,7 @@ class Subject:
     """Tensors of one part of a step, on the host."""
     loss: Callable[[nn.Module, Any], torch.Tensor]
     """Runs the model on a batch and judges what comes out."""
-    forward: Callable[[nn.Module, Any], Any]
+    forward: Callable[[nn.Module, Any], Any] = _call
     """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     """Makes the user's own optimizer of parameters."""
@@ -83,7 +89,10 @@ def _decoder(job: Job, shape: DecoderShape) -> Subject:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
     return Subject(
-        model=Decoder(shape), batch=(numbers, torch.zeros_like(numbers)), loss=_next_token_loss, forward=_logits
+        model=Decoder(shape),
+        batch=(numbers, torch.zeros_like(numbers)),
+        loss=_next_token_loss,
+        forward=lambda model, batch: model(batch[0]),
     )
 
 
@@ -91,10 +100,6 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     numbers, targets = batch
     # in float32, as transformers' losses are
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
-
-
-def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-    return model(batch[0])
 
 
 def _from_config(job: Job, path: Path) -> Subject:
@@ -105,7 +110,6 @@ def _from_config(job: Job, path: Path) -> Subject:
         model=made.model,
         batch=made.batch,
         loss=_loss_of(job.model, None),
-        forward=_call,
         checkpoint=made.checkpoint,
         typed=True,
         has_values=True,
@@ -143,7 +147,6 @@ def _from_factory(job: Job) -> Subject:
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),
-        forward=_call,
         optimizer=made.get("optimizer"),
         step=made.get("step"),
         has_values=True,
@@ -215,9 +218,3 @@ def _check_loss(what: str, loss: Any) -> None:
         raise UsageError(
             f"--model {what}: the loss takes ({', '.join(accepted)}); it is called with (output, batch)"
         ) from error
-
-
-def _call(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

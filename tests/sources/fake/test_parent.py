@@ -14,7 +14,7 @@ from tbmem.model.category import Category, Phase
 from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
 from tbmem.sources.fake import parent
-from tbmem.sources.fake.parent import FALLBACK, fake_run, fake_runs
+from tbmem.sources.fake.parent import FALLBACK, fake_runs
 from tests.conftest import PROJECT
 
 KIB = 1024
@@ -305,11 +305,6 @@ def test_where_fake_cuda_does_not_work_the_estimate_says_so(monkeypatch: pytest.
     assert alone.about["device"] == "cpu"
     assert isinstance(many, UsageError)
     assert "several ranks are estimated with fake CUDA tensors only" in str(many)
-
-
-def test_one_job_is_a_run_or_an_error() -> None:
-    with pytest.raises(UsageError, match="there are gpt2"):
-        fake_run(JOBS["gpt5"])
 
 
 def test_a_run_comes_back_from_bytes_as_it_was() -> None:
