@@ -33,16 +33,15 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What an operator returns."""
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
-            # operators that take functions know modes by their very type, which this one is not
-            known: dict[Any, Any] = func.python_key_table
-            if FakeTensorMode in known and func not in registered_hop_fake_fns:
-                return known[FakeTensorMode](self, *args, **kwargs)
-            return super().dispatch(func, types, args, kwargs)
-        if func.name() == _WAIT:
+        takes_functions = isinstance(func, torch._ops.HigherOrderOperator)
+        if takes_functions:
+            # such operators know modes by their very type, which this one is not
+            if FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns:
+                return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
+        elif func.name() == _WAIT:
             # the real one waits and gives back what it got; torch's fake one makes a copy
             return args[0]
-        if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
+        elif func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
             return self._grouped(args, kwargs)
         return super().dispatch(func, types, args, kwargs)
 

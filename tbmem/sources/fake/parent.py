@@ -23,35 +23,34 @@ FALLBACK = (
 )
 DIED = "torch's process ended at this job; it was made again with fake CPU tensors, which is less exact"
 Outcome = FakeRun | UsageError
-_TIMEOUT = 600
-"""Seconds for all jobs of a process."""
 
 
-def fake_runs(jobs: Sequence[Job]) -> list[Outcome]:
+def fake_runs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
     """Execute jobs on fake tensors, one after the other in one child process, which saves loading torch for each.
 
     Args:
         jobs: What to execute.
+        timeout: Seconds for all of them.
 
     Returns:
         For each job its run, or what is wrong with it.
     """
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
-        attempt = _attempt(jobs[len(outcomes) :])
+        attempt = _attempt(jobs[len(outcomes) :], timeout)
         outcomes += attempt.outcomes
         if not attempt.works:
-            return [*outcomes, *(_fallback(job, FALLBACK) for job in jobs[len(outcomes) :])]
+            return [*outcomes, *(_fallback(job, timeout, FALLBACK) for job in jobs[len(outcomes) :])]
         if len(outcomes) < len(jobs):
             # the process ended at this job
-            outcomes.append(_fallback(jobs[len(outcomes)], DIED))
+            outcomes.append(_fallback(jobs[len(outcomes)], timeout, DIED))
     return outcomes
 
 
-def _fallback(job: Job, why: str) -> Outcome:
+def _fallback(job: Job, timeout: float, why: str) -> Outcome:
     if job.world_size > 1:
         return UsageError(f"--model {job.model}: {why}; several ranks are estimated with fake CUDA tensors only")
-    for outcome in _attempt([replace(job, device="cpu", instead=job.device == "cuda")], on_cpu=True).outcomes:
+    for outcome in _attempt([replace(job, device="cpu", instead=job.device == "cuda")], timeout, on_cpu=True).outcomes:
         if isinstance(outcome, FakeRun) and job.device == "cuda":
             return replace(outcome, notes=(why, *outcome.notes))
         return outcome
@@ -65,7 +64,7 @@ class _Attempt(NamedTuple):
     """Whether fake CUDA tensors do, as far as that was asked."""
 
 
-def _attempt(jobs: Sequence[Job], on_cpu: bool = False) -> _Attempt:
+def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Attempt:
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         command = [sys.executable, "-m", "tbmem.sources.fake.child", folder]
         try:
@@ -73,14 +72,14 @@ def _attempt(jobs: Sequence[Job], on_cpu: bool = False) -> _Attempt:
                 command,
                 input=json.dumps([job.to_json() for job in jobs]),
                 text=True,
-                timeout=_TIMEOUT,
+                timeout=timeout,
                 check=False,
                 env=_environment(on_cpu),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
-            raise UsageError(f"--model {jobs[0].model}: not done after {_TIMEOUT} s") from error
+            raise UsageError(f"--model {jobs[0].model}: not done after {timeout:.0f} s") from error
         return _Attempt(_answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists())
 
 
