@@ -20,7 +20,7 @@ import torch
 from allocator import recordings
 from allocator_rewind import rewind
 from allocator_state import seed
-from harness import heading, table
+from harness import fake_run, heading, table
 from torch import nn
 
 from tbmem.analysis.allocator.replay import replay
@@ -29,7 +29,6 @@ from tbmem.analysis.allocator.simulator import CachingAllocator
 from tbmem.analysis.estimate import estimate_of
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
-from tbmem.sources.fake.parent import fake_run
 from tbmem.units import MIB
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

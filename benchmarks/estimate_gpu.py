@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from estimate_accuracy import CASES, job_of
-from harness import heading, table
+from harness import fake_run, heading, table
 
 from tbmem.model.job import Job
 from tbmem.units import MIB
@@ -57,7 +57,6 @@ def estimated(job: Job) -> dict[str, int]:
     from tbmem.analysis.allocator.settings import AllocatorSettings
     from tbmem.analysis.estimate import estimate_of
     from tbmem.model.gpus import Gpu
-    from tbmem.sources.fake.parent import fake_run
 
     properties = torch.cuda.get_device_properties(0)
     capability = (int(properties.major), int(properties.minor))

@@ -8,6 +8,9 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from tbmem.model.fake_run import FakeRun
+from tbmem.model.job import Job
+
 
 def heading(title: str) -> str:
     """Title, date and machine, as a line of Markdown."""
@@ -27,6 +30,16 @@ def _processor() -> str:
         return platform.processor() or "unknown processor"
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def fake_run(job: Job) -> FakeRun:
+    """A job on fake tensors; raises what is wrong with it."""
+    from tbmem.sources.fake.parent import fake_runs
+
+    (outcome,) = fake_runs([job])
+    if not isinstance(outcome, FakeRun):
+        raise outcome
+    return outcome
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

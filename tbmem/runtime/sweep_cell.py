@@ -30,7 +30,6 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.memory_viz import memory_viz_pickle
 from tbmem.runtime.oom import is_out_of_memory
-from tbmem.sources.fake.classify import classify
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
 from tbmem.sources.fake.subject import make_subject
@@ -53,11 +52,6 @@ class _Nobody:
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
         """Nobody listens."""
-
-
-class _Watcher:
-    def __init__(self, log: AllocationLog, tracker: AllocationTracker) -> None:
-        self.begin_step, self.begin, self.mark = log.begin_step, log.begin, tracker.mark
 
 
 def run_cell(case: SweepCase, path: Path) -> SweepCell:
@@ -163,12 +157,12 @@ def counted_step(training: Training, number: int) -> FakeRun:
     with tracker, modules:
         for tensor in training.held():
             tracker.adopt(tensor)
-        training.watch(_Watcher(log, tracker))
+        training.watch(tracker)
         modules.name(training.model, type(training.model).__name__)
         training.step(number)
         log.phase = Phase.OTHER
         training.watcher = _Nobody()
-    return classify(log.run((), {"device": training.job.device}))
+    return log.run((), {"device": training.job.device})
 
 
 def main(answer: str, recording: str) -> None:

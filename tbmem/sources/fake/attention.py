@@ -1,4 +1,4 @@
-"""Fake tensors of an attention go in; the result of the kernel that a GPU would take comes out.
+"""scaled_dot_product_attention of fake tensors with the kernel that a GPU would take.
 
 Without a GPU torch takes the plain formula, which keeps the whole matrix of scores. On CUDA it takes, of those that can
 do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel (not
@@ -98,10 +98,14 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
         if enable_gqa:
             groups = query.shape[1] // key.shape[1]
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        if name == "efficient":
-            return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
-        return _ATEN._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+        if name == "math":
+            return _ATEN._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+            )[0]
+        mask = attn_mask if attn_mask is None else _mask_of_efficient(attn_mask, query, key)
+        keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+        return _ATEN._scaled_dot_product_efficient_attention(
+            query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
         )[0]
 
     with patched(F, "scaled_dot_product_attention", attention):
@@ -122,25 +126,12 @@ def _flash(
     return output[..., :head] if padding else output
 
 
-def _efficient(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    causal: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    if mask is not None:
-        if mask.dtype is torch.bool:
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
-        padding = -mask.shape[-1] % 16
-        if padding:
-            # the kernel reads whole groups of 16
-            mask = F.pad(mask, (0, padding))[..., : mask.shape[-1]]
-        mask = mask.expand(*query.shape[:-1], key.shape[-2])
-    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    output: torch.Tensor = _ATEN._scaled_dot_product_efficient_attention(
-        query, key, value, mask, keeps, dropout, causal, scale=scale
-    )[0]
-    return output
+def _mask_of_efficient(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The mask as the memory-efficient kernel takes it."""
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    padding = -mask.shape[-1] % 16
+    if padding:
+        # the kernel reads whole groups of 16
+        mask = F.pad(mask, (0, padding))[..., : mask.shape[-1]]
+    return mask.expand(*query.shape[:-1], key.shape[-2])

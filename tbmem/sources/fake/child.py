@@ -1,8 +1,8 @@
 """The process that executes jobs: msgpack on standard input, answers into the folder named on the command line.
 
-First fake CUDA tensors are tried out: ``works`` is left if they do. Job ``n`` then leaves ``n.run``, a FakeRun, or
-``n.txt``, one line that says what is wrong. Where ``works`` is missing torch has ended the process or said why not
-(``reason``): this way of executing does not work here. Standard output is the model's own.
+First fake CUDA tensors are tried out: ``works.txt`` is left if they do. Job ``n`` then leaves ``n.run``, a FakeRun, or
+``n.txt``, one line that says what is wrong. Where ``works.txt`` is missing this way of executing does not work
+here. Standard output is the model's own.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from tbmem.model.job import Job
 
 ON_CPU = "TBMEM_FAKE_CPU"
 """Environment: only jobs of the CPU come, and fake CUDA is left alone."""
-WORKS, REASON = "works.txt", "reason.txt"
+WORKS = "works.txt"
 
 
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
-    from tbmem.sources.fake.compiler import load_compiler_later
-
     folder = Path(arguments[0])
-    load_compiler_later()
     if not _fake_cuda_works(folder):
         return
     for number, job in enumerate(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Job])):
         try:
-            _leave(folder / f"{number}.run", _execute(job))
+            from tbmem.sources.fake.execution import execute
+
+            _leave(folder / f"{number}.run", execute(job).to_bytes())
         except (Exception, SystemExit) as error:
             _leave(folder / f"{number}.txt", explain(job, error).encode())
 
@@ -45,8 +44,7 @@ def _fake_cuda_works(folder: Path) -> bool:
 
     try:
         self_test()
-    except Exception as error:
-        _leave(folder / REASON, f"{type(error).__name__}: {error}".encode())
+    except Exception:  # whatever torch says: the parent takes fake CPU tensors
         return False
     _leave(folder / WORKS, b"")
     return True
@@ -57,47 +55,32 @@ def _leave(path: Path, answer: bytes) -> None:
         partial.write_bytes(answer)
 
 
-def _execute(job: Job) -> bytes:
-    from tbmem.sources.fake.execution import execute
-
-    return execute(job).to_bytes()
-
-
 def explain(job: Job, error: BaseException) -> str:
     """One line: what is wrong, where, and what to do."""
-    if isinstance(error, TbmemError):
-        return str(error)
-    what = _first_words(error)
-    kind = type(error).__name__
-    where = _place(error)
+    return str(error) if isinstance(error, TbmemError) else f"--model {job.model}: {_place(error)}{_reason(error)}"
+
+
+def _reason(error: BaseException) -> str:
+    what, kind = _first_words(error), type(error).__name__
     for words, advice in _ADVICE.items():
         if words in str(error):
-            return f"--model {job.model}: {where}{advice}"
-    if kind == "DependsOnValue":
-        return f"--model {job.model}: {where}{error}"
+            return advice
+    if kind == "DependsOnValueError":
+        return str(error)
     if kind in ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"):
         return (
-            f"--model {job.model}: {where}shapes depend on values ({what}), which an estimate does not have;"
-            " give the model an upper bound instead"
-        )
-    if ".numpy() is not supported" in what:
-        return (
-            f"--model {job.model}: {where}.numpy() reads values, which an estimate does not have; leave it out of what"
-            " the factory returns"
+            f"shapes depend on values ({what}), which an estimate does not have; give the model an upper bound instead"
         )
     if kind in ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "NotImplementedError"):
-        return (
-            f"--model {job.model}: {where}an operator has no fake version ({what}); register one with"
-            " torch.library.register_fake"
-        )
+        return f"an operator has no fake version ({what}); register one with torch.library.register_fake"
     if any(words in str(error) for words in _NEEDS_GPU) or kind == "InterpreterError":
         return (
-            f"--model {job.model}: {where}a kernel that only a GPU can run ({what}); make it an operator with"
-            " torch.library.custom_op and give it a fake version with register_fake, or take the model's plain path"
+            f"a kernel that only a GPU can run ({what}); make it an operator with torch.library.custom_op and give it a"
+            " fake version with register_fake, or take the model's plain path"
         )
     if isinstance(error, SystemExit):
-        return f"--model {job.model}: {where}the factory ended the program ({error.code})"
-    return f"--model {job.model}: {where}{kind}: {what}"
+        return f"the factory ended the program ({error.code})"
+    return f"{kind}: {what}"
 
 
 def _first_words(error: BaseException) -> str:
@@ -109,6 +92,9 @@ def _first_words(error: BaseException) -> str:
 _LONG = 200
 _LAZY = "lazy modules take their sizes from values that an estimate does not have; give the sizes"
 _ADVICE = {
+    ".numpy() is not supported": (
+        ".numpy() reads values, which an estimate does not have; leave it out of what the factory returns"
+    ),
     "storage of SparseTensorImpl": (
         "sparse tensors have as many values as are found, which an estimate does not know; leave sparse=True out for an"
         " upper bound"
@@ -116,6 +102,10 @@ _ADVICE = {
     "_pack_padded_sequence": (
         "a packed sequence is as long as its samples are together; leave pack_padded_sequence out, which makes the"
         " estimate an upper bound"
+    ),
+    "UnknownNumber": (
+        "a size, an index or a whole number is a value that the model computes, which an estimate does not have: have"
+        " the factory put it into the batch, or give the model an upper bound"
     ),
     "UninitializedParameter": _LAZY,
     "UninitializedBuffer": _LAZY,

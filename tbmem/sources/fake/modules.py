@@ -1,4 +1,4 @@
-"""Forwards begin and end; whose forward is running, and whose backward an autograd node belongs to, come out."""
+"""The module whose forward is running, and the one that an autograd node belongs to."""
 
 from __future__ import annotations
 

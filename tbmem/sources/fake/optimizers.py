@@ -1,15 +1,14 @@
-"""An optimizer's name goes in, the optimizer comes out."""
+"""The job's optimizer, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from tbmem.model.job import Job
-from tbmem.sources.fake.eight_bit import EightBitAdamW
 
 _CLASSES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {}),
@@ -21,6 +20,8 @@ _CLASSES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adafactor": (torch.optim.Adafactor, {}),
 }
 _NO_FUSED = ("rmsprop", "adafactor")
+_BLOCK, _SMALLEST = 256, 4096
+"""Of bitsandbytes: values that share a scale, and the size from which on a tensor's state takes a byte per value."""
 
 
 def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
@@ -46,6 +47,34 @@ def _implementation(job: Job) -> dict[str, Any]:
     return {"foreach": job.implementation == "foreach"}
 
 
+class EightBitAdamW(torch.optim.Optimizer):
+    """Holds the state of bitsandbytes' AdamW8bit, and computes nothing: its kernel works in place."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Make the state of parameters that have none yet."""
+        del closure
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    self.state[parameter] = self._new_state(parameter)
+
+    @staticmethod
+    def _new_state(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Bytes and a scale for each 256; small tensors in float32."""
+        count, state = parameter.numel(), {}
+        for name in ("first", "second"):
+            if count < _SMALLEST:
+                state[name] = torch.zeros_like(parameter, dtype=torch.float32)
+                continue
+            state[name] = torch.zeros_like(parameter, dtype=torch.uint8)
+            state[f"{name}_scales"] = torch.zeros(-(-count // _BLOCK), dtype=torch.float32, device=parameter.device)
+        return state
+
+
 class HostOptimizer:
     """Steps on copies of the parameters in host memory: the GPU holds no optimizer state."""
 
@@ -62,8 +91,3 @@ class HostOptimizer:
         with torch.no_grad():
             for parameter, copy in self._pairs:
                 parameter.copy_(copy)
-
-    def zero_grad(self) -> None:
-        """Forget gradients."""
-        for parameter, copy in self._pairs:
-            parameter.grad = copy.grad = None

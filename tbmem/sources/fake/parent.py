@@ -1,4 +1,4 @@
-"""Jobs go in, the allocations of their trainings come out; a child process does the work, and may die of it."""
+"""Executes jobs in a child process, which may die of them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,8 @@ DIED = "torch's process ended at this job; it was made again with fake CPU tenso
 Outcome = FakeRun | UsageError
 
 
-def fake_run(job: Job, timeout: float = 600.0) -> FakeRun:
-    """Execute a job on fake tensors in a child process.
-
-    Args:
-        job: What to execute.
-        timeout: Seconds.
-
-    Raises:
-        UsageError: The job cannot be executed; the message says what to do.
-    """
-    (outcome,) = fake_runs([job], timeout)
-    if isinstance(outcome, UsageError):
-        raise outcome
-    return outcome
-
-
 def fake_runs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
-    """Execute several jobs one after the other in one child process, which saves loading torch for each.
+    """Execute jobs on fake tensors, one after the other in one child process, which saves loading torch for each.
 
     Args:
         jobs: What to execute.

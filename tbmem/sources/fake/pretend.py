@@ -1,4 +1,4 @@
-"""Within a block of code torch.cuda answers as if there were a GPU; nothing is computed on one.
+"""Stand-ins for torch.cuda in a process without a GPU, and for what else fake tensors make impossible.
 
 Only for a process of its own: what is patched is put back at the end of the block, but another thread would see it.
 """
@@ -18,17 +18,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 
-class _Pretended:
+class _Stream:
     """A stream or an event: whatever is asked of it has happened."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.device_index = 0
-        self.device_type = 1
-        self.stream_id = 0
-        self.cuda_stream = 0
+    device = torch.device("cuda", 0)
+    device_index, device_type, stream_id, cuda_stream = 0, 1, 0, 0
 
-    def __enter__(self) -> _Pretended:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Takes what torch's would."""
+
+    def __enter__(self) -> _Stream:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -37,7 +36,7 @@ class _Pretended:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return _answer(None)
 
     def record_event(self, event: Any = None) -> Any:
         """An event."""
@@ -47,22 +46,13 @@ class _Pretended:
         """Done."""
         return True
 
-    def elapsed_time(self, other: Any) -> float:
+    def elapsed_time(self, _: Any) -> float:
         """No time."""
-        del other
         return 0.0
 
 
-class _Stream(_Pretended):
+class _Event(_Stream):
     pass
-
-
-class _Event(_Pretended):
-    pass
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
 
 
 def _answer(value: Any) -> Callable[..., Any]:
@@ -79,9 +69,19 @@ def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Itera
         capability: Of each: 9.0 is Hopper.
         total: Bytes of each.
     """
+    cuda = torch.cuda
     with contextlib.ExitStack() as stack:
-        for target, name, value in _patches(devices, capability, total):
-            stack.enter_context(patched(target, name, value))
+        for name, value in {"Stream": _Stream, "Event": _Event, "stream": lambda _: contextlib.nullcontext()}.items():
+            stack.enter_context(patched(cuda, name, value))
+        for target, answers in (
+            (cuda, _answers(devices, capability, total)),
+            (cuda.memory, {"_record_memory_history": None}),
+            (torch.Tensor, {"record_stream": None}),
+            (cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"))),
+            (torch.accelerator, _answers_of_accelerator(devices)),
+        ):
+            for name, value in answers.items():
+                stack.enter_context(patched(target, name, _answer(value)))
         yield
 
 
@@ -114,49 +114,39 @@ def patched(target: Any, name: str, value: Any) -> Iterator[None]:
             delattr(target, name)
 
 
-def _patches(devices: int, capability: tuple[int, int], total: int) -> Iterator[tuple[Any, str, Any]]:
-    cuda = torch.cuda
-    for name, value in _answers(devices, capability, total).items():
-        yield cuda, name, value
-    yield cuda.memory, "_record_memory_history", _nothing
-    yield torch.Tensor, "record_stream", _nothing
-    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        yield cuda.nvtx, name, _nothing
-    yield torch.accelerator, "is_available", lambda: True
-    yield torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda")
-    yield torch.accelerator, "device_count", lambda: devices
-    yield torch.accelerator, "current_stream", _answer(_Stream())
-    yield torch.accelerator, "current_device_index", lambda: 0
+def _answers_of_accelerator(devices: int) -> dict[str, Any]:
+    return {
+        "is_available": True,
+        "current_accelerator": torch.device("cuda"),
+        "device_count": devices,
+        "current_stream": _Stream(),
+        "current_device_index": 0,
+    }
 
 
 def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str, Any]:
-    properties = _properties(capability, total)
-    stream = _Stream()
-    state = torch.empty(16, dtype=torch.uint8, device="cpu")
+    properties, stream = _properties(capability, total), _Stream()
     silent = (
         "set_device synchronize _lazy_init init set_stream set_rng_state manual_seed manual_seed_all empty_cache"
         " ipc_collect reset_peak_memory_stats _maybe_exchange_device"
     )
     zero = "memory_allocated max_memory_allocated memory_reserved max_memory_reserved current_device"
     return {
-        **{name: _answer(None) for name in silent.split()},
-        **{name: _answer(0) for name in zero.split()},
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "device_count": lambda: devices,
-        "get_device_properties": lambda *_: properties,
-        "get_device_capability": lambda *_: capability,
-        "get_device_name": lambda *_: properties.name,
-        "is_bf16_supported": lambda *_, **__: capability[0] >= 8,
-        "Stream": _Stream,
-        "Event": _Event,
-        "current_stream": lambda *_: stream,
-        "default_stream": lambda *_: stream,
-        "stream": lambda _: contextlib.nullcontext(),
-        "get_rng_state": lambda *_, **__: state,
-        "get_rng_state_all": lambda: [],
-        "mem_get_info": lambda *_: (total, total),
-        "is_current_stream_capturing": lambda: False,
+        **dict.fromkeys(silent.split()),
+        **dict.fromkeys(zero.split(), 0),
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": devices,
+        "get_device_properties": properties,
+        "get_device_capability": capability,
+        "get_device_name": properties.name,
+        "is_bf16_supported": capability[0] >= 8,
+        "current_stream": stream,
+        "default_stream": stream,
+        "get_rng_state": torch.empty(16, dtype=torch.uint8, device="cpu"),
+        "get_rng_state_all": [],
+        "mem_get_info": (total, total),
+        "is_current_stream_capturing": False,
     }
 
 
@@ -191,13 +181,10 @@ def modules_that_move() -> Iterator[None]:
 def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """Torch's own copies the storage of fake CPU tensors as if it had contents, and then has two."""
     if id(tensor) not in memo:
-        with torch.no_grad():
-            copied = tensor.detach().clone()
-        is_parameter = isinstance(tensor, nn.Parameter)
-        memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
-        memo[id(tensor)].requires_grad_(tensor.requires_grad)
+        copied = tensor.detach().clone()
+        memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
     result: torch.Tensor = memo[id(tensor)]
-    return result
+    return result.requires_grad_(tensor.requires_grad)
 
 
 _Moved = dict[int, tuple["weakref.ref[torch.Tensor]", torch.Tensor]]

@@ -1,154 +1,105 @@
-"""Calls of torch go in; those in which a value decides a size that an estimate does not have are refused.
-
-A number that is read of a tensor without values counts as one (mostly 0) that programs go on with. Where it goes back
-into torch the call is made once more, with another number in its place: another shape means that the number mattered.
-"""
+"""Reading of values that fake tensors do not have: harmless numbers for logging, refused where they decide a size."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import TorchFunctionMode
 
+from tbmem.sources.fake.pretend import patched
 from tbmem.sources.fake.tracker import AllocationTracker
-from tbmem.sources.fake.unknown_number import Unknown, unknown, where_read
-
-_ADVICE = "which an estimate does not have: have the factory put it into the batch, or give the model an upper bound"
+from tbmem.sources.fake.values import DependsOnValueError
 
 
-class DependsOnValue(RuntimeError):
-    """A size is a value of a tensor that has none."""
+class UnknownNumber(float):
+    """A whole number that the model computed: counts as 0 in sums and messages, and is refused as a size.
+
+    A fraction, as far as Python and torch can tell: neither takes it for a size, an index or the length of a loop.
+    """
+
+    where = ""
+    """The line that read it."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise DependsOnValueError(self.where)
+
+    __int__ = __index__ = __trunc__ = _refuse
+
+    def __ceil__(self) -> UnknownNumber:  # type: ignore[override]
+        return _unknown(math.ceil(float(self)), self.where)
+
+    def __floor__(self) -> UnknownNumber:  # type: ignore[override]
+        return _unknown(math.floor(float(self)), self.where)
+
+    def __round__(self, digits: int | None = None) -> UnknownNumber:  # type: ignore[override]
+        return _unknown(round(float(self), digits or 0), self.where)
+
+    def __format__(self, spec: str) -> str:
+        value = float(self)
+        return format(int(value) if spec.endswith("d") else value, spec)
 
 
-class ReadWatch(TorchFunctionMode):
-    """Knows which numbers are not known."""
+def _unknown(value: float, where: str) -> UnknownNumber:
+    made = UnknownNumber(value)
+    made.where = where
+    return made
 
-    def __init__(self, tracker: AllocationTracker) -> None:
-        super().__init__()
-        self._tracker = tracker
-        self._handed_out = False
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        del types
-        kwargs = kwargs or {}
-        if func is torch.Tensor.item:
-            return self._item(args[0])
-        if func is torch.Tensor.numpy and isinstance(args[0], FakeTensor):
-            return self._numpy(args[0], kwargs)
-        where = next(_unknown((args, kwargs)), None) if self._handed_out else None
-        if where is not None and any(isinstance(one, slice) for one in _flat(args)) and _in_slice(args):
-            raise _refusal(func, where)
-        before = self._tracker.unknown_reads
-        try:
-            result = func(*args, **kwargs)
-        except Exception as error:
-            if where is None and self._tracker.unknown_reads == before:
-                raise
-            raise _refusal(func, where) from error
-        if where is None and self._tracker.unknown_reads == before:
-            return result
-        if (shapes := _shapes(result)) and shapes != self._with_another(func, args, kwargs):
-            raise _refusal(func, where)
-        return result
+def _spreading(compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+    def spread(self: UnknownNumber, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        one, two = (float(other), float(self)) if reflected else (float(self), float(other))
+        # what is counted is not 0 wherever a program divides by it
+        return _unknown(compute(one, two or 1.0) if compute in _DIVISIONS else compute(one, two), self.where)
 
-    def whole(self, value: Any, *rest: Any) -> Any:
-        """``int()``, which keeps in mind what is not known."""
-        if isinstance(value, FakeTensor):
-            number = self._item(value)
-            known = self._tracker.known(value) is not None
-            return int(number) if known else unknown(int(number), self._tracker.line())
-        where = where_read(value)
-        return int(value, *rest) if where is None else unknown(int(value), where)
+    return spread
 
-    def times(self, *bounds: Any) -> range:
-        """``range()``, whose length is known."""
-        bounds = tuple(self.whole(one) if isinstance(one, FakeTensor) else one for one in bounds)
-        if (where := where_read(*bounds)) is not None:
-            raise DependsOnValue(f"how often a loop runs is a value (read at {where}), {_ADVICE}")
-        return range(*bounds)
 
-    @staticmethod
-    def least(*values: Any, **options: Any) -> Any:
-        """``min()``, which is not known if one of them is not."""
-        return _chosen(min(*values, **options), values)
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+for _compute in (operator.add, operator.sub, operator.mul, operator.pow, *_DIVISIONS):
+    setattr(UnknownNumber, f"__{_compute.__name__}__", _spreading(_compute, reflected=False))
+    setattr(UnknownNumber, f"__r{_compute.__name__}__", _spreading(_compute, reflected=True))
 
-    @staticmethod
-    def most(*values: Any, **options: Any) -> Any:
-        """``max()``, which is not known if one of them is not."""
-        return _chosen(max(*values, **options), values)
 
-    def _item(self, tensor: torch.Tensor) -> Any:
-        before = self._tracker.unknown_reads
-        number = torch.Tensor.item(tensor)
-        if self._tracker.unknown_reads == before or type(number) is not int:
-            return number
-        self._handed_out = True
-        return unknown(number, self._tracker.line())
+@contextlib.contextmanager
+def harmless_reads(tracker: AllocationTracker) -> Iterator[None]:
+    """Within the block ``item()``, ``bool()``, ``float()`` and ``numpy()`` of fake tensors give what is known.
 
-    def _numpy(self, tensor: torch.Tensor, options: dict[str, Any]) -> Any:
-        real = self._tracker.known(tensor)
+    Args:
+        tracker: Knows values that the batch decides, and notes who reads others.
+    """
+    numpy = torch.Tensor.numpy
+
+    def is_unknown_count(tensor: torch.Tensor) -> bool:
+        whole = isinstance(tensor, FakeTensor) and not (
+            tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
+        )
+        return whole and tensor.numel() == 1 and tracker.known(tensor) is None
+
+    def counted(original: Callable[[torch.Tensor], Any], kind: type) -> Callable[[torch.Tensor], Any]:
+        def read(tensor: torch.Tensor) -> Any:
+            if not is_unknown_count(tensor):
+                return original(tensor)
+            tracker.note_read()
+            return _unknown(0.0, tracker.line()) if kind is UnknownNumber else kind(0)
+
+        return read
+
+    def as_numpy(tensor: torch.Tensor, **options: Any) -> Any:
+        real = tracker.known(tensor) if isinstance(tensor, FakeTensor) else None
         if real is None:
-            return torch.Tensor.numpy(tensor, **options)
+            return numpy(tensor, **options)
         with torch._C._DisableTorchDispatch():
-            return real.numpy(**options)
+            return numpy(real, **options)
 
-    def _with_another(self, func: Callable[..., Any], args: Any, kwargs: Any) -> list[tuple[int, ...]] | None:
-        """Shapes of what a call returns if an unknown number is one less; ``None`` if it returns nothing."""
-        with self._tracker.trying(), torch.no_grad():
-            try:
-                return _shapes(func(*_less(args), **_less(kwargs)))
-            except Exception:  # whatever it says: that number does not go
-                return None
-
-
-def _refusal(func: Any, where: str | None) -> DependsOnValue:
-    name = getattr(func, "__name__", str(func))
-    what = "an index" if name in ("__getitem__", "__setitem__") else f"a size in {name}"
-    read = f" (read at {where})" if where else ""
-    return DependsOnValue(f"{what} is a value{read}, {_ADVICE}")
-
-
-def _chosen(value: Any, values: tuple[Any, ...]) -> Any:
-    where = where_read(*values)
-    return value if where is None or not isinstance(value, (int, float)) else unknown(value, where)
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _flat(one)
-    elif isinstance(value, dict):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
-
-
-def _unknown(value: Any) -> Iterator[str]:
-    for one in _flat(value):
-        if isinstance(one, Unknown):
-            yield one.where
-        elif isinstance(one, slice):
-            yield from _unknown((one.start, one.stop, one.step))
-
-
-def _in_slice(args: Any) -> bool:
-    return any(isinstance(one, slice) and where_read(one.start, one.stop, one.step) for one in _flat(args))
-
-
-def _less(value: Any) -> Any:
-    if isinstance(value, Unknown):
-        return (int(value) if isinstance(value, int) else float(value)) - 1
-    if type(value) in (tuple, list):
-        return type(value)(_less(one) for one in value)
-    if type(value) is dict:
-        return {name: _less(one) for name, one in value.items()}
-    return value
-
-
-def _shapes(result: Any) -> list[tuple[int, ...]]:
-    return [tuple(one.shape) for one in _flat(result) if isinstance(one, torch.Tensor)]
+    with contextlib.ExitStack() as stack:
+        for name, kind in (("item", UnknownNumber), ("__bool__", bool), ("__float__", float)):
+            stack.enter_context(patched(torch.Tensor, name, counted(getattr(torch.Tensor, name), kind)))
+        stack.enter_context(patched(torch.Tensor, "numpy", as_numpy))
+        yield

@@ -1,20 +1,21 @@
-"""Operators go in, bytes that their CUDA kernels take besides inputs and outputs come out; each with its source.
+"""Memory of CUDA kernels that fake kernels know nothing of, each with its source.
 
-Fake kernels only know shapes of results. What is not in this table is not counted. For the CPU's see ``onednn.py``.
+Fake kernels only know shapes of results. What is not in this table is not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tbmem.units import KIB, MIB, round_up
 
-Scratch = Callable[[Any, tuple[Any, ...], Any], int]
-"""An operator, its arguments and its result; bytes that live only while it runs."""
 _ATEN = torch.ops.aten
+_GRU_WORKSPACE, _GRU_GATES = 5, 3
+"""Of a GRU's cell, in widths of its state: the gates, the new state and the old one; the gates alone."""
+_libraries: list[torch.library.Library] = []
+"""A library's kernels are there as long as it is."""
 
 
 def workspace_bytes(capability: tuple[int, int]) -> int:
@@ -26,34 +27,61 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     return 32 * MIB if capability[0] in (9, 10) else 2 * 4096 * KIB + 8 * 16 * KIB
 
 
-def scratch_bytes(operator: Any, args: tuple[Any, ...], result: Any) -> int:
-    """Bytes that live only while the operator runs."""
+def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
+    """Bytes that live only while an operator runs."""
     rule = _RULES.get(operator)
-    return rule(args, result) if rule is not None else 0
+    return rule(args) if rule is not None else 0
 
 
-def _flash_backward(args: tuple[Any, ...], result: Any) -> int:
+def _flash_backward(args: tuple[Any, ...]) -> int:
     """Gradients of the query are summed up in float32, rows padded to 128, heads to 32.
 
     Source: ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``, ``mha_bwd`` (dq_accum, softmax_d).
     """
-    del result
     batch, heads, length, width = args[1].shape
     rows = round_up(length, 128)
     return int(batch * heads * rows * (round_up(width, 32) + 1) * 4)
 
 
-def _embedding_backward(args: tuple[Any, ...], result: Any) -> int:
+def _embedding_backward(args: tuple[Any, ...]) -> int:
     """More than 3,072 indices are sorted, with their order beside them: two copies of both.
 
     Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``.
     """
-    del result
     indices = args[1].numel()
     return int(indices * args[1].element_size() * 4) if indices > 3072 else 0
 
 
-_RULES: dict[Any, Callable[[tuple[Any, ...], Any], int]] = {
+_RULES = {
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
+
+
+def register_gru() -> None:
+    """Let GRUs run on fake tensors of this process: torch has no fake kernels for their fused cell.
+
+    Source: ``aten/src/ATen/native/cuda/RNN.cu`` (``GRU_WORKSPACE_MULTIPLIER``, ``_thnn_fused_gru_cell_cuda``).
+    """
+    if _libraries:
+        return
+    library = torch.library.Library("aten", "IMPL", "Meta")  # type: ignore[no-untyped-call]
+    for name, kernel in (("_thnn_fused_gru_cell", _gru), ("_thnn_fused_gru_cell_backward", _gru_backward)):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+            library.impl(name, kernel)  # type: ignore[no-untyped-call]
+    _libraries.append(library)
+
+
+def _gru(inputs: torch.Tensor, hidden: torch.Tensor, state: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    del inputs, hidden
+    samples, width = state.shape
+    return state.new_empty(samples, width), state.new_empty(samples, width * _GRU_WORKSPACE)
+
+
+def _gru_backward(
+    gradient: torch.Tensor, workspace: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    samples, width = workspace.shape[0], workspace.shape[1] // _GRU_WORKSPACE
+    of_input, of_hidden = (workspace.new_empty(samples, _GRU_GATES * width) for _ in range(2))
+    of_biases = [workspace.new_empty(_GRU_GATES * width) if has_bias else None for _ in range(2)]
+    return of_input, of_hidden, torch.empty_like(gradient), of_biases[0], of_biases[1]

@@ -1,4 +1,4 @@
-"""A job goes in; the model, its batches and its loss come out: built in, from a user's factory or a config file."""
+"""The model of a job, its batch and its loss: built in, from a user's factory or of a config file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from torch import nn
 
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, is_factory
-from tbmem.sources.fake.config_file import named_folder, read_config
 from tbmem.sources.fake.decoder import SHAPES, Decoder, DecoderShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
 
 @dataclass(kw_only=True)
@@ -32,7 +37,7 @@ class Subject:
     """Tensors of one part of a step, on the host."""
     loss: Callable[[nn.Module, Any], torch.Tensor]
     """Runs the model on a batch and judges what comes out."""
-    forward: Callable[[nn.Module, Any], Any]
+    forward: Callable[[nn.Module, Any], Any] = _call
     """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     """Makes the user's own optimizer of parameters."""
@@ -62,7 +67,9 @@ def make_subject(job: Job) -> Subject:
         return _from_config(job, Path(job.model))
     shape = SHAPES.get(job.model.lower())
     if shape is None and Path(job.model).is_dir():
-        raise named_folder(Path(job.model))
+        inside = Path(job.model, "config.json")
+        advice = f"say {inside}" if inside.is_file() else "it has no config.json"
+        raise UsageError(f"--model {job.model}: this is a folder; {advice}")
     if shape is None:
         raise UsageError(
             f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
@@ -82,7 +89,10 @@ def _decoder(job: Job, shape: DecoderShape) -> Subject:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
     return Subject(
-        model=Decoder(shape), batch=(numbers, torch.zeros_like(numbers)), loss=_next_token_loss, forward=_logits
+        model=Decoder(shape),
+        batch=(numbers, torch.zeros_like(numbers)),
+        loss=_next_token_loss,
+        forward=lambda model, batch: model(batch[0]),
     )
 
 
@@ -92,19 +102,14 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
-def _logits(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-    return model(batch[0])
-
-
 def _from_config(job: Job, path: Path) -> Subject:
     from tbmem.sources.fake.transformers_model import transformers_model
 
-    made = transformers_model(path, read_config(path), job, None if job.dtype is None else dtype_of(job.dtype))
+    made = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
     return Subject(
         model=made.model,
         batch=made.batch,
         loss=_loss_of(job.model, None),
-        forward=_call,
         checkpoint=made.checkpoint,
         typed=True,
         has_values=True,
@@ -142,7 +147,6 @@ def _from_factory(job: Job) -> Subject:
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),
-        forward=_call,
         optimizer=made.get("optimizer"),
         step=made.get("step"),
         has_values=True,
@@ -214,9 +218,3 @@ def _check_loss(what: str, loss: Any) -> None:
         raise UsageError(
             f"--model {what}: the loss takes ({', '.join(accepted)}); it is called with (output, batch)"
         ) from error
-
-
-def _call(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

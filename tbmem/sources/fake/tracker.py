@@ -1,4 +1,4 @@
-"""Operators that run and tensors that die go in; every allocation that they mean comes out, in a log.
+"""Logs the allocations of running operators and the frees of tensors that die.
 
 The unit is the storage, as for the allocator: a view has none of its own, and memory ends when the last tensor on a
 storage does.
@@ -6,9 +6,8 @@ storage does.
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,11 +15,10 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.model.category import Category, Phase
-from tbmem.sources.fake.corrections import corrected
 from tbmem.sources.fake.log import AllocationLog
 from tbmem.sources.fake.modules import ModuleStack
-from tbmem.sources.fake.scratch import Scratch, workspace_bytes
-from tbmem.sources.fake.values import Values, tensors_in
+from tbmem.sources.fake.scratch import scratch_bytes, workspace_bytes
+from tbmem.sources.fake.values import DependsOnValueError, Values, tensors_in
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
@@ -76,7 +74,6 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         mode: FakeTensorMode | None,
         modules: ModuleStack | None = None,
         capability: tuple[int, int] | None = None,
-        scratch: Scratch | None = None,
     ) -> None:
         """A tracker that is not switched on yet.
 
@@ -85,11 +82,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             device: Kind of device whose storages count.
             mode: Only this mode's tensors count; ``None``: real ones.
             modules: Whose forward is running.
-            capability: Of the GPU whose libraries' workspaces count; ``None`` for none.
-            scratch: Tells what kernels take besides tensors; ``None``: it does not count, or is seen.
+            capability: Of the GPU whose kernels' workspaces count; ``None`` for none.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
+        self.begin_step, self.begin = log.begin_step, log.begin
         self.paused = 0
         self.communicates = 0
         self.values = Values()
@@ -97,29 +94,19 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """How often values were read that nobody knows, by the line."""
         self.taken: dict[str, None] = {}
         """Lines that read values which are known."""
-        self.unknown_reads = 0
-        self._less = 0
         self._device = device
         self._mode = mode
         self._modules = modules or ModuleStack()
         self._capability = capability
-        self._scratch = scratch
         self._storages: dict[int, _Ref] = {}
         self._owners: dict[int, str] = {}
         """Of rows that were marked: whose they are."""
         self._workspaces: set[bool] = set()
-        self._entered = 0
-        self._resize: Callable[..., Any] | None = None
         self._distributed: type | None = None
 
     def watch_distributed(self, tensor_type: type) -> None:
-        """Let operators on distributed tensors be taken apart first."""
+        """Take operators on distributed tensors apart first."""
         self._distributed = tensor_type
-
-    def row_of(self, tensor: torch.Tensor) -> int:
-        """Row of a tensor's storage; -1 if it has none."""
-        reference = self._storages.get(tensor.untyped_storage()._cdata)
-        return reference.row if reference is not None else -1
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
         """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came.
@@ -128,8 +115,10 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if self._distributed is not None and isinstance(tensor, self._distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
-        if not isinstance(tensor, torch.Tensor) or (row := self.row_of(tensor)) < 0:
+        reference = self._storages.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+        if reference is None or reference.row < 0:
             return
+        row = reference.row
         if self.log.categories.get(row) is Category.COMMUNICATION:
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
@@ -137,29 +126,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._owners[row] = module if before == module else self._modules.shared(before, module)
             self.log.belongs_to(row, self._owners[row])
 
-    def adopt(self, tensor: torch.Tensor, operator: str = "before") -> None:
+    def adopt(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was made before the tracker was switched on."""
-        self._track(tensor, operator, accumulates=False)
-
-    def __enter__(self) -> AllocationTracker:
-        self._entered += 1
-        if self._entered == 1:
-            original = self._resize = torch.UntypedStorage.resize_
-
-            def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-                result = original(storage, size)
-                self._resized(storage)
-                return result
-
-            torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        self._entered -= 1
-        if self._entered == 0 and self._resize is not None:
-            torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*details)  # type: ignore[no-untyped-call]
+        self._track(tensor, "before")
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -179,19 +148,17 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = self._run(func, args, kwargs)
         if self.paused:
             return result
-        if self._mode is not None:
-            result = corrected(func, args, result)
-            if func in _ALL:
-                setattr(result, _HOLDS, True)
+        if self._mode is not None and func in _ALL:
+            setattr(result, _HOLDS, True)
         self._note_forward()
         operator = func.name()
         accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
-            self._workspace(func, result)
+            self._workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._scratch is not None and (size := self._scratch(func, args, result)):
-            self._passing(size, operator)
+        if self._capability is not None and (size := scratch_bytes(func, args)):
+            self._temporary(size, f"{operator} (scratch)")
         return result
 
     @staticmethod
@@ -203,7 +170,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if self.log.phase is Phase.BACKWARD and self._modules.current:
             # a user's own step does not tell
-            self.log.begin(Phase.FORWARD)
+            self.begin(Phase.FORWARD)
         if self.log.phase is Phase.FORWARD:
             self._modules.note(self.log.lines.here)
 
@@ -213,7 +180,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._modules.current, self.log.phase, self.log.lines.here()
         if self.log.phase is Phase.FORWARD:
             # a user's own step does not tell
-            self.log.begin(Phase.BACKWARD)
+            self.begin(Phase.BACKWARD)
         if self._modules.current:
             return self._modules.current, Phase.BACKWARD, self.log.lines.here()
         node = torch._C._current_autograd_node()
@@ -230,16 +197,6 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def line(self) -> str:
         """Who reads a value: a line, or a module."""
         return self.log.lines.line() or self._modules.current or "outside of modules"
-
-    @contextlib.contextmanager
-    def trying(self) -> Iterator[None]:
-        """What runs in this block is tried out only, with whole numbers that are one less where they are not known."""
-        reads = dict(self.reads)
-        self.paused, self._less = self.paused + 1, 1
-        try:
-            yield
-        finally:
-            self.paused, self._less, self.reads = self.paused - 1, 0, reads
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -265,27 +222,31 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if one is not None and other is not None:
             with torch._C._DisableTorchDispatch():
                 return bool(func(one, other, *args[2:]))
-        self._note_read()
+        self.note_read()
         return True
 
     def _read(self, tensor: torch.Tensor) -> bool | int | float:
-        """A value that decides what happens next; where it is not known, a harmless one is given and counted."""
+        """A value that decides what happens next; where it is not known, a harmless one is given and counted.
+
+        Raises:
+            DependsOnValueError: A whole number is not known, of which torch makes a size, an index or a plain number.
+        """
         real = self.known(tensor)
         if real is not None:
             with torch._C._DisableTorchDispatch():
                 value: bool | int | float = real.item()
             return value
-        self._note_read()
+        if tensor.dtype is not torch.bool and not tensor.dtype.is_floating_point:
+            raise DependsOnValueError(self.line())
+        self.note_read()
         if tensor.dtype is torch.bool:
             # programs go on where all is well, and where nothing is found
             return getattr(tensor, _HOLDS, False)
-        if tensor.dtype.is_floating_point:
-            # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
-            return 1.0 if tensor.device.type == "cpu" else 0.0
-        self.unknown_reads += 1
-        return (1 if tensor.dtype is torch.int32 else 0) - self._less
+        # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
+        return 1.0 if tensor.device.type == "cpu" else 0.0
 
-    def _note_read(self) -> None:
+    def note_read(self) -> None:
+        """A value was read that nobody knows."""
         line = self.line()
         self.reads[line] = self.reads.get(line, 0) + 1
 
@@ -297,7 +258,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # libraries work shapes out in fake modes of their own: those tensors are nobody's memory
         return getattr(tensor, "fake_mode", None) is self._mode
 
-    def _track(self, tensor: torch.Tensor, operator: str, accumulates: bool, communicates: bool = False) -> None:
+    def _track(
+        self, tensor: torch.Tensor, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
         if not self._counts(tensor):
             return
         storage = tensor.untyped_storage()
@@ -311,9 +274,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if size := storage.nbytes():
             self._born(reference, size, operator, accumulates, communicates)
 
-    def _born(self, reference: _Ref, size: int, operator: str, accumulates: bool, communicates: bool) -> None:
+    def _born(
+        self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
         module, phase, stack = self._where()
-        reference.row = reference.last = self.log.alloc(size, operator, module, phase, accumulates, stack)
+        reference.row = reference.last = self.log.alloc(size, operator, module, phase, stack, accumulates)
         if communicates or self.communicates:
             self.log.categories[reference.row] = Category.COMMUNICATION
         elif phase is Phase.BACKWARD and self._modules.current:
@@ -325,37 +290,35 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if reference.row >= 0:
             self.log.free(reference.row)
 
-    def _resized(self, storage: torch.UntypedStorage) -> None:
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage that was given another size, as FSDP does; it stays what it was for."""
         reference = self._storages.get(storage._cdata)
         if reference is None or self.paused:
             return
         size = storage.size()
-        if reference.row >= 0 and self.log.sizes[reference.row] == size:
+        if reference.row >= 0 and self.log.rows[reference.row].size == size:
             return
         category = self.log.categories.get(reference.last)
         if reference.row >= 0:
             self.log.free(reference.row)
             reference.row = -1
         if size:
-            self._born(reference, size, "resize_", accumulates=False, communicates=False)
+            self._born(reference, size, "resize_")
             if category is not None:
                 self.log.categories[reference.row] = category
 
-    def _workspace(self, func: Any, result: Any) -> None:
+    def _workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
         """The matrix library takes its workspace at the first product of each thread and keeps it."""
-        if func not in _MATRIX or not isinstance(result, torch.Tensor) or not self._counts(result):
-            return
         thread = self._in_backward()
-        if thread not in self._workspaces and self._capability is not None:
-            self._workspaces.add(thread)
-            _, phase, stack = self._where()
-            row = self.log.alloc(workspace_bytes(self._capability), "cuBLAS workspace", "", phase, stack=stack)
-            self.log.categories[row] = Category.TEMPORARY
+        if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
+            return
+        self._workspaces.add(thread)
+        row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
+        self.log.categories[row] = Category.TEMPORARY
 
-    def _passing(self, size: int, operator: str) -> None:
+    def _temporary(self, size: int, operator: str) -> None:
         """Memory that an operator takes and gives back before it returns."""
-        module, phase, stack = self._where()
-        row = self.log.alloc(size, f"{operator} (scratch)", module, phase, stack=stack)
+        row = self.log.alloc(size, operator, *self._where())
         self.log.categories[row] = Category.TEMPORARY
         self.log.free(row)
 

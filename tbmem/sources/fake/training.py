@@ -1,4 +1,4 @@
-"""A subject and a job go in; its steps run, on fake or real tensors, and tell when they do what."""
+"""The steps of a training, on fake or real tensors, which report what they do when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tbmem.sources.fake.subject import Subject, dtype_of
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """What a training reports to."""
 
     def begin_step(self, step: int) -> None:
         """A step begins."""
@@ -44,29 +44,26 @@ class Training:
     """The model on its device, its optimizer, and the step."""
 
     def __init__(
-        self,
-        job: Job,
-        subject: Subject,
-        watcher: Watcher,
-        prepare: Callable[[nn.Module], nn.Module] | None = None,
+        self, job: Job, subject: Subject, watcher: Watcher, prepare: Callable[[nn.Module], nn.Module] | None = None
     ) -> None:
         """Setup: the model moves to the device.
 
         Args:
             job: How to train.
             subject: What to train.
-            watcher: Who is told.
+            watcher: What the steps report to.
             prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
         """
         prepare = prepare or (lambda model: moved(model, job, subject))
-        self.job = job
-        self.watcher = watcher
-        self.subject = subject
+        self.job, self.subject, self.watcher = job, subject, watcher
         subject.model.train(not job.inference)
         if job.checkpoint and subject.checkpoint is not None:
             subject.checkpoint()
         elif job.checkpoint:
-            _keep_no_cache(subject.model)
+            for part in subject.model.modules():
+                # a layer that runs again would add to a cache of keys and values again; transformers leaves it out, too
+                if getattr(getattr(part, "config", None), "use_cache", False):
+                    part.config.use_cache = False  # type: ignore[union-attr]
             for layer in layers_of(subject.model):
                 _checkpointed(layer)
         self.model = prepare(subject.model)
@@ -85,15 +82,19 @@ class Training:
         self.watcher.begin_step(number)
         if self.job.inference:
             self._infer()
+        elif self.subject.step is not None:
+            self._users_step(self.subject.step)
         else:
-            self._train()
+            self._forward_and_backward()
+            self.watcher.begin(Phase.OPTIMIZER)
+            self._update()
+            self.watcher.begin(Phase.OTHER)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell another from now on, and at once what there is already."""
+        """Report to another from now on, and at once what there is already."""
         self.watcher = watcher
         self._mark_model()
-        if isinstance(self.optimizer, torch.optim.Optimizer):
-            self._mark_state(self.optimizer)
+        self._mark_state()
 
     def held(self) -> Iterator[torch.Tensor]:
         """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
@@ -107,15 +108,6 @@ class Training:
         self.watcher.begin(Phase.FORWARD)
         with torch.no_grad(), self._autocast():
             self.subject.forward(self.model, self._batch())
-
-    def _train(self) -> None:
-        if self.subject.step is not None:
-            self._users_step(self.subject.step)
-            return
-        self._forward_and_backward()
-        self.watcher.begin(Phase.OPTIMIZER)
-        self._update()
-        self.watcher.begin(Phase.OTHER)
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
         """The user's code does it all; optimizers tell when they begin and end."""
@@ -132,8 +124,7 @@ class Training:
             self.watcher.begin(Phase.FORWARD)
             with self._autocast():
                 step(self.model, self._batch(), self.optimizer)
-            if isinstance(self.optimizer, torch.optim.Optimizer):
-                self._mark_state(self.optimizer)
+            self._mark_state()
             self.watcher.begin(Phase.OTHER)
         finally:
             for hook in hooks:
@@ -144,7 +135,6 @@ class Training:
             self._part()
 
     def _part(self) -> None:
-        """Forward and backward of a part of the batch."""
         self.watcher.begin(Phase.FORWARD)
         batch = self._batch()
         with self._autocast():
@@ -177,7 +167,7 @@ class Training:
         if isinstance(optimizer, torch.optim.Optimizer):
             self.scaler.step(optimizer)
             self.scaler.update()
-            self._mark_state(optimizer)
+            self._mark_state()
         elif optimizer is not None:
             optimizer.step()
         self._forget_gradients()
@@ -215,7 +205,10 @@ class Training:
             if parameter.grad is not None:
                 self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
 
-    def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
+    def _mark_state(self) -> None:
+        optimizer = self.optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return
         for name, parameter in self.model.named_parameters():
             for value in self._state_of(optimizer, parameter).values():
                 self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
@@ -270,13 +263,6 @@ def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
         return
     for child in children:
         yield from _stacks(child)
-
-
-def _keep_no_cache(model: nn.Module) -> None:
-    """A layer that runs again would add to a cache of keys and values again; transformers leaves it out, too."""
-    for part in model.modules():
-        if getattr(getattr(part, "config", None), "use_cache", False):
-            part.config.use_cache = False  # type: ignore[union-attr]
 
 
 def _checkpointed(layer: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Operators on fake tensors go in; what is known of their results' values comes out, and sizes that depend on them.
+"""Values of fake tensors that the batch decides, and the sizes that depend on them.
 
 A batch that a factory makes has values, and so has what only depends on it: lengths, masks, offsets. Those are computed
 beside the fake tensors. What a model computes with its parameters has none.
@@ -27,6 +27,16 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 _NOT_KNOWN = object()
+
+
+class DependsOnValueError(RuntimeError):
+    """A size is a value that the model computes, which fake tensors do not have."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"a size, an index or a whole number is a value that the model computes (read at {where}), which an"
+            " estimate does not have: have the factory put it into the batch, or give the model an upper bound"
+        )
 
 
 class _NotKnownError(Exception):

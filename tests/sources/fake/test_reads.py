@@ -22,21 +22,13 @@ KNOWN = {
     **{"masked": 62, "selected": 62, "nonzero": 62, "mask_is_filled": 56, "repeated": 56, "split": 56},
 }
 """Tokens that remain."""
+COMPUTED = "a size, an index or a whole number is a value that the model computes"
 UNKNOWN = {
-    "sizes": r"a size in zeros is a value \(read at reading_factories.py:\d+\)",
-    "half_of_it": "a size in zeros is a value",
-    "slices": "an index is a value",
-    "slices_by_int": "an index is a value",
-    "slices_by_tensor": "an index is a value",
-    "lists": "an index is a value",
-    "loops": "how often a loop runs is a value",
-    "top": "a size in topk is a value",
-    "classes": "a size in one_hot is a value",
-    "random_crop": "an index is a value",
-    "overwritten": "an index is a value",
+    **dict.fromkeys(("sizes", "half_of_it", "slices", "slices_by_int", "slices_by_tensor", "lists"), COMPUTED),
+    **dict.fromkeys(("loops", "top", "classes", "random_crop", "overwritten", "picks"), COMPUTED),
     "packed": "leave pack_padded_sequence out",
 }
-HARMLESS = ("accuracy", "branches", "picks")
+HARMLESS = ("accuracy", "branches")
 
 
 @cache
