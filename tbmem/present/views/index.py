@@ -19,7 +19,6 @@ def index_view(
     empty: Empty | None = None,
 ) -> Index:
     """The list of runs."""
-    categories = [category.name for category in Category]
     return {
         "tbmem": version,
         "source": source,
