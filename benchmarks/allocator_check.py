@@ -13,12 +13,12 @@ from allocator_rewind import Start
 from allocator_state import seed
 
 from tbmem.analysis.allocator.blocks import Block
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.expandable import shrink
 from tbmem.analysis.allocator.release import release_segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.sizes import SMALL
 
 _CHANGES = {

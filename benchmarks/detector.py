@@ -25,7 +25,7 @@ from families import FAMILIES, INNOCENT, LEAKING, Series, make
 from harness import heading, table
 from rivals import RULES, Rival, libraries
 
-from tbmem.analysis.patterns import Detector
+from tbmem.analysis.detector.detector import Detector
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_count

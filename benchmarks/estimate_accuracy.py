@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from harness import fake_run, heading, table
 
-from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
+from tbmem.model.simulated_run import FakeRun
 from tbmem.units import MIB
 
 CASES: dict[str, dict[str, Any]] = {
@@ -58,11 +58,11 @@ def real(job: Job) -> dict[str, float]:
     """Peaks of the steps on real tensors: by storages, and by torch.profiler."""
     import torch
 
-    from tbmem.sources.fake.log import AllocationLog
-    from tbmem.sources.fake.modules import ModuleStack
-    from tbmem.sources.fake.subject import make_subject
-    from tbmem.sources.fake.tracker import AllocationTracker
-    from tbmem.sources.fake.training import Training
+    from tbmem.estimator.tracker.allocation_log import AllocationLog
+    from tbmem.estimator.tracker.module_stack import ModuleStack
+    from tbmem.estimator.tracker.tracker import AllocationTracker
+    from tbmem.estimator.workload.train_step import Training
+    from tbmem.estimator.workload.workload import make_subject
 
     torch.manual_seed(0)
     subject = make_subject(job)
@@ -116,9 +116,9 @@ def mem_tracker(job: Job) -> float | None:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    from tbmem.runtime.sweep_cell import _Nobody
-    from tbmem.sources.fake.subject import make_subject
-    from tbmem.sources.fake.training import Training
+    from tbmem.estimator.sweep.measure import _Nobody
+    from tbmem.estimator.workload.train_step import Training
+    from tbmem.estimator.workload.workload import make_subject
 
     training = Training(job, make_subject(job), _Nobody())
     tracker = MemTracker()

@@ -23,10 +23,10 @@ from allocator_state import seed
 from harness import fake_run, heading, table
 from torch import nn
 
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator
-from tbmem.analysis.estimate import estimate_of
+from tbmem.estimator.fit import estimate_of
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.units import MIB

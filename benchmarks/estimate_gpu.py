@@ -33,9 +33,9 @@ def on_gpu(job: Job) -> dict[str, int]:
     """Peaks of the last step, and what was reserved at most, as torch counts them."""
     import torch
 
-    from tbmem.runtime.sweep_cell import _Nobody
-    from tbmem.sources.fake.subject import make_subject
-    from tbmem.sources.fake.training import Training
+    from tbmem.estimator.sweep.measure import _Nobody
+    from tbmem.estimator.workload.train_step import Training
+    from tbmem.estimator.workload.workload import make_subject
 
     torch.manual_seed(0)
     training = Training(job, make_subject(job), _Nobody())
@@ -55,7 +55,7 @@ def estimated(job: Job) -> dict[str, int]:
     import torch
 
     from tbmem.analysis.allocator.settings import AllocatorSettings
-    from tbmem.analysis.estimate import estimate_of
+    from tbmem.estimator.fit import estimate_of
     from tbmem.model.gpus import Gpu
 
     properties = torch.cuda.get_device_properties(0)

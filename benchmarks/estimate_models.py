@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tbmem.sources.fake.decoder import Decoder, DecoderShape
+from tbmem.estimator.workload.decoder import Decoder, DecoderShape
 
 
 def labels(output: torch.Tensor, batch: Any) -> torch.Tensor:

@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from harness import heading, table
 from torch import nn
 
-from tbmem.model.fake_run import FakeRun
+from tbmem.estimator.worker.client import fake_runs
 from tbmem.model.job import Job
-from tbmem.sources.fake.parent import fake_runs
+from tbmem.model.simulated_run import FakeRun
 from tbmem.units import MIB
 
 DENSE: dict[str, Any] = {
@@ -134,8 +134,8 @@ def step_of(job: Job) -> Any:
     """A step of the job as torch's own classes do it."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from tbmem.sources.fake.subject import make_subject
-    from tbmem.sources.fake.training import _checkpointed
+    from tbmem.estimator.workload.train_step import _checkpointed
+    from tbmem.estimator.workload.workload import make_subject
 
     subject = make_subject(job)
     model, (numbers, targets) = subject.model, subject.batch

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from harness import heading, table
 
-from tbmem.analysis.patterns import judge
+from tbmem.analysis.detector.detector import judge
 from tbmem.model.sample import MemorySample
 
 MIB = 1 << 20

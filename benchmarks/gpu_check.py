@@ -43,7 +43,7 @@ import torch
 from torch import nn
 
 import tbmem
-from tbmem.analysis.patterns import judge
+from tbmem.analysis.detector.detector import judge
 from tbmem.config import load_config
 from tbmem.demo import Fault
 from tbmem.demo.training import DemoTraining, run_demo
@@ -59,12 +59,12 @@ from tbmem.model.files import (
 )
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
+from tbmem.model.run_summary import RunSummary
 from tbmem.model.sample import MemorySample
-from tbmem.model.summary import RunSummary
-from tbmem.runtime.session import births_of
-from tbmem.sources.counters import Counters
-from tbmem.sources.device_births import DeviceBirths
-from tbmem.sources.host import HostMemory
+from tbmem.runtime.evidence.session import births_of
+from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.sampler import Counters
+from tbmem.sources.survivors.history_backend import DeviceBirths
 from tbmem.units import MIB, format_bytes
 
 DEFAULT_FOLDER = Path(__file__).parent / "gpu_artifacts"

@@ -8,8 +8,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from tbmem.model.fake_run import FakeRun
 from tbmem.model.job import Job
+from tbmem.model.simulated_run import FakeRun
 
 
 def heading(title: str) -> str:
@@ -34,7 +34,7 @@ def _processor() -> str:
 
 def fake_run(job: Job) -> FakeRun:
     """A job on fake tensors; raises what is wrong with it."""
-    from tbmem.sources.fake.parent import fake_runs
+    from tbmem.estimator.worker.client import fake_runs
 
     (outcome,) = fake_runs([job])
     if not isinstance(outcome, FakeRun):

@@ -40,7 +40,7 @@ def tbmem_snapshot(path: str) -> Callable[[], object]:
     """Opened, peak found, and what was alive there put down to its stacks."""
     import numpy as np
 
-    from tbmem.sources.snapshot import read_snapshot
+    from tbmem.sources.snapshot.reader import read_snapshot
 
     def read() -> object:
         timeline = read_snapshot(path)
@@ -53,7 +53,7 @@ def tbmem_snapshot(path: str) -> Callable[[], object]:
 
 
 def tbmem_trace(path: str) -> Callable[[], object]:
-    from tbmem.sources.trace import read_trace
+    from tbmem.sources.trace.reader import read_trace
 
     def read() -> object:
         timeline = read_trace(path)

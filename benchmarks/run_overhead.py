@@ -53,7 +53,7 @@ print(statistics.mean(blocks), statistics.median(blocks))
 IN_TURN = (
     TRAINING
     + """
-from tbmem.runtime.optimizer_hook import OptimizerHook
+from tbmem.runtime.process.optimizer_hook import OptimizerHook
 block(4000, time.thread_time)
 tell, pairs = OptimizerHook.tell, []
 for _ in range(int(sys.argv[1]) // 300):

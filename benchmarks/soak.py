@@ -28,7 +28,7 @@ import torch
 from harness import heading, table
 
 from tbmem import MemoryCallback
-from tbmem.sources.heap import MallocHeap
+from tbmem.sources.counters.malloc import MallocHeap
 
 WARMUP, ACTIVE = 2, 3
 MIB = 1 << 20

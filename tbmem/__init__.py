@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tbmem.analysis.category_rules import CategoryTable as CategoryTable
-    from tbmem.analysis.comparison import Comparison as Comparison
-    from tbmem.analysis.report import Analysis as Analysis
+    from tbmem.analysis.recordings.category_rules import CategoryTable as CategoryTable
+    from tbmem.analysis.recordings.comparison import Comparison as Comparison
+    from tbmem.analysis.recordings.result import Analysis as Analysis
     from tbmem.config import Config as Config
     from tbmem.config import load_config as load_config
     from tbmem.errors import ConfigError as ConfigError
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from tbmem.errors import RunFolderError as RunFolderError
     from tbmem.errors import TbmemError as TbmemError
     from tbmem.errors import UsageError as UsageError
+    from tbmem.estimator.estimate import estimate as estimate
     from tbmem.model.address_book import AddressBook as AddressBook
     from tbmem.model.finding import Finding as Finding
+    from tbmem.model.run_summary import RunSummary as RunSummary
     from tbmem.model.sample import MemorySample as MemorySample
-    from tbmem.model.summary import RunSummary as RunSummary
     from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
-    from tbmem.offline.reports import write_report as write_report
-    from tbmem.offline.reports import write_run_report as write_run_report
+    from tbmem.offline.analyze import analyze as analyze
+    from tbmem.offline.analyze import analyze_all as analyze_all
+    from tbmem.offline.analyze import compare as compare
+    from tbmem.offline.reports.folders import write_report as write_report
+    from tbmem.offline.reports.folders import write_run_report as write_run_report
     from tbmem.offline.rules_file import load_rules as load_rules
-    from tbmem.offline.study import analyze as analyze
-    from tbmem.offline.study import analyze_all as analyze_all
-    from tbmem.offline.study import compare as compare
     from tbmem.runtime.callback import MemoryCallback as MemoryCallback
-    from tbmem.runtime.estimate import estimate as estimate
     from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
     from tbmem.runtime.record import record as record
@@ -42,9 +42,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "AddressBook": "tbmem.model.address_book",
     "AllocationTimeline": "tbmem.model.timeline",
-    "Analysis": "tbmem.analysis.report",
-    "CategoryTable": "tbmem.analysis.category_rules",
-    "Comparison": "tbmem.analysis.comparison",
+    "Analysis": "tbmem.analysis.recordings.result",
+    "CategoryTable": "tbmem.analysis.recordings.category_rules",
+    "Comparison": "tbmem.analysis.recordings.comparison",
     "Config": "tbmem.config",
     "ConfigError": "tbmem.errors",
     "FileFormatError": "tbmem.errors",
@@ -55,18 +55,18 @@ _HOMES = {
     "MemorySample": "tbmem.model.sample",
     "MissingDependencyError": "tbmem.errors",
     "RunFolderError": "tbmem.errors",
-    "RunSummary": "tbmem.model.summary",
+    "RunSummary": "tbmem.model.run_summary",
     "TbmemError": "tbmem.errors",
     "UsageError": "tbmem.errors",
-    "analyze": "tbmem.offline.study",
-    "analyze_all": "tbmem.offline.study",
-    "compare": "tbmem.offline.study",
-    "estimate": "tbmem.runtime.estimate",
+    "analyze": "tbmem.offline.analyze",
+    "analyze_all": "tbmem.offline.analyze",
+    "compare": "tbmem.offline.analyze",
+    "estimate": "tbmem.estimator.estimate",
     "load_config": "tbmem.config",
     "load_rules": "tbmem.offline.rules_file",
     "record": "tbmem.runtime.record",
-    "write_report": "tbmem.offline.reports",
-    "write_run_report": "tbmem.offline.reports",
+    "write_report": "tbmem.offline.reports.folders",
+    "write_run_report": "tbmem.offline.reports.folders",
 }
 
 __all__ = sorted(_HOMES)

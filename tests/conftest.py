@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.model.sample import MemorySample
-from tbmem.present.console import LOGGER_NAME
+from tbmem.present.lines import LOGGER_NAME
 
 PROJECT = Path(__file__).parent.parent
 GIB = 1 << 30
@@ -36,9 +36,9 @@ def _switches() -> dict[str, object]:
     import torch
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
-    from tbmem.runtime.oom_observer import _Observer
-    from tbmem.sources.history_state import MemoryHistory
-    from tbmem.sources.profiler_state import _c10_level
+    from tbmem.runtime.oom.cuda_observer import _Observer
+    from tbmem.sources.torch_state.memory_history import MemoryHistory
+    from tbmem.sources.torch_state.profiler_state import _c10_level
 
     logger = logging.getLogger(LOGGER_NAME)
     level = _c10_level()

@@ -18,9 +18,10 @@ from torch.profiler import ProfilerActivity
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tbmem.model.shortage import LiveMemory
-from tbmem.runtime import oom_observer, window
-from tbmem.sources import live_memory
+from tbmem.model.oom import LiveMemory
+from tbmem.runtime.oom import cuda_observer as oom_observer
+from tbmem.runtime.profiling import window
+from tbmem.sources.retainers import live_memory
 
 MIB = 1 << 20
 _SEGMENT = 2 * MIB

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from tbmem.sources import plain
+from tbmem.sources.program import introspection as plain
 
 
 @contextmanager

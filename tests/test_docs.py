@@ -13,7 +13,7 @@ import yaml
 from tbmem import MemoryCallback
 from tbmem.config import load_config
 from tbmem.offline.rules_file import load_rules
-from tbmem.runtime.schedule import ScheduleState, schedule_at
+from tbmem.runtime.profiling.schedule import ScheduleState, schedule_at
 from tests.conftest import PROJECT
 
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md"), *(PROJECT / "benchmarks").glob("*.md")])

@@ -13,81 +13,18 @@ from tests.conftest import PROJECT
 
 PACKAGE = PROJECT / "tbmem"
 
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "units": set(),
-    "web": set(),
-    "model": {"errors", "units"},
-    "config": {"errors", "units"},
-    "analysis": {"model", "config", "errors", "units"},
-    "sources": {"model", "errors", "units"},
-    "present": {"analysis", "model", "web", "errors", "units"},
-    "offline": {"present", "analysis", "sources", "model", "web", "errors", "units", "version"},
-    "plugin": {"offline", "present", "web", "errors"},
-    "runtime": {"present", "analysis", "sources", "config", "model", "errors", "units", "version"},
-    "demo": {"runtime", "config", "model", "errors", "units"},
-    "cli": {
-        "demo",
-        "runtime",
-        "offline",
-        "present",
-        "analysis",
-        "sources",
-        "config",
-        "model",
-        "errors",
-        "units",
-        "version",
-    },
-    "integrations": {"runtime", "present", "config", "model", "errors", "units"},
-    "pytest_plugin": {"runtime", "errors", "units"},
-}
-"""Each floor and those below it that it may use; `version` is the package's own `__version__`."""
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "units", "web", "version"),
+    ("model", "config"),
+    ("sources", "analysis"),
+    ("present",),
+    ("estimator", "runtime", "offline"),
+    ("plugin", "integrations", "demo", "pytest_plugin"),
+    ("cli",),
+)
+"""From the ground up; a package imports only what stands on a lower floor, `version` is the package's own."""
 
-THIRD_PARTY: dict[str, set[str]] = {
-    "errors": set(),
-    "units": set(),
-    "web": set(),
-    "model": {"msgspec", "numpy"},
-    "config": {"omegaconf", "yaml"},
-    "analysis": {"msgspec", "numpy"},
-    "sources": {"msgspec", "numpy", "psutil", "torch"},
-    "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
-    "offline": {"numpy", "yaml"},
-    "plugin": {"tensorboard", "werkzeug"},
-    "runtime": {"msgspec", "psutil", "torch"},
-    "demo": {"torch"},
-    "integrations": {"torch"},
-    "pytest_plugin": {"pytest"},
-    "cli": {"typer", "rich", "yaml", "torch"},
-}
-
-USE_TORCH = {
-    *(
-        "census",
-        "counters",
-        "cpu_births",
-        "devices",
-        "event_tree",
-        "graphs",
-        "holders",
-        "instances",
-        "live_memory",
-        "older_storages",
-    ),
-    *(
-        "naming",
-        "other_profilers",
-        "places",
-        "probes",
-        "profiler_state",
-        "slots",
-        "tensors",
-        "values",
-        "weights",
-    ),
-}
-"""Sources that look at a running training; all others run where torch is not installed."""
+SIDEWAYS = {("analysis", "config"): True}
 
 FRAMEWORKS = {
     "lightning": set(),  # imported by name: it has two
@@ -163,11 +100,17 @@ def test_there_is_no_circle() -> None:
         ("import tbmem", ("torch", "numpy", "tensorboard", "omegaconf", "rich", "psutil")),
         ("import tbmem.errors, tbmem.units", ("torch", "numpy")),
         ("import tbmem.cli.main", ("torch", "tensorboard", "psutil")),
-        ("import tbmem.model.monitor_log, tbmem.analysis.patterns, tbmem.present.summary", ("torch", "tensorboard")),
+        (
+            "import tbmem.model.monitor_log, tbmem.analysis.detector.detector, tbmem.present.text.run_end",
+            ("torch", "tensorboard"),
+        ),
         ("import tbmem.model.address_book", ("torch",)),
-        ("import tbmem.offline.study, tbmem.present.analysis", ("torch", "tensorboard", "psutil", "omegaconf")),
-        ("import tbmem.offline.reports", ("torch", "tensorboard", "psutil", "omegaconf", "matplotlib")),
-        ("import tbmem.sources.snapshot, tbmem.sources.trace", ("torch", "tensorboard", "psutil")),
+        (
+            "import tbmem.offline.analyze, tbmem.present.text.analysis_tables",
+            ("torch", "tensorboard", "psutil", "omegaconf"),
+        ),
+        ("import tbmem.offline.reports.folders", ("torch", "tensorboard", "psutil", "omegaconf", "matplotlib")),
+        ("import tbmem.sources.snapshot.reader, tbmem.sources.trace.reader", ("torch", "tensorboard", "psutil")),
         ("import tbmem.model.timeline_file", ("torch",)),
         ("import tbmem.plugin.loader", ("torch", "numpy", "matplotlib")),
         ("import tbmem.plugin.plugin", ("torch", "matplotlib", "psutil", "omegaconf")),

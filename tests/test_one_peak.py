@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import tbmem
 from tbmem.cli.main import app
-from tbmem.model.summary import RunSummary
+from tbmem.model.run_summary import RunSummary
 from tests.plugin.test_plugin import Tab
 
 HELD = 64 << 20

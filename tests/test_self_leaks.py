@@ -19,9 +19,9 @@ import torch
 
 import tbmem
 from tbmem.runtime.meter import MemoryMeter
-from tbmem.sources.cpu_births import CpuBirths
-from tbmem.sources.history_state import MemoryHistory
-from tbmem.sources.holders import HolderHunt
+from tbmem.sources.retainers.search import HolderHunt
+from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.sources.fakes import FakeMemory
 
 pytestmark = pytest.mark.torch_versions
@@ -324,7 +324,7 @@ print("ALIVE:", sum(one() is not None for one in there))
 
 def test_names_are_not_those_of_objects_that_are_gone(tmp_path: Path) -> None:
     # given a model that was watched and is gone, and one that may lie at the same addresses
-    from tbmem.runtime.addresses import AddressRecorder
+    from tbmem.runtime.profiling.address_recorder import AddressRecorder
 
     addresses = AddressRecorder()
     first = Training()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tbmem.analysis.limits import ENOUGH_STEPS
-from tbmem.analysis.rate import Point, growth_rate
+from tbmem.analysis.detector.limits import ENOUGH_STEPS
+from tbmem.analysis.growth_rate import Point, growth_rate
 
 _SETTLING = 0.25
 """Share of the repetitions in which caches fill; not judged."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tbmem.analysis.report import Analysis
+    from tbmem.analysis.recordings.result import Analysis
 
 Paths = Annotated[
     list[str],
@@ -68,8 +68,8 @@ def command(
         analyses, folder = _analyze(paths, name, rules), None
     else:
         analyses, folder = _report(paths, name, rules, out)
-    from tbmem.analysis.comparison import odd_one
-    from tbmem.present.analysis import analyses_view, analysis_screen, overview_screen
+    from tbmem.analysis.recordings.comparison import odd_one
+    from tbmem.present.text.analysis_tables import analyses_view, analysis_screen, overview_screen
 
     odd = odd_one(analyses)
     if as_json:
@@ -89,7 +89,7 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
     from tbmem.analysis.allocator.settings import idle
     from tbmem.model.gpus import gpu_named
     from tbmem.offline.what_if import replay_all
-    from tbmem.present.what_if import what_if_lines, what_if_view
+    from tbmem.present.text.what_if import what_if_lines, what_if_view
 
     for sentence in dict.fromkeys(sentence for text in texts for sentence in idle(text)):
         print(f"tbmem: {sentence}", file=sys.stderr)
@@ -104,9 +104,9 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
 def _report(
     paths: list[str], name: str | None, rules: str | None, out: str | None
 ) -> tuple[tuple[Analysis, ...], Path | None]:
-    from tbmem.offline.recordings import find_recordings
-    from tbmem.offline.reports import RESULTS, write_report
+    from tbmem.offline.reports.folders import RESULTS, write_report
     from tbmem.offline.rules_file import load_rules
+    from tbmem.sources.runs.recording_files import find_recordings
 
     table = load_rules(rules) if rules is not None else None
     with processes(len(find_recordings(paths))) as executor:
@@ -117,9 +117,9 @@ def _report(
 def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Analysis, ...]:
     from dataclasses import replace
 
-    from tbmem.offline.recordings import find_recordings
+    from tbmem.offline.analyze import analyze_all
     from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.study import analyze_all
+    from tbmem.sources.runs.recording_files import find_recordings
 
     table = load_rules(rules) if rules is not None else None
     count = len(find_recordings(paths))

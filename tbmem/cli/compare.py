@@ -29,16 +29,16 @@ def command(
 ) -> None:
     """Say what grew from A to B, by category, module and line."""
     limit = None if fail_if_grown is None else _limit(fail_if_grown)
+    from tbmem.offline.analyze import read_pair
     from tbmem.offline.rules_file import load_rules
-    from tbmem.offline.study import read_pair
-    from tbmem.present.analysis import comparison_screen
-    from tbmem.present.console import device_label
+    from tbmem.present.lines import device_label
+    from tbmem.present.text.analysis_tables import comparison_screen
 
     pair = read_pair(before, after, table=load_rules(rules) if rules is not None else None)
     comparison = pair.compared()
     too_much = [] if limit is None else [one for one in comparison.grown if one.change.growth > limit]
     if html is not None:
-        from tbmem.offline.web_reports import write_pair_html
+        from tbmem.offline.reports.pages import write_pair_html
 
         write_pair_html(pair, html)
     if as_json:

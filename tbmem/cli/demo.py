@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tbmem.config import Config
-    from tbmem.model.summary import RunSummary
+    from tbmem.model.run_summary import RunSummary
 
 
 def command(
@@ -36,7 +36,7 @@ def command(
     settings = load_config(config, layers)
     summary = _train(settings, steps, inject, _device(device))
     if as_json:
-        from tbmem.present.summary import summary_view
+        from tbmem.present.text.run_end import summary_view
 
         typer.echo(json.dumps(summary_view(summary) if summary is not None else None, indent=2))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tbmem.errors import UsageError
-from tbmem.sources.collector import collector_paused
+from tbmem.sources.gc_pause import collector_paused
 
 USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
@@ -62,13 +62,13 @@ class Order:
 
     def _prepare(self) -> Runnable:
         from tbmem.config import load_with_origins
-        from tbmem.runtime.script import Program
+        from tbmem.runtime.launch.script import Program
 
         own = [] if self.logdir is None else [f"run.logdir={json.dumps(self.logdir)}"]
         settings = load_with_origins(self.config, [*self.overrides, *own])
         program = Program.find(self.words)  # before torch is loaded: a typo is told at once
 
-        from tbmem.runtime.watched_program import WatchedProgram
+        from tbmem.runtime.launch.program import WatchedProgram
 
         return WatchedProgram(program, settings, self.step_on)
 

@@ -25,9 +25,9 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
-    from tbmem.offline.reports import RESULTS, read_story, recordings_of, write_run_report
+    from tbmem.offline.reports.folders import RESULTS, read_story, recordings_of, write_run_report
     from tbmem.offline.rules_file import load_rules
-    from tbmem.present.run_text import run_lines
+    from tbmem.present.text.run_readme import run_lines
 
     if html is not None:
         _write_page(run, html, as_json)
@@ -49,7 +49,7 @@ def command(
 
 
 def _write_page(run: str, html: str, as_json: bool) -> None:
-    from tbmem.offline.web_reports import write_html
+    from tbmem.offline.reports.pages import write_html
 
     path = write_html(run, html)
     if as_json:

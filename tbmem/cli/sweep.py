@@ -82,8 +82,8 @@ def command(
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
-    from tbmem.present.sweep import cell_line
-    from tbmem.runtime.sweep import folder_of, sweep
+    from tbmem.estimator.sweep.sweep import folder_of, sweep
+    from tbmem.present.text.sweep import cell_line
 
     for note in notes:
         print(note, file=sys.stderr)
@@ -108,7 +108,7 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
 
 
 def _show(result: Sweep, output: Path, as_json: bool) -> None:
-    from tbmem.runtime.sweep import folder_of, json_of, texts_of
+    from tbmem.estimator.sweep.sweep import folder_of, json_of, texts_of
 
     if as_json:
         typer.echo(json_of(result))

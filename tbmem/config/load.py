@@ -78,7 +78,7 @@ def load_with_origins(
         variables = {}
     if source is None and not overrides and not sections and not any(map(_is_ours, variables)):
         return LoadedConfig(config=Config(), origins=dict.fromkeys(schema_keys(), "default"))
-    from tbmem.config.layers import merge_layers
+    from tbmem.config.merge import merge_layers
 
     config, origins = merge_layers(source, variables, overrides, sections)
     return LoadedConfig(config=config, origins=origins)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tbmem.config import Config
 from tbmem.demo import Fault
 from tbmem.demo.model import VOCABULARY, LanguageModel, ModelSize
-from tbmem.model.summary import RunSummary
+from tbmem.model.run_summary import RunSummary
 from tbmem.runtime.callback import MemoryCallback
 
 _SEED = 20_260

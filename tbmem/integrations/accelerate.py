@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.frameworks import require
-from tbmem.integrations.session import Session, metric_of
+from tbmem.integrations.base import Session, metric_of
+from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
 require("accelerate", extra="accelerate", minimum="0.26")

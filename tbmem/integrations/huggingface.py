@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.frameworks import require
-from tbmem.integrations.session import ClosedByBlock, Session, metric_of
+from tbmem.integrations.base import ClosedByBlock, Session, metric_of
+from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
 require("transformers", extra="huggingface", minimum="4.46")

@@ -7,8 +7,8 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.frameworks import require
-from tbmem.integrations.session import ClosedByBlock, Session, metric_of
+from tbmem.integrations.base import ClosedByBlock, Session, metric_of
+from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
 require("keras", extra="keras", minimum="3.0")

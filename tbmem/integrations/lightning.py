@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.frameworks import in_use, version_of
-from tbmem.integrations.session import Session, metric_of
+from tbmem.integrations.base import Session, metric_of
+from tbmem.integrations.versions import in_use, version_of
 from tbmem.model.finding import Finding
-from tbmem.present.console import finding_line
+from tbmem.present.lines import finding_line
 
 _PACKAGES = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lightning"}
 """Lightning has two names, and their classes are not related."""

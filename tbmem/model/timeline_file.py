@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from tbmem.errors import FileFormatError
-from tbmem.model.archive import check_header, read_archive
 from tbmem.model.columns import Columns
+from tbmem.model.npz_archive import check_header, read_archive
 from tbmem.model.stacks import Frame, StackTable
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import (

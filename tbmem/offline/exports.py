@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tbmem.model.files import complete_or_nothing
 
 if TYPE_CHECKING:
-    from tbmem.analysis.report import Analysis
+    from tbmem.analysis.recordings.result import Analysis
 
 
 class ExportFormat(str, Enum):
@@ -63,19 +63,19 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
 def _content(analysis: Analysis, wanted: ExportFormat) -> bytes:
     """What the file holds; a format's maker is loaded when it is asked for."""
     if wanted is ExportFormat.PERFETTO:
-        from tbmem.present.perfetto import perfetto_json
+        from tbmem.present.exports.perfetto import perfetto_json
 
         return perfetto_json(analysis).encode()
     if wanted is ExportFormat.SPEEDSCOPE:
-        from tbmem.present.speedscope import speedscope_json
+        from tbmem.present.exports.speedscope import speedscope_json
 
         return speedscope_json(analysis).encode()
     if wanted is ExportFormat.CSV:
-        from tbmem.present.allocations_csv import allocations_csv
+        from tbmem.present.exports.allocations_csv import allocations_csv
 
         return allocations_csv(analysis).encode()
     if wanted is ExportFormat.MEMORY_VIZ:
-        from tbmem.present.memory_viz import memory_viz_pickle
+        from tbmem.present.exports.memory_viz import memory_viz_pickle
 
         return memory_viz_pickle(analysis)
     return json.dumps(analysis.to_dict(), indent=2).encode()

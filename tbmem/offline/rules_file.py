@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tbmem.analysis.category_rules import DEFAULT_TABLE, CategoryTable
+from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.errors import ConfigError
 
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from tbmem.analysis.allocator.settings import parse_settings
-from tbmem.analysis.what_if import WhatIf, what_ifs
+from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.gpus import Gpu
-from tbmem.offline.recordings import find_recordings
 from tbmem.sources.recording import read_recording
+from tbmem.sources.runs.recording_files import find_recordings
 
 
 def replay_all(

@@ -1,1 +1,1 @@
-"""The Memory tab of TensorBoard: routes that answer with what ``tbmem.offline.answers`` says; torch is never loaded."""
+"""The Memory tab of TensorBoard: routes that answer with what ``tbmem.offline.queries.answers`` says; torch is never loaded."""

@@ -16,10 +16,10 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from tbmem.errors import TbmemError
-from tbmem.offline.answers import Answers
-from tbmem.offline.asked import MissingError, OutsideError
-from tbmem.offline.catalog import Catalog, roots_of
-from tbmem.present.web_page import as_json, page_script, page_style
+from tbmem.offline.queries.answers import Answers
+from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.present.page import as_json, page_script, page_style
+from tbmem.sources.runs.catalog import Catalog, roots_of
 
 _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600

@@ -15,18 +15,18 @@ import torch
 
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.model.finding import Finding
-from tbmem.model.summary import RunSummary
-from tbmem.present.console import console_handler, get_logger
-from tbmem.present.summary import summary_lines
-from tbmem.runtime.flight_recorder import FlightRecorder
-from tbmem.runtime.guard import Guard
-from tbmem.runtime.lifecycle import Lifecycle
+from tbmem.model.run_summary import RunSummary
+from tbmem.present.lines import console_handler, get_logger
+from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.monitor import MemoryMonitor
-from tbmem.runtime.oom import ran_out_of_memory
+from tbmem.runtime.oom.detect import ran_out_of_memory
+from tbmem.runtime.oom.flight_recorder import FlightRecorder
+from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.identity import Process, Rank, find_rank
+from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
-from tbmem.runtime.ranks import Process, Rank, find_rank
-from tbmem.runtime.run_folder import open_run_folder
-from tbmem.sources.devices import check_devices
+from tbmem.sources.counters.devices import check_devices
 
 
 class MemoryCallback(Lifecycle):
@@ -297,6 +297,8 @@ class MemoryCallback(Lifecycle):
 
 
 def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:
-    from tbmem.runtime.spikes import explain_spikes  # reads traces: a start must not wait for that to load
+    from tbmem.runtime.evidence.spike_explainer import (
+        explain_spikes,  # reads traces: a start must not wait for that to load
+    )
 
     return explain_spikes(findings, windows)

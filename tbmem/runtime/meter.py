@@ -8,9 +8,9 @@ import gc
 from collections.abc import Sequence
 
 from tbmem.analysis.repeated import kept_per_step
-from tbmem.sources.devices import CPU, Device, available_devices, open_device
-from tbmem.sources.heap import MallocHeap
-from tbmem.sources.host import HostMemory
+from tbmem.sources.counters.devices import CPU, Device, available_devices, open_device
+from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.malloc import MallocHeap
 
 
 class MemoryMeter:

@@ -10,30 +10,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tbmem.analysis.capacity import room_of
-from tbmem.analysis.patterns import Detector
-from tbmem.analysis.peaks import RunPeak
+from tbmem.analysis.detector.detector import Detector
+from tbmem.analysis.detector.thresholds import room_of
+from tbmem.analysis.runs.run_peak import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
+from tbmem.model.oom import Situation
+from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
-from tbmem.model.shortage import Situation
-from tbmem.model.summary import Peak
-from tbmem.present.console import console_handler, get_logger, show_finding
-from tbmem.runtime.background import CLOSE_ROWS, Background, Chore, Sink
-from tbmem.runtime.evidence import Investigator, loop_frame
-from tbmem.runtime.flight_recorder import FlightRecorder
-from tbmem.runtime.guard import WRITING, Guard
-from tbmem.runtime.lifecycle import Lifecycle
-from tbmem.runtime.optimizer_hook import UpdateWatch
-from tbmem.runtime.ranks import Process, Rank, find_rank
-from tbmem.runtime.run_folder import RunFolder
+from tbmem.present.lines import console_handler, get_logger, show_finding
+from tbmem.runtime.background_writer import CLOSE_ROWS, Background, Chore, Sink
+from tbmem.runtime.evidence.investigator import Investigator, loop_frame
+from tbmem.runtime.oom.flight_recorder import FlightRecorder
+from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.identity import Process, Rank, find_rank
+from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.optimizer_hook import UpdateWatch
+from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
-from tbmem.sources.counters import Counters
-from tbmem.sources.devices import CPU
-from tbmem.sources.host import HostMemory
+from tbmem.sources.counters.devices import CPU
+from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.sampler import Counters
 
 PART = "monitor"
 """Name of this part in the log and in the summary's problems."""

@@ -17,18 +17,18 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
-from tbmem.model.summary import ProfilerCost
-from tbmem.present.console import console_handler, get_logger, show_finding
-from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.guard import WRITING, Guard
-from tbmem.runtime.ledger import WindowLedger, short_run_finding
-from tbmem.runtime.lifecycle import Lifecycle
-from tbmem.runtime.oom import is_out_of_memory
-from tbmem.runtime.ranks import find_rank
-from tbmem.runtime.run_folder import RunFolder
-from tbmem.runtime.schedule import ScheduleState, describe_schedule, schedule_at
-from tbmem.runtime.snapshots import Snapshots
-from tbmem.runtime.window import Window, WindowFiles, profiler_is_busy, why_not_now
+from tbmem.model.run_summary import ProfilerCost
+from tbmem.present.lines import console_handler, get_logger, show_finding
+from tbmem.runtime.oom.detect import is_out_of_memory
+from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.identity import find_rank
+from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at
+from tbmem.runtime.profiling.snapshots import Snapshots
+from tbmem.runtime.profiling.window import Window, WindowFiles, profiler_is_busy, why_not_now
+from tbmem.runtime.profiling.window_ledger import WindowLedger, short_run_finding
 from tbmem.units import format_bytes
 
 PART = "profiler"

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from tbmem.config.schema import ProfilingConfig, RunConfig
-from tbmem.present.console import console_handler, get_logger
-from tbmem.runtime.addresses import AddressRecorder
-from tbmem.runtime.guard import Guard
-from tbmem.runtime.ranks import find_rank
-from tbmem.runtime.run_folder import RunFolder, open_run_folder
-from tbmem.runtime.window import Window, profiler_is_busy
-from tbmem.sources.history_state import MemoryHistory
+from tbmem.present.lines import console_handler, get_logger
+from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.identity import find_rank
+from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.window import Window, profiler_is_busy
+from tbmem.sources.torch_state.memory_history import MemoryHistory
 
 PART = "record"
 

@@ -17,12 +17,12 @@ import torch
 from tbmem.config.schema import MonitorConfig
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, SampleRow, to_line
-from tbmem.present.console import get_logger, memory_line, signal_line
+from tbmem.present.lines import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
-from tbmem.runtime.guard import WRITING
-from tbmem.runtime.oom import ran_out_of_memory
-from tbmem.runtime.ranks import Rank
-from tbmem.sources.processes import this_process
+from tbmem.runtime.oom.detect import ran_out_of_memory
+from tbmem.runtime.process.guard import WRITING
+from tbmem.runtime.process.identity import Rank
+from tbmem.sources.runs.process_identity import this_process
 
 
 def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:

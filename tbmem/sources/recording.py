@@ -15,9 +15,9 @@ from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book
 from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import load_timeline
-from tbmem.sources.opened import opened
-from tbmem.sources.snapshot import read_snapshot
-from tbmem.sources.trace import read_trace, read_trace_with_calls
+from tbmem.sources.events.compressed_file import opened
+from tbmem.sources.snapshot.reader import read_snapshot
+from tbmem.sources.trace.reader import read_trace, read_trace_with_calls
 
 _ZIP = b"PK\x03\x04"
 _PICKLE = re.compile(rb"\x80|[(}\]]|c[\w.]+\n\w+\n")

@@ -20,7 +20,7 @@ const DARK = {
   capacity: "#ECEFF1",
   window: "rgba(86,180,233,0.16)",
 };
-// the tones of Okabe and Ito that present/colours.py uses; in the dark some would be lost on the ground
+// the tones of Okabe and Ito that present/palette.py uses; in the dark some would be lost on the ground
 const FOR_DARK = { "#0072B2": "#3D9BD9", "#183263": "#6D8FD0", "#1C0070": "#A78BFA", "#0C15F8": "#7C86FF" };
 const FOR_DARK_TOO = { "#002CBF": "#6E8BFF", "#7D0000": "#D26A6A", "#530025": "#C2688F", "#5F6B76": "#A9B4BD" };
 const SERIES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#7A4A12"];

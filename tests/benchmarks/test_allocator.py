@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.layout import LiveBlock, Segment, segments_now
-from tbmem.analysis.allocator.recorded import recorded_events
+from tbmem.analysis.allocator.from_recording import recorded_events
+from tbmem.analysis.allocator.segment_layout import LiveBlock, Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.allocator.simulator import CachingAllocator
-from tbmem.analysis.run_timeline import timeline_of_run
-from tbmem.sources.snapshot import timeline_of_snapshot
+from tbmem.estimator.timeline import timeline_of_run
+from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder
 from tests.analysis.allocator.test_recorded import as_snapshot

@@ -11,12 +11,12 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from tbmem.analysis.clock import clock_of
+from tbmem.analysis.plots.time_axis import clock_of
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import save_timeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals
-from tbmem.offline.reports import write_report
-from tbmem.offline.study import analyze
+from tbmem.offline.analyze import analyze
+from tbmem.offline.reports.folders import write_report
 from tests.browser import looking
 from tests.browser.driving import Browser
 from tests.browser.test_tab import PLUGIN, address

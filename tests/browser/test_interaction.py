@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tbmem.sources.processes import this_process
+from tbmem.sources.runs.process_identity import this_process
 from tests.browser import looking
 from tests.browser.conftest import copy_log
 from tests.browser.driving import TAB, Browser

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tbmem.offline.reports import write_report
+from tbmem.offline.reports.folders import write_report
 from tests.browser import looking
 from tests.browser.conftest import HOSTILE
 from tests.browser.driving import Browser

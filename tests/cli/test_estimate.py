@@ -17,7 +17,7 @@ def tbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=PROJECT)
 
 
-FACTORY = ("--model", "tests.sources.fake.factories:layers")
+FACTORY = ("--model", "tests.estimator.factories:layers")
 
 
 def test_json() -> None:
@@ -39,7 +39,7 @@ def test_the_model_without_a_word_before_it_and_a_pipeline_without_a_batch() -> 
 
 def test_what_a_factory_makes_keeps_its_type_unless_another_is_asked_for() -> None:
     made, asked = (
-        json.loads(tbmem("tests.sources.fake.factories:half", *words, "--json").stdout)
+        json.loads(tbmem("tests.estimator.factories:half", *words, "--json").stdout)
         for words in ((), ("--dtype", "float32"))
     )
 

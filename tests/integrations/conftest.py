@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.integrations.session import Session
+from tbmem.integrations.base import Session
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 

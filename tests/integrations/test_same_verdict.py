@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.analysis.run_state import RunState
+from tbmem.analysis.runs.run_report import RunState
 from tbmem.model.monitor_log import read_monitor_log
 
 STEPS = 150

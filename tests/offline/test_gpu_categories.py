@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.report import Analysis, Share
+from tbmem.analysis.recordings.result import Analysis, Share
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
-from tbmem.offline.study import analyze
+from tbmem.offline.analyze import analyze
 
 SIZES = {"body.0.weight": 4_000_004, "body.1.weight": 3_000_000, "head.bias": 1000}
 STEPS = 3

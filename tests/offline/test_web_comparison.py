@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.analyzer import analyze
-from tbmem.analysis.comparison import odd_one
+from tbmem.analysis.recordings.analyzer import analyze
+from tbmem.analysis.recordings.comparison import odd_one
 from tbmem.model.files import MONITOR_LOG
-from tbmem.offline.study import read_pair
-from tbmem.offline.web_reports import Compared, comparison_html, subject_of, write_pair_html
-from tbmem.present.views.pairs import side_of
+from tbmem.offline.analyze import read_pair
+from tbmem.offline.reports.pages import Compared, comparison_html, subject_of, write_pair_html
+from tbmem.present.views.comparison import side_of
 from tests.analysis.timelines import recording
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline

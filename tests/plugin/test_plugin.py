@@ -144,7 +144,7 @@ def test_an_error_that_nobody_thought_of(
     def broken(*_: object, **__: object) -> None:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("tbmem.offline.run_reader.analyze", broken)
+    monkeypatch.setattr("tbmem.offline.queries.run_reader.analyze", broken)
     with caplog.at_level(logging.CRITICAL):
         answer = tab.data("peak?run=a&file=w.tbmem.npz")
 
@@ -232,7 +232,7 @@ def test_five_hundred_runs(tmp_path: Path) -> None:
 def test_a_run_that_still_writes_is_shown_as_it_grows(
     tab: Tab, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tbmem.offline.catalog._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("tbmem.sources.runs.catalog._FRESH_SECONDS", 0.0)
     path = folder.log("b", steps=3, end=False)
     before = tab.data("live?run=b").json
 
@@ -283,7 +283,7 @@ def test_what_nobody_thought_of_is_a_line_too(
     def broken(*_: object, **__: object) -> None:
         raise KeyError("colour")
 
-    monkeypatch.setattr("tbmem.offline.answers.overview_of", broken)
+    monkeypatch.setattr("tbmem.offline.queries.answers.overview_of", broken)
     with caplog.at_level(logging.CRITICAL):
         answer = tab.data("overview?run=a")
 

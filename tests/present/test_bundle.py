@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from tbmem import web
-from tbmem.present.web_page import as_inline_json, bundle, key_of, web_page
+from tbmem.present.page import as_inline_json, bundle, key_of, web_page
 from tests.present.pages import Look, assert_it_is_offline
 
 MODULES = {

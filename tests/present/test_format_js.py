@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tbmem import web
-from tbmem.present.console import device_label
+from tbmem.present.lines import device_label
 from tbmem.units import GIB, KIB, MIB, TIB, format_bytes, format_speed, relative_change
 
 NODE = shutil.which("node")

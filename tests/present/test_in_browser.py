@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.analysis.analyzer import analyze
+from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.model.category import Category
-from tbmem.offline.web_reports import analysis_html, subject_of
+from tbmem.offline.reports.pages import analysis_html, subject_of
 from tests.analysis.timelines import book, recording, training_step
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

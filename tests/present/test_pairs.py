@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.comparison import Comparison, RunFigures, compare_runs
-from tbmem.present.views.pairs import compare_view, headline
+from tbmem.analysis.recordings.comparison import Comparison, RunFigures, compare_runs
+from tbmem.present.views.comparison import compare_view, headline
 from tbmem.units import MIB
 
 

@@ -445,7 +445,7 @@ def test_an_interrupt_while_writing_leaves_nothing_on(
     def interrupt(source: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tbmem.runtime.window.compress", interrupt)
+    monkeypatch.setattr("tbmem.runtime.profiling.window.compress", interrupt)
 
     # when the window ends, then the interrupt passes, and (the autouse fixture looks) nothing is left on
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, an
 
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import SNAPSHOT_PROTOCOL
-from tbmem.sources.history_state import MemoryHistory
+from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.sources.fakes import FakeCuda, FakeMemory
 
 

@@ -14,7 +14,7 @@ from tbmem import ConfigError, MemoryCallback, MemoryMonitor, MemorySample, Usag
 from tbmem.config.schema import MonitorConfig, PatternsConfig
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
-from tbmem.sources.counters import Counters
+from tbmem.sources.counters.sampler import Counters
 from tests.conftest import GIB, MakeSample
 
 

@@ -16,7 +16,7 @@ import torch
 from tbmem import AddressBook, ConfigError, MemoryProfiler, UsageError
 from tbmem.config.schema import ProfilingConfig
 from tbmem.model.monitor_log import WindowRecord
-from tbmem.runtime.schedule import ScheduleState
+from tbmem.runtime.profiling.schedule import ScheduleState
 
 TrainStep = Callable[[], None]
 
@@ -215,7 +215,7 @@ def test_a_disk_that_is_full_switches_it_off_once(
     def refuse(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tbmem.runtime.window.compress", refuse)
+    monkeypatch.setattr("tbmem.runtime.profiling.window.compress", refuse)
     profiler = MemoryProfiler(folder=tmp_path, wait=0, warmup=1, active=1, repeat=3)
 
     # when three windows are due
@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_switches_it_off_once(
 
 def test_the_profilers_records_do_not_outlive_the_window(tmp_path: Path) -> None:
     # given a heap whose size is known
-    from tbmem.sources.heap import MallocHeap
+    from tbmem.sources.counters.malloc import MallocHeap
 
     model = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(20)])
     heap = MallocHeap.of_this_process()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Failure, SimulatedOutOfMemory
 from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator, Failure, SimulatedOutOfMemory
-from tbmem.model.shortage import Pieces
+from tbmem.model.oom import Pieces
 
 # plain integers: an enum's comparison costs as much as a look-up
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)

@@ -6,9 +6,9 @@ import numpy as np
 
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import FindingKind
-from tbmem.present.console import device_label, peak_word
-from tbmem.present.views.logged import LINES, DeviceSeries, LoggedRun, extremes_of
-from tbmem.present.views.runs import LiveOom, LiveSeries, LiveWindow
+from tbmem.present.lines import device_label, peak_word
+from tbmem.present.views.run_logs import LINES, DeviceSeries, LoggedRun, extremes_of
+from tbmem.present.views.run_schema import LiveOom, LiveSeries, LiveWindow
 
 
 def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.operator_table import OperatorTable, operator_table, table_of_rows
+from tbmem.analysis.recordings.operator_table import OperatorTable, operator_table, table_of_rows
 from tbmem.model.columns import I64
-from tbmem.present.views.recordings import Operators
-from tbmem.present.views.subject import Stretch, Subject, stretch_of
-from tbmem.present.views.texts import NO_OPERATORS
+from tbmem.present.views.empty_states import NO_OPERATORS
+from tbmem.present.views.recording_schema import Operators
+from tbmem.present.views.recording_view import Stretch, Subject, stretch_of
 
 
 def operators_view(

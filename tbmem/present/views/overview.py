@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from tbmem.analysis.outlier import outlier
-from tbmem.analysis.run_state import RunState, standing
-from tbmem.analysis.run_status import Standing
-from tbmem.analysis.tracks import Track
+from tbmem.analysis.runs.device_history import Track
+from tbmem.analysis.runs.run_report import RunState, standing
+from tbmem.analysis.runs.run_status import Standing
+from tbmem.analysis.statistics import outlier
 from tbmem.model.finding import Finding, Severity
-from tbmem.present.console import device_label, peak_word
-from tbmem.present.run_view import run_view
-from tbmem.present.views.logged import LoggedRun
-from tbmem.present.views.runs import Card, Empty, FindingItem, OverviewRun, RankColumns
-from tbmem.present.views.texts import NO_LOG, NO_RECORDINGS, NO_SAMPLES
+from tbmem.present.lines import device_label, peak_word
+from tbmem.present.text.run_status import run_view
+from tbmem.present.views.empty_states import NO_LOG, NO_RECORDINGS, NO_SAMPLES
+from tbmem.present.views.run_logs import LoggedRun
+from tbmem.present.views.run_schema import Card, Empty, FindingItem, OverviewRun, RankColumns
 from tbmem.units import format_bytes
 
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}

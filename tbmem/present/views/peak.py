@@ -7,12 +7,13 @@ from dataclasses import asdict
 
 import numpy as np
 
-from tbmem.analysis.report import ModuleShare, Share
-from tbmem.analysis.source_lines import DEEPEST, is_own
+from tbmem.analysis.recordings.result import ModuleShare, Share
+from tbmem.analysis.recordings.source_lines import DEEPEST, is_own
 from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase, word_of
-from tbmem.present.colours import PHASES, category_colour
-from tbmem.present.views.recordings import (
+from tbmem.present.palette import PHASES, category_colour
+from tbmem.present.views.empty_states import NOTHING_RECORDED
+from tbmem.present.views.recording_schema import (
     ModuleTree,
     OneAllocation,
     Peak,
@@ -20,9 +21,8 @@ from tbmem.present.views.recordings import (
     StackShares,
     columns_of,
 )
-from tbmem.present.views.subject import Subject
+from tbmem.present.views.recording_view import Subject
 from tbmem.present.views.tensors import Words
-from tbmem.present.views.texts import NOTHING_RECORDED
 from tbmem.present.views.timeline import peak_of
 
 _MODULES = 2000

@@ -6,17 +6,17 @@ from dataclasses import asdict
 
 import numpy as np
 
-from tbmem.analysis.fragments import cached_of_blocks, cached_of_segments
-from tbmem.analysis.report import DeviceAnalysis, Share
+from tbmem.analysis.recordings.fragmentation import cached_of_blocks, cached_of_segments
+from tbmem.analysis.recordings.result import DeviceAnalysis, Share
 from tbmem.model.category import word_of
 from tbmem.model.columns import I8, I64
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
-from tbmem.present.colours import category_colour
-from tbmem.present.pictures import reserved_parts
+from tbmem.present.figures.figures import reserved_parts
+from tbmem.present.palette import category_colour
+from tbmem.present.views.empty_states import NO_SEGMENTS
 from tbmem.present.views.peak import shares_of
-from tbmem.present.views.recordings import BlockColumns, SegmentColumns, Segments, Shares
-from tbmem.present.views.subject import Subject
-from tbmem.present.views.texts import NO_SEGMENTS
+from tbmem.present.views.recording_schema import BlockColumns, SegmentColumns, Segments, Shares
+from tbmem.present.views.recording_view import Subject
 
 _MOST_SEGMENTS = 3000
 _MOST_BLOCKS = 20_000

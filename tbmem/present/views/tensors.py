@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase
 from tbmem.model.columns import I64, Bools
-from tbmem.present.views.recordings import TensorColumns, Tensors
-from tbmem.present.views.subject import Stretch, Subject, stretch_of
-from tbmem.present.views.texts import NOTHING_RECORDED
+from tbmem.present.views.empty_states import NOTHING_RECORDED
+from tbmem.present.views.recording_schema import TensorColumns, Tensors
+from tbmem.present.views.recording_view import Stretch, Subject, stretch_of
 
 LIMIT = 1000
 MOST = 5000

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbmem.analysis.bands import Bands, bands_of
-from tbmem.analysis.layers import Layers, layers_of
-from tbmem.analysis.report import DeviceAnalysis
+from tbmem.analysis.plots.allocation_bands import Bands, bands_of
+from tbmem.analysis.plots.stacked_series import Layers, layers_of
+from tbmem.analysis.recordings.result import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind, RangeKind
-from tbmem.present.colours import LIGHT, PHASES, category_colour
-from tbmem.present.timeline_picture import stretches
-from tbmem.present.views.recordings import Allocations, Marks, PeakPoint, Stretches, Timeline
-from tbmem.present.views.recordings import Bands as BandColumns
-from tbmem.present.views.subject import Stretch, Subject, numbers, stretch_of
+from tbmem.present.figures.timeline import stretches
+from tbmem.present.palette import LIGHT, PHASES, category_colour
+from tbmem.present.views.empty_states import NOTHING_RECORDED
+from tbmem.present.views.recording_schema import Allocations, Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.views.recording_schema import Bands as BandColumns
+from tbmem.present.views.recording_view import Stretch, Subject, numbers, stretch_of
 from tbmem.present.views.tensors import Words
-from tbmem.present.views.texts import NOTHING_RECORDED
 
 POINTS = 2000
 LARGEST = 300

@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 
 from tbmem.analysis.allocator.blocks import Block
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.layout import Segment, segments_now
+from tbmem.analysis.allocator.segment_layout import Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.simulator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.units import KIB, MIB
 
 KINDS = {

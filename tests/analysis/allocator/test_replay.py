@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tbmem.analysis.allocator.caching_allocator import Reason
 from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.allocator.simulator import Reason
 from tbmem.units import GIB, MIB
 
 from .recording import busy_recorder

@@ -1,0 +1,1 @@
+"""Samples -> growth, spikes, thresholds -> Finding; online, bounded memory."""

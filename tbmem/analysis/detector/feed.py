@@ -1,0 +1,311 @@
+"""A device's samples go in; what its tests have seen (growth, jumps, thresholds passed) comes out, step by step.
+
+Samples are handed on as columns, many at a time where they are alike: that is what makes judging cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tbmem.analysis.detector.bounded_list import BoundedList
+from tbmem.analysis.detector.floors import BLOCK
+from tbmem.analysis.detector.fragmentation_test import EVERY, FragmentationTest
+from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
+from tbmem.analysis.detector.growth_test import GrowthTest
+from tbmem.analysis.detector.resident_peaks import ResidentPeaks
+from tbmem.analysis.detector.spike_test import Jump, SpikeTest
+from tbmem.analysis.detector.thresholds import CapacityTest
+from tbmem.config.schema import PatternsConfig
+from tbmem.model.evidence import Channel
+from tbmem.model.sample import MemorySample
+from tbmem.units import MIB
+
+_RESIDENT_SUSPICIOUS = 1 * MIB
+"""Resident memory comes in pages and arenas: less is no sign of anything."""
+_RESIDENT_RISES = 7
+_RESIDENT_GROWTH = 8 * MIB
+_WORKERS_PATIENCE = 60
+"""Readings of the child processes, at most one a second, over which they must have grown."""
+_WORKERS_SECONDS = 1.0
+_REMEMBERED = 128
+"""Steps of which it is remembered whether an optimizer stepped: a jump is told a few steps after it began."""
+CPU = "cpu"
+
+
+class Full(NamedTuple):
+    """A threshold of the capacity was passed."""
+
+    step: int
+    percent: float
+    level: int
+
+
+class Fragmented(NamedTuple):
+    """Memory is lost to fragmentation."""
+
+    step: int
+    never_used: int
+    fragmented: int
+    reserved: int
+
+
+class Jumped(NamedTuple):
+    """A level left the usual range."""
+
+    step: int
+    """When it became clear what it was."""
+    channel: Channel
+    jump: Jump
+    updated: bool | None = None
+    """Whether an optimizer stepped in the first step of the jump; ``None`` where that is not known."""
+
+
+Event = GrowthEvent | Jumped | Full | Fragmented
+
+
+class Watch:
+    """Hands the samples of one device to its tests.
+
+    Args:
+        patterns: When a pattern counts.
+    """
+
+    def __init__(self, patterns: PatternsConfig) -> None:
+        self._warmup = patterns.warmup_steps
+        self.channels = _channels(patterns)
+        self.fragments = FragmentationTest()
+        self.judged = 0
+        """Steps that were judged."""
+        self.range: tuple[int, int] | None = None
+        """Lowest and highest level after a judged step, in bytes."""
+        self._spikes = {
+            Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, patterns.min_spike_bytes),
+            Channel.PEAK: SpikeTest(patterns.spike_percent, patterns.min_spike_bytes),
+            Channel.HOST: SpikeTest(patterns.spike_percent, patterns.min_resident_spike_bytes),
+        }
+        self._capacity = CapacityTest(patterns.capacity_percent)
+        self._interrupted = False
+        self._free_heap: int | None = None
+        self._resident_peaks = ResidentPeaks()
+        self._has_private = False
+        self._workers = (-1, 0.0)
+        self._updated: BoundedList[tuple[int, bool | None]] = BoundedList(_REMEMBERED)
+
+    @property
+    def period(self) -> int:
+        """Steps of the beat in which memory comes and goes, 0 if there is none."""
+        return max(test.beat.period for test in self._spikes.values())
+
+    def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
+        """The samples as columns to take in one after the other: all together where they are alike, else one by one.
+
+        Args:
+            samples: Samples of the device, steps ascending.
+        """
+        together: Any = MemorySample(*zip(*samples))  # type: ignore[arg-type] # noqa: B905 (rows of one type)
+        if len(samples) == 1 or self._are_alike(together, len(samples)):
+            return (together,)
+        return [MemorySample(*zip(sample)) for sample in samples]  # type: ignore[arg-type]
+
+    def take(self, columns: Any) -> list[Event]:
+        """Take in samples that are alike.
+
+        Args:
+            columns: One of those that ``columns`` returned.
+
+        Returns:
+            What was seen, in the order of the steps; the same however the samples are handed in.
+        """
+        events: list[Event] = []
+        self._judge_capacity(columns, events)
+        if columns.profiled[0] and columns.device[0] == CPU:
+            # the profiler's own records lie in the same heap: its steps say nothing about the training
+            if not self._interrupted:
+                self._interrupted = True
+                events += self.close()
+        elif columns.step[0] > self._warmup:
+            if self._interrupted:
+                self._resume()
+            self._judge(columns, events)
+            self.judged += len(columns.step)
+        self._free_heap = _free(columns, -1)
+        if len(events) > 1:
+            events.sort(key=lambda event: event.step)
+        return events
+
+    def close(self) -> list[Event]:
+        """Nothing follows, or nothing that is judged: what was open is seen now."""
+        return [
+            self._jumped(jump.last_step, channel, jump)
+            for channel, test in self._spikes.items()
+            for jump in test.close()
+        ]
+
+    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
+        known = dict(self._updated) if self._updated else {}
+        shown = self._resident_peaks.shown(jump) if channel is Channel.HOST else jump
+        return Jumped(step, channel, shown, known.get(jump.first_step))
+
+    def _are_alike(self, columns: Any, count: int) -> bool:
+        """Whether flags, capacities and what is missing are the same in all rows."""
+        available, total = columns.host_available, columns.device_total
+        levels = [columns.peak_allocated, columns.live_blocks]
+        if columns.peak_allocated[0] is not None:
+            # a heap without exact peaks may be read now and then only: its levels are judged one by one anyway
+            levels += [columns.allocated, columns.reserved]
+        return not (
+            True in columns.profiled
+            or any(column.count(None) % count for column in levels)
+            or available.count(available[0]) != count
+            or total.count(total[0]) != count
+            or columns.step[0] <= self._warmup
+        )
+
+    def _resume(self) -> None:
+        self._interrupted = False
+        for channel in self.channels.values():
+            channel.interrupt()
+        for test in self._spikes.values():
+            test.rebase()
+        self._resident_peaks.clear()
+
+    def _judge(self, columns: Any, events: list[Event]) -> None:
+        if columns.updated[-1] is not None:
+            self._updated.extend(zip(columns.step, columns.updated, strict=True))
+        self._judge_device(columns, events)
+        self._judge_host(columns, events)
+
+    def _judge_device(self, columns: Any, events: list[Event]) -> None:
+        steps, levels = columns.step, columns.allocated
+        peaks = None if columns.peak_allocated[0] is None else columns.peak_allocated
+        blocks = None if columns.live_blocks[0] is None else columns.live_blocks
+        events += self.channels[Channel.ALLOCATED].extend_updated(columns.updated, steps, levels, peaks, blocks)
+        if None in levels:
+            steps = [step for step, level in zip(steps, levels, strict=True) if level is not None]
+            levels = [level for level in levels if level is not None]
+        if levels:
+            low, high = min(levels), max(levels)
+            known = self.range
+            self.range = (low, high) if known is None else (min(known[0], low), max(known[1], high))
+            self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
+        if peaks is not None:
+            self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
+            self._judge_fragments(columns, max(peaks), events)
+        elif columns.device[0] == CPU:
+            self._judge_resident_peaks(columns, events)
+
+    def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
+        for step, jump in self._spikes[channel].extend(steps, values):
+            events.append(self._jumped(step, channel, jump))
+
+    def _judge_resident_peaks(self, columns: Any, events: list[Event]) -> None:
+        """The steps' resident peaks, less what malloc had free when they began.
+
+        malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
+        call the first a change of level. Steps shorter than the peak's readings have none of their own.
+        """
+        steps, values, peaks = [], [], []
+        for at, peak in enumerate(columns.host_peak_rss):
+            if peak is None:
+                continue
+            free = _free(columns, at - 1) if at else self._free_heap
+            if free is not None:
+                steps.append(columns.step[at])
+                values.append(max(peak - free, 0))
+                peaks.append(peak)
+        if steps:
+            self._resident_peaks.note(zip(steps, peaks, strict=True))
+            self._judge_spikes(Channel.HOST, steps, values, events)
+
+    def _judge_fragments(self, columns: Any, peak: int, events: list[Event]) -> None:
+        self.fragments.note_peak(peak)
+        reserved, split = columns.reserved, columns.inactive_split
+        if reserved[0] is None or split[0] is None:
+            return
+        for at in range(-columns.step[0] % EVERY, len(reserved), EVERY):
+            if split[at] is not None and self.fragments.update(reserved[at], split[at]):
+                events += [Fragmented(columns.step[at], self.fragments.never_used, split[at], reserved[at])]
+
+    def _judge_host(self, columns: Any, events: list[Event]) -> None:
+        """The resident memory of this process and of its children."""
+        values = columns.host_rss
+        private = columns.host_private
+        if self._has_private or private[0] is not None:
+            self._has_private = True
+            values = private
+        channel = self.channels[Channel.HOST]
+        if None not in values:
+            events += channel.extend(columns.step, values)
+        else:
+            for step, value in zip(columns.step, values, strict=True):
+                if value is not None:
+                    events += channel.extend((step,), (value,))
+        last, read_at = self._workers
+        workers = columns.workers_private if columns.workers_private[-1] is not None else columns.workers_rss
+        if workers[-1] is None or (workers[-1] == last and columns.time[-1] < read_at + _WORKERS_SECONDS):
+            return
+        for step, value, time in zip(columns.step, workers, columns.time, strict=True):
+            last, read_at = self._workers
+            if value is not None and (value != last or time >= read_at + _WORKERS_SECONDS):
+                self._workers = (value, time)
+                events += self.channels[Channel.WORKERS].extend((step,), (value,))
+
+    def _judge_capacity(self, columns: Any, events: list[Event]) -> None:
+        total = columns.device_total[0]
+        if not total:
+            return
+        self.channels[Channel.ALLOCATED].total = None if columns.device[0] == CPU else total
+        available = columns.host_available[0]
+        for channel in self.channels.values():
+            channel.available = available
+        if columns.device[0] == CPU:
+            if available is not None:
+                self._pass(columns.step[0], 100.0 * (total - available) / total, events)
+            return
+        used = (columns.peak_allocated, columns.allocated, columns.device_used)
+        highest = max(max(filter(None, column), default=0) for column in used)
+        if 100.0 * highest / total < self._capacity.next_news:
+            return
+        for step, *amounts in zip(columns.step, *used, strict=True):
+            self._pass(step, 100.0 * max(each or 0 for each in amounts) / total, events)
+
+    def _pass(self, step: int, percent: float, events: list[Event]) -> None:
+        level = self._capacity.update(percent)
+        if level:
+            events.append(Full(step, percent, level))
+
+
+def _free(columns: Any, at: int) -> int | None:
+    """What malloc had free when a step ended, in bytes; ``None`` where that was not read."""
+    level, reserved = columns.allocated[at], columns.reserved[at]
+    return None if level is None or reserved is None else reserved - level
+
+
+def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
+    resident = max(patterns.min_growth_bytes, _RESIDENT_GROWTH)
+    tests = {
+        Channel.ALLOCATED: GrowthTest(
+            patience=patterns.patience,
+            min_growth=patterns.min_growth_bytes,
+            min_growth_percent=patterns.min_growth_percent,
+        ),
+        Channel.HOST: GrowthTest(
+            patience=patterns.patience,
+            min_growth=resident,
+            min_growth_percent=patterns.min_growth_percent,
+            suspicious=_RESIDENT_SUSPICIOUS,
+            rises=_RESIDENT_RISES,
+        ),
+        Channel.WORKERS: GrowthTest(
+            patience=min(patterns.patience, _WORKERS_PATIENCE),
+            min_growth=resident,
+            min_growth_percent=patterns.min_growth_percent,
+            suspicious=_RESIDENT_SUSPICIOUS,
+            rises=_RESIDENT_RISES,
+        ),
+    }
+    return {
+        channel: GrowthChannel(channel, test, BLOCK if channel is Channel.ALLOCATED else 2 * BLOCK)
+        for channel, test in tests.items()
+    }

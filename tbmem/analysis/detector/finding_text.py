@@ -1,0 +1,362 @@
+"""What a test has seen goes in; a Finding with its sentence, its numbers and its advice comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tbmem.analysis.detector.forecast import Forecast
+from tbmem.analysis.detector.spike_test import Jump
+from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
+from tbmem.model.finding import Facts, Finding, FindingKind, Severity
+from tbmem.model.sample import MemorySample
+from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
+
+_CAPACITY_SEVERITY = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
+_CAPACITY_WORDS = ("memory is tight", "memory is nearly full", "memory is about to run out")
+_SUBJECTS = {
+    Channel.ALLOCATED: "memory",
+    Channel.PEAK: "the peak",
+    Channel.RESERVED: "reserved memory",
+    Channel.HOST: "the resident memory of the process",
+    Channel.WORKERS: "the private memory of the child processes",
+}
+"""How the series of a channel is called in a sentence."""
+_PHASES = {
+    None: "",
+    True: " (a training step)",
+    False: " (a step without an optimizer's: validation, or in the middle of an accumulation)",
+}
+"""What kind of step it was, as far as the optimizer tells."""
+_MANY_TIMES = 10
+"""Times the usual from which on a height is not told in per cent."""
+_FAR = 100_000_000
+"""Steps beyond which nobody plans."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growing:
+    """All that is known about growth."""
+
+    suspicion: Suspicion
+    """Where it began, how far it came, in which channel."""
+    block: int
+    """Judged steps of the blocks whose floors climbed."""
+    blocks: int
+    """How many of them."""
+    conclusion: Conclusion | None = None
+    """What the evidence says; ``None`` where none was taken."""
+    forecast: Forecast | None = None
+
+
+def leak(sample: MemorySample, growing: Growing) -> Finding:
+    """Memory is kept from step to step."""
+    seen, conclusion, ahead = growing.suspicion, growing.conclusion, growing.forecast
+    subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
+    parts = [
+        f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
+        f" ({_grown(seen)} by step {seen.last_step}{_share(conclusion)})"
+    ]
+    if conclusion is None:
+        parts.append("no evidence was taken: which line holds it is not known")
+    elif conclusion.outcome is Outcome.OPEN:
+        parts.append(f"looked into without an answer: {conclusion.reason}")
+    else:
+        parts += [text for text in (conclusion.cause, conclusion.reason) if text]
+    if ahead is not None and ahead.steps < _FAR:
+        parts.append(_time_left(ahead))
+    evidence = {
+        **_numbers(seen),
+        **_forecast_numbers(ahead),
+        "known_by": f"the lowest levels of {growing.blocks} consecutive blocks of {growing.block} steps climb",
+        "holder": None,
+        **({} if conclusion is None else _conclusion_numbers(conclusion)),
+    }
+    advice = conclusion.advice if conclusion is not None and conclusion.advice else ADVICE[FindingKind.LEAK]
+    message = " · ".join(parts)
+    return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, seen.first_step, advice=advice)
+
+
+def suspect(sample: MemorySample, suspicion: Suspicion) -> Finding:
+    """Growth that may be a leak."""
+    message = (
+        f"{_SUBJECTS[suspicion.channel]} grows by {format_bytes(suspicion.bytes_per_step)} per step"
+        f" since step {suspicion.first_step}: it may be a leak"
+    )
+    return _finding(FindingKind.SUSPECT, Severity.INFO, sample, message, _numbers(suspicion), suspicion.first_step)
+
+
+def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, known: Mapping[str, Any]) -> Finding:
+    """A suspicion has come to nothing.
+
+    Args:
+        sample: The latest one.
+        suspicion: What was suspected.
+        reason: One clause: why it is no leak.
+        known: What the evidence showed.
+    """
+    message = f"{_SUBJECTS[suspicion.channel]} grew by {format_signed(suspicion.growth)}: no leak, {reason}"
+    evidence = {**_numbers(suspicion), "reason": reason, **known}
+    return _finding(FindingKind.DISMISSED, Severity.INFO, sample, message, evidence, suspicion.first_step)
+
+
+def taken_back(sample: MemorySample, growing: Growing, *, fell: bool) -> Finding:
+    """A leak that was reported is taken back.
+
+    Args:
+        sample: The latest one.
+        growing: What was reported.
+        fell: Most of it is free again; otherwise it has stopped growing.
+    """
+    seen = growing.suspicion
+    subject = _SUBJECTS[seen.channel]
+    why = "most of the growth is free again" if fell else "it has not gone on for as long as it lasted"
+    if fell:
+        message = f"the growth of {subject} reported before has fallen back: something was released, it was no leak"
+    else:
+        message = (
+            f"the growth of {subject} reported before has ended: it stays at {format_bytes(seen.level)};"
+            " something has filled up, it is no leak so far"
+        )
+    evidence = {**_numbers(seen), "reason": why, "allocated_bytes": sample.allocated}
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, sample.step)
+
+
+def growing(sample: MemorySample, grows: Growing) -> Finding:
+    """Memory grows, and it is the workload's own doing, or too early to call it a leak."""
+    seen, conclusion = grows.suspicion, grows.conclusion
+    message = (
+        f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
+        f" {seen.first_step} ({_grown(seen)} so far)"
+    )
+    if conclusion is not None and conclusion.outcome is Outcome.DISMISSED:
+        message += f" · {conclusion.reason}"
+    else:
+        message += " · not long enough to call it a leak"
+    evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
+    return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, seen.first_step)
+
+
+def spike(sample: MemorySample, channel: Channel, jump: Jump, updated: bool | None = None) -> Finding:
+    """One step, or a few, needed far more than the others.
+
+    Args:
+        sample: The latest one.
+        channel: Where it was seen.
+        jump: What was seen.
+        updated: Whether an optimizer stepped in that step: what tells training from validation.
+    """
+    if jump.kept:
+        message = (
+            f"step {jump.first_step}{_PHASES[updated]} needed {format_signed(jump.height)} more than usual,"
+            f" {format_bytes(jump.kept)} of it in memory that malloc had kept free: it reached {_level(channel, jump)},"
+            f" the usual is {format_bytes(jump.usual)}"
+        )
+    else:
+        word = "held" if channel is Channel.ALLOCATED else "reached"
+        message = f"step {jump.first_step}{_PHASES[updated]} {word} {_level(channel, jump)}, {_above_usual(jump)}"
+    phase = {None: None, True: "training", False: "no optimizer step"}[updated]
+    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message, phase=phase)
+
+
+def _level(channel: Channel, jump: Jump) -> str:
+    """The jump's highest level, by the name under which the screens show it."""
+    if channel is Channel.ALLOCATED:
+        return format_bytes(jump.peak)
+    resident = "resident " if jump.kept is not None else ""
+    return f"a {resident}peak of {format_bytes(jump.peak)}"
+
+
+def _above_usual(jump: Jump) -> str:
+    """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
+    # of next to nothing a percentage says nothing
+    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.height < _MANY_TIMES * jump.usual else ""
+    return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
+
+
+def _kept(jump: Jump) -> str:
+    return f", {format_bytes(jump.kept)} of it in memory that malloc had kept free" if jump.kept else ""
+
+
+def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+    """Steps need more than before, for good."""
+    verb = "holds" if channel is Channel.ALLOCATED else "needs"
+    message = (
+        f"since step {jump.first_step} each step {verb} {format_signed(jump.height)} more"
+        f" ({format_bytes(jump.usual)} before, {_level(channel, jump)} now{_kept(jump)})"
+    )
+    return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, jump, message)
+
+
+def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+    """What looked like a spike comes in a regular beat."""
+    message = (
+        f"every {jump.period} steps memory comes to {_level(channel, jump)}, {_above_usual(jump)}{_kept(jump)}:"
+        " a regular beat, as of validation or checkpoints"
+    )
+    beat = {"period_steps": jump.period, "member_steps": list(jump.members)}
+    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
+
+
+def fragmentation(sample: MemorySample, never_used: int, fragmented: int, reserved: int) -> Finding:
+    """Free memory that cannot serve a request.
+
+    Args:
+        sample: The latest one.
+        never_used: Bytes that are reserved beyond the most that was allocated at once.
+        fragmented: Bytes in free pieces of segments that are partly in use.
+        reserved: Bytes that the allocator holds.
+    """
+    message = (
+        f"{format_bytes(never_used)} ({format_share(never_used, reserved)} that are reserved) were not in use even at"
+        f" the peak: {format_bytes(fragmented)} are fragmented, in gaps between used blocks that fit no request"
+    )
+    evidence = {
+        "channel": Channel.RESERVED.value,
+        "never_used_bytes": never_used,
+        "fragmented_bytes": fragmented,
+        "reserved_bytes": reserved,
+    }
+    return _finding(FindingKind.FRAGMENTATION, Severity.WARNING, sample, message, evidence, sample.step)
+
+
+def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
+    """A threshold of the capacity was passed: ``level`` 1 is tight, 2 nearly full, 3 about to run out."""
+    place = "the host's memory" if sample.device == "cpu" else "the device"
+    total = format_bytes(sample.device_total or 0)
+    message = f"{_CAPACITY_WORDS[level - 1]}: {percent:.1f} % of {place} in use ({total} in all)"
+    evidence = {"used_percent": round(percent, 2), "device_total_bytes": sample.device_total}
+    severity = _CAPACITY_SEVERITY[level - 1]
+    return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, sample.step)
+
+
+def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: Finding | None = None) -> Finding:
+    """Nothing is wrong.
+
+    Args:
+        sample: The latest one.
+        lowest: Lowest level after a judged step, in bytes.
+        highest: The highest.
+        judged: How many there were.
+        beat: What comes again and again, if anything does.
+    """
+    message = f"stable at {format_range(lowest, highest)} over {judged} judged steps"
+    evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
+    if beat is not None:
+        message += f" · {beat.message}"
+        evidence["period_steps"] = beat.evidence["period_steps"]
+    return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, 1)
+
+
+def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
+    """Too few steps were judged for a verdict."""
+    message = f"too short to tell: {judged} of {enough} steps judged"
+    return _finding(FindingKind.WARMUP, Severity.INFO, sample, message, {"judged_steps": judged}, 1)
+
+
+def no_steps() -> Finding:
+    """Not one step was seen."""
+    return Finding(
+        kind=FindingKind.WARMUP,
+        severity=Severity.INFO,
+        device="",
+        first_step=0,
+        last_step=0,
+        message="no step was seen",
+    )
+
+
+def _grown(seen: Suspicion) -> str:
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 judged steps'`` where others lie between."""
+    growth = format_signed(seen.growth)
+    all_judged = seen.judged_steps == seen.last_step - seen.first_step
+    return growth if all_judged else f"{growth} in {seen.judged_steps} judged steps"
+
+
+def _share(conclusion: Conclusion | None) -> str:
+    if conclusion is None or conclusion.share is None:
+        return ""
+    return f", {100 * conclusion.share:.0f} % of the growth explained"
+
+
+def _time_left(ahead: Forecast) -> str:
+    """``'out of memory in ~5 300 steps (2 h 10 min)'``."""
+    time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
+    return f"out of memory in ~{format_count(ahead.steps)} steps{time}"
+
+
+def _numbers(suspicion: Suspicion) -> dict[str, Any]:
+    return {
+        "channel": suspicion.channel.value,
+        "bytes_per_step": round(suspicion.bytes_per_step),
+        "growth_bytes": suspicion.growth,
+        "judged_steps": suspicion.judged_steps,
+        "floor_first_bytes": suspicion.base,
+        "floor_last_bytes": suspicion.level,
+    }
+
+
+def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
+    if ahead is None:
+        return {"steps_left": None}
+    return {
+        "steps_left": ahead.steps,
+        "steps_left_low": ahead.steps_low,
+        "steps_left_high": ahead.steps_high,
+        "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1),
+    }
+
+
+def _conclusion_numbers(conclusion: Conclusion) -> dict[str, Any]:
+    return {
+        "reason": conclusion.reason,
+        "cause": conclusion.cause,
+        "share": conclusion.share,
+        **conclusion.evidence,
+    }
+
+
+def _of_jump(
+    kind: FindingKind,
+    severity: Severity,
+    sample: MemorySample,
+    channel: Channel,
+    jump: Jump,
+    message: str,
+    **others: Any,
+) -> Finding:
+    evidence = {
+        "channel": channel.value,
+        "peak_bytes": jump.peak,
+        "usual_bytes": jump.usual,
+        "height_bytes": jump.height,
+        **({"kept_free_bytes": jump.kept} if jump.kept else {}),
+        **others,
+    }
+    return _finding(kind, severity, sample, message, evidence, jump.first_step, last_step=jump.last_step)
+
+
+def _finding(
+    kind: FindingKind,
+    severity: Severity,
+    sample: MemorySample,
+    message: str,
+    evidence: Facts,
+    first_step: int,
+    *,
+    last_step: int | None = None,
+    advice: str | None = None,
+) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        device=sample.device,
+        rank=sample.rank,
+        first_step=first_step,
+        last_step=sample.step if last_step is None else last_step,
+        message=message,
+        evidence=evidence,
+        advice=ADVICE.get(kind, "") if advice is None else advice,
+    )

@@ -1,0 +1,264 @@
+"""The floor of every few steps goes in; growth that does not end, suspected early and certain late, comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from tbmem.analysis.detector.floors import Floor, Floors, levels
+from tbmem.analysis.detector.sawtooth import FALLEN_BACK, Cycles
+from tbmem.analysis.detector.trend import Rise, Stage
+from tbmem.analysis.detector.trend_tests import climbs, is_explained, is_line, rises_regularly, since_last_fall
+
+SUSPICIOUS = 24 << 10
+"""Bytes from which on growth may be suspected."""
+_SUSPICIOUS_SHARE = 1e-6
+"""The same as a share of the level."""
+_LINE, _LINE_SIGMAS = 7, 3.0
+"""Floors of the finest blocks, one like the other, that are suspicious: 28 steps."""
+_SHORT, _SHORT_SIGMAS = 9, 3.4
+"""Floors of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
+_FEWEST = 6
+"""Floors below which nothing is said."""
+_LONG, _LONG_SIGMAS = 12, 4.0
+"""Floors at any scale; fewer say too little about order and chance."""
+_CERTAIN_SIGMAS = 4.9
+SUSPICIOUS_RISES = 4
+"""Regular rises without a fall that are suspicious where readings are exact."""
+_CERTAIN_RISES = 7
+"""Those that are certain."""
+_GOES_ON = 0.02
+"""Share of the growth by which it must have gone on to be alive."""
+_NEARLY = 0.97
+"""Share of the patience that is enough, since blocks do not end on it."""
+_SHORTEST = 32
+"""Judged steps after which growth that does not go on has ended, however short it was."""
+_FIRST_WAIT = 64
+"""Judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time."""
+_STEEP = 4
+"""Finest blocks that are enough where memory is about to run out."""
+_WORSE = 2.0
+"""Factor by which certain growth must have gone on to be told again."""
+
+
+class Change(Enum):
+    """What has become of the growth."""
+
+    SUSPECTED = "suspected"
+    """It may be a leak."""
+    CERTAIN = "certain"
+    """It has lasted longer than the patience, or has doubled since that was told."""
+    FELL = "fell"
+    """Most of it is free again: it was a cycle, or a cache that was emptied."""
+    ENDED = "ended"
+    """It stays where it is, and has not gone on for as long as it lasted: a ramp, or a cache that is full."""
+
+
+class GrowthTest:
+    """Finds growth that does not end, a floor at a time.
+
+    Args:
+        patience: Steps over which floors must have risen to be certain.
+        min_growth: Smallest growth in bytes that can be certain.
+        min_growth_percent: The same in per cent of the level.
+        suspicious: Smallest growth in bytes that can be suspected.
+        rises: Regular rises without a fall that are suspicious.
+    """
+
+    def __init__(
+        self,
+        *,
+        patience: int,
+        min_growth: int,
+        min_growth_percent: float,
+        suspicious: int = SUSPICIOUS,
+        rises: int = SUSPICIOUS_RISES,
+    ) -> None:
+        self.floors = Floors()
+        self.cycles = Cycles(suspicious)
+        self.rise: Rise | None = None
+        """The growth that stands; ``None`` while memory is not growing."""
+        self.dropped: Rise | None = None
+        """The one that stood before."""
+        self._patience = patience
+        self._min_growth = min_growth
+        self._min_share = min_growth_percent / 100
+        self.suspicious = suspicious
+        """Smallest growth in bytes that can be suspected."""
+        self._rises = rises
+        self._wait = _FIRST_WAIT
+        self._not_before = 0
+
+    def add(self, floor: Floor) -> Change | None:
+        """Take in the floor of the next finest block.
+
+        Returns:
+            What has changed about ``rise``, usually nothing.
+        """
+        coarsest = self.floors.add(floor)
+        self.cycles.add(floor.tick, floor.level)
+        rise = self.rise
+        if rise is not None and rise.scale <= coarsest:
+            change = self._follow(rise, self.floors.at(rise.scale)[-1])
+            if change is not None:
+                return change
+        for scale in range(coarsest, -1, -1):
+            floors = self.floors.at(scale)
+            # nearly always it ends here
+            if floors[-1].level - floors[0].level >= self.suspicious:
+                change = self._look(scale, list(floors))
+                if change is not None:
+                    return change
+        return None
+
+    def put_off(self, tick: int) -> None:
+        """Suspect nothing for a while, each time for twice as long.
+
+        Args:
+            tick: Judged steps so far.
+        """
+        self._not_before = tick + self._wait
+        self._wait *= 2
+
+    def suspect_last(self, count: int) -> Change | None:
+        """The readings behind the last floors are suspicious by themselves.
+
+        Args:
+            count: How many floors.
+        """
+        known = list(self.floors.at(0))
+        part = known[-count:]
+        if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
+            return None
+        self.rise = Rise.over(part, 0)
+        return Change.SUSPECTED
+
+    def hasten(self) -> Change | None:
+        """Memory is about to run out: what the last blocks show is certain enough."""
+        part = list(self.floors.at(0))[-_STEEP:]
+        if self._is_cycle(part):
+            return None
+        return Change.CERTAIN if self._make_certain(Rise.over(part, 0)) else None
+
+    def leave_open(self) -> None:
+        """Nobody could tell what the growth is that stands: ask again later."""
+        rise = self.rise
+        if rise is not None:
+            rise.leave_open()
+            self.put_off(rise.last_tick)
+
+    def is_material(self, rise: Rise) -> bool:
+        """Whether growth is large enough to be told without evidence."""
+        return rise.growth >= self._least(rise.base)
+
+    def confirm(self) -> None:
+        """The growth that stands is a leak, however short it is."""
+        if self.rise is not None:
+            self.rise.stage, self.rise.reported = Stage.LEAK, max(self.rise.growth, self.rise.reported)
+
+    def _least(self, base: float) -> float:
+        return max(self._min_growth, self._min_share * base)
+
+    def _follow(self, rise: Rise, floor: Floor) -> Change | None:
+        if floor.level > rise.level + _GOES_ON * rise.growth:
+            rise.last = floor
+            if rise.stage is Stage.EXPLAINED:
+                return self._suspect_again(rise) if rise.is_outgrown else None
+            if rise.stage is Stage.OPEN and floor.tick >= self._not_before and rise.keeps_its_pace:
+                return self._suspect_again(rise)
+        elif rise.level - floor.level > FALLEN_BACK * rise.growth:
+            return self._drop(rise, floor.tick, Change.FELL)
+        elif not rise.lasting and floor.tick - rise.last_tick > max(rise.ticks, _SHORTEST):
+            return self._drop(rise, floor.tick, Change.ENDED)
+        return None
+
+    def _suspect_again(self, rise: Rise) -> Change:
+        rise.stage = Stage.SUSPECTED
+        return Change.SUSPECTED
+
+    def _drop(self, rise: Rise, tick: int, change: Change) -> Change:
+        self.rise, self.dropped = None, rise
+        self.put_off(tick)
+        return change
+
+    def _look(self, scale: int, known: Sequence[Floor]) -> Change | None:
+        last = known[-1]
+        growth = last.level - known[0].level
+        rise = self.rise
+        if (
+            len(known) < _FEWEST
+            or growth < _SUSPICIOUS_SHARE * last.level
+            or (rise is not None and not self._is_open(rise, last))
+        ):
+            return None
+        if growth >= self._least(known[0].level):
+            found = self._certain(known)
+            if found is not None and self._make_certain(Rise.over(found, scale)):
+                return Change.CERTAIN
+        if rise is not None or last.tick < self._not_before:
+            return None
+        found = self._suspect(known, scale)
+        if found is None:
+            return None
+        self.rise = Rise.over(found, scale)
+        return Change.SUSPECTED
+
+    def _is_open(self, rise: Rise, last: Floor) -> bool:
+        """Whether there is still something to find out about a rise."""
+        if rise.stage is Stage.LEAK:
+            return last.level - rise.base >= _WORSE * rise.reported
+        return rise.stage is not Stage.EXPLAINED
+
+    def _make_certain(self, found: Rise) -> bool:
+        rise = self.rise
+        if rise is None:
+            rise = self.rise = found
+        elif rise.stage is Stage.EXPLAINED:
+            return False
+        else:
+            rise.join(found)
+        if rise.growth < _WORSE * rise.reported:
+            return False
+        rise.stage, rise.reported = Stage.LEAK, rise.growth
+        return True
+
+    def _certain(self, known: Sequence[Floor]) -> Sequence[Floor] | None:
+        """The floors of a climb that has lasted longer than the patience, if there is one."""
+        tick = known[-1].tick
+        block = known[-1].tick - known[-2].tick
+        since = tick - _NEARLY * self._patience + block
+        count = next((size for size in range(_LONG, len(known) + 1) if known[-size].tick <= since), None)
+        for size in dict.fromkeys((count, len(known))) if count is not None else ():
+            part = known[-size:]
+            if self._is_cycle(part) or not climbs(levels(part), self._least(part[0].level), _CERTAIN_SIGMAS):
+                continue
+            if not is_explained(part, known):
+                return part
+        part = since_last_fall(known)
+        if (
+            part[0].tick > since
+            or self._is_cycle(part)
+            or not rises_regularly(levels(part), self._least(part[0].level), _CERTAIN_RISES)
+        ):
+            return None
+        return None if is_explained(part, known) else part
+
+    def _suspect(self, known: Sequence[Floor], scale: int) -> Sequence[Floor] | None:
+        """The floors that are suspicious, if there are any."""
+        short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
+        for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
+            part = known[-count:]
+            if len(part) < count or self._is_cycle(part) or not climbs(levels(part), self.suspicious, sigmas):
+                continue
+            if (count > _LINE or is_line(levels(part))) and not is_explained(part, known):
+                return part
+        part = since_last_fall(known)
+        if len(part) < _LINE or self._is_cycle(part):
+            return None
+        if not rises_regularly(levels(part), self.suspicious, self._rises):
+            return None
+        return None if is_explained(part, known) else part
+
+    def _is_cycle(self, part: Sequence[Floor]) -> bool:
+        """Whether memory has risen as long and as high before, and come back."""
+        return part[-1].tick - part[0].tick < self.cycles.length and part[-1].level <= self.cycles.ceiling

@@ -1,0 +1,305 @@
+"""The level of each step goes in; steps far above the usual, lasting changes, and what comes again and again, come out.
+
+What is usual are median and deviation of the last steps; what comes in a regular beat (validation, checkpoints) is
+told once, as a beat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tbmem.analysis.detector.bounded_list import BoundedList
+from tbmem.analysis.detector.periodicity import HIGHER, Beat
+
+WINDOW = 64
+"""Steps that define what is usual."""
+RETURN_WITHIN = 5
+"""Steps after which a jump that has not come down again is the new level."""
+_SIGMAS = 8.0
+_MAD_TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation of a normal distribution."""
+_SPREADS = 2.0
+"""With a full window it is enough to be so many times as far from the median as the highest of the window."""
+_RECORD = 1.03
+"""A spike must pass the highest level so far by 3 %: what comes again is reported once."""
+_HIGHER = 1.2
+"""And a later spike must be higher above the usual than those before by this factor."""
+_ALMOST = 0.8
+"""Part of a spike's height from which on a step counts for a beat: of those that are about as high as the least spike,
+chance would pick one to be told."""
+_AT_ONCE = 0.5
+"""Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
+_FEW = 8
+"""With fewer steps than this to compare with, a jump must be ``_FEW_PERCENT`` high."""
+_FEW_PERCENT = 15.0
+_ENOUGH = 32
+"""With fewer steps before it a jump is told only when there are so many after all."""
+_FEW_SPREADS = 6.0
+"""And so many times as high as all of them are apart."""
+_NEARLY = 0.5
+"""Share of the smallest spike from which on median and deviation are worked out at once."""
+_ORDER_EVERY = 64
+"""Steps after which they are worked out anyway."""
+_ORDER_SOONEST = 8
+"""Steps after which they are worked out for a level that may be high."""
+
+
+class JumpKind(str, Enum):
+    """What became of a jump."""
+
+    SPIKE = "spike"
+    SHIFT = "shift"
+    """Memory stayed there: a change of level."""
+    BEAT = "beat"
+    """It comes in a regular beat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A step, or a few, whose level left the usual range."""
+
+    kind: JumpKind
+    first_step: int
+    last_step: int
+    peak: int
+    """Highest level in bytes."""
+    usual: int
+    """Median of the steps before in bytes."""
+    period: int = 0
+    """Steps between two of a beat."""
+    members: Sequence[int] = ()
+    """First steps of those of the beat that are known."""
+    kept: int | None = None
+    """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
+    peak does not show them."""
+
+    @property
+    def height(self) -> int:
+        """Bytes above the usual."""
+        return self.peak - self.usual + (self.kept or 0)
+
+
+class SpikeTest:
+    """Tells spikes, changes of level and beats apart, step by step.
+
+    Args:
+        spike_percent: Smallest height above the usual level in per cent of it.
+        min_spike: Smallest height in bytes.
+    """
+
+    def __init__(self, spike_percent: float, min_spike: int) -> None:
+        self._share = spike_percent / 100
+        self._min_spike = min_spike
+        self._recent: BoundedList[int] = BoundedList(WINDOW)
+        self._since_ordered = 0
+        self._usual: int | None = None
+        self._threshold = self._worth_a_look = math.inf
+        self._least = 0.0
+        self._record = 0
+        self._last = 0
+        self._before: BoundedList[tuple[Jump, bool]] = BoundedList(WINDOW)
+        self._pending: list[tuple[int, int]] = []
+        self._early: list[Jump] = []
+        self._beat_height = 0
+        self.beat = Beat()
+
+    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Jump]]:
+        """Take in the levels of several steps.
+
+        Args:
+            steps: Their numbers.
+            values: Their levels in bytes.
+
+        Returns:
+            The jumps of which it has become clear what became of them, each with the step at which it did; the same
+            however the steps are handed in.
+        """
+        jumps: list[tuple[int, Jump]] = []
+        start, count = 0, len(values)
+        while start < count:
+            stop = min(start + self._room(), count)
+            chunk = values[start:stop]
+            highest = max(chunk)
+            if self._pending or highest > self._worth_a_look:
+                for step, value in zip(steps[start:stop], chunk, strict=True):
+                    jumps += [(step, jump) for jump in self._update(step, value)]
+            else:
+                self._learn(chunk, highest)
+            if self._early and len(self._recent) >= _ENOUGH:
+                jumps += [(steps[stop - 1], jump) for jump in self._judge_early()]
+            start = stop
+        return jumps
+
+    def _update(self, step: int, value: int) -> Sequence[Jump]:
+        if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
+            self._order()
+        usual = self._usual
+        high = usual is not None and value > self._threshold
+        if usual is not None and self._pending:
+            if not high:
+                jumps = self._resolve(usual, JumpKind.SPIKE, after=value)
+                self._learn((value,), value)
+                return jumps
+            self._pending.append((step, value))
+            return self._resolve(usual, JumpKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
+        if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
+            self._pending.append((step, value))
+        else:
+            self._learn((value,), value)
+        return ()
+
+    def close(self) -> Sequence[Jump]:
+        """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
+        usual = self._usual
+        jumps = list(self._resolve(usual, JumpKind.SPIKE)) if self._pending and usual is not None else []
+        return [*jumps, *self._judge_early()]
+
+    def rebase(self) -> None:
+        """Forget what was usual: something outside the training has changed the level."""
+        self._recent.clear()
+        self._usual = None
+        self._since_ordered = 0
+        self._threshold = self._worth_a_look = math.inf
+        self._pending.clear()
+        self._early.clear()
+
+    def _room(self) -> int:
+        """How many levels may be taken in before median and deviation are worked out."""
+        return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
+
+    def _learn(self, values: Sequence[int], highest: int) -> None:
+        self._recent.extend(values)
+        self._last = values[-1]
+        if highest > self._record:
+            self._record = highest
+        self._since_ordered += len(values)
+        if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
+            self._order()
+
+    def _order(self) -> None:
+        """Work out what is usual and what is high from the last steps."""
+        self._since_ordered = 0
+        ordered = sorted(self._recent)
+        usual, height = _usual_of(ordered)
+        self._usual = usual
+        spread = ordered[-1] - ordered[0]
+        if len(ordered) < _FEW:
+            height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
+        elif len(ordered) == WINDOW:
+            height = min(height, _SPREADS * (ordered[-1] - usual))
+        elif len(ordered) < _ENOUGH:
+            height = max(height, _SPREADS * spread)
+        lowest = usual + max(self._share * usual, self._min_spike)
+        self._least = max(height, lowest - usual)
+        self._threshold = usual + _ALMOST * self._least
+        self._worth_a_look = usual + _NEARLY * (lowest - usual)
+
+    def _resolve(self, usual: int, kind: JumpKind, after: int = 0) -> Sequence[Jump]:
+        """Say what became of the jump that is open.
+
+        Args:
+            usual: The level before it, in bytes.
+            kind: What became of it.
+            after: The level to which it came down; a part of it that stays, if small, is no spike's height.
+        """
+        steps = [step for step, _ in self._pending]
+        levels = [level for _, level in self._pending]
+        self._pending.clear()
+        before = len(self._recent)
+        if kind is JumpKind.SHIFT:
+            stays = _stays(levels)
+            if stays - usual <= self._least:
+                for level in levels:
+                    self._learn((level,), level)
+                return ()
+            self.rebase()
+            self._settle(steps, levels)
+            return (Jump(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
+        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
+        self._recent.extend(levels)
+        if before < _ENOUGH:
+            self._early.append(jump)
+            return ()
+        is_low = jump.height <= self._least
+        is_lasting = jump.peak - after < max(self._share * usual, self._min_spike)
+        return self._news_of(jump, counts=not (is_low or is_lasting))
+
+    def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
+        """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
+        stays = _stays(levels)
+        high = stays + max(self._share * stays, self._min_spike)
+        above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
+        if not above or levels[-1] > high:
+            for level in levels:
+                self._learn((level,), level)
+            return
+        peak = max(level for _, level in above)
+        self._early.append(Jump(JumpKind.SPIKE, above[0][0], above[-1][0], peak, stays))
+        self._recent.extend(level for _, level in above)
+        for level in levels:
+            if level <= high:
+                self._learn((level,), level)
+
+    def _judge_early(self) -> Sequence[Jump]:
+        """Judge the jumps of the first steps now that it is known what is usual."""
+        early, self._early = self._early, []
+        jumps: list[Jump] = []
+        for jump in early:
+            usual, height = _usual_of(sorted(self._recent))
+            least = max(height, self._share * usual, self._min_spike)
+            if jump.peak > usual + _ALMOST * least:
+                jumps += self._news_of(replace(jump, usual=usual), counts=jump.peak > usual + least)
+        return jumps
+
+    def _news_of(self, jump: Jump, *, counts: bool) -> Sequence[Jump]:
+        """The jump itself, the beat that it makes known, or nothing if its like was there before.
+
+        Args:
+            jump: What was seen.
+            counts: Whether it may be told as a spike; else it counts for a beat only.
+        """
+        # high steps with a gap between them are one happening
+        apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
+        on_beat = self.beat.expects(jump.first_step)
+        known = apart and self.beat.add(jump.first_step, jump.height)
+        is_record = counts and jump.peak > self._record * _RECORD
+        if on_beat and jump.height <= HIGHER * self._beat_height:
+            return ()
+        highest = max((other.height for other, _ in self._before), default=0)
+        self._before.append((jump, is_record))
+        if known:
+            return self._known_beat(jump)
+        return (jump,) if is_record and jump.height > _HIGHER * highest else ()
+
+    def _known_beat(self, jump: Jump) -> Sequence[Jump]:
+        """The beat, and the highest jump outside it, which may not have been told because of the beat's."""
+        others = [(other, is_record) for other, is_record in self._before if not self.beat.expects(other.first_step)]
+        members = [other for other, _ in self._before if self.beat.expects(other.first_step)]
+        self._beat_height = max(member.height for member in members)
+        self._before[:] = others
+        steps = tuple(member.first_step for member in members)
+        beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
+        highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
+        return (beat,) if highest is None else (beat, highest)
+
+
+def _stays(levels: Sequence[int]) -> int:
+    """The level of a change for good: a spike that came with it may stand above."""
+    return sorted(levels)[(len(levels) - 1) // 2]
+
+
+def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
+    """Median, and how far above it chance does not reach.
+
+    Args:
+        ordered: Levels in bytes, lowest first.
+    """
+    middle = (len(ordered) - 1) // 2
+    usual = ordered[middle]
+    if ordered[0] == ordered[-1]:
+        return usual, 0.0
+    deviations = sorted([abs(value - usual) for value in ordered])
+    return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]

@@ -1,0 +1,169 @@
+"""A request that failed goes in, with what was known at that moment; why it did not fit comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.oom import CGROUP, MACHINE, Cause, Pieces, Reason, Shortage
+from tbmem.units import GIB, format_bytes
+
+_CONTEXT = 3 * GIB // 2
+"""What CUDA's context and its kernels take of a device at most: less than that is no other process's doing."""
+_SMALL = 0.05
+"""Share of the capacity below which a cause that is not enough by itself is not worth a sentence."""
+_OTHERS_ADVICE = (
+    "see who is there with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
+    " rank its own device"
+)
+_LIMIT_ADVICE = {
+    MACHINE: "a smaller batch, shorter sequences, fewer DataLoader workers or activation checkpointing need less",
+    CGROUP: "give the container or the job more memory (docker --memory, --mem of the scheduler), or fewer workers",
+    "RLIMIT_AS": "raise the limit of the address space (ulimit -v)",
+    "RLIMIT_DATA": "raise the limit of the data segment (ulimit -d)",
+}
+
+
+def reasons_of(shortage: Shortage, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
+    """Why a request did not fit, the reason that says most first.
+
+    A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
+    Where there is none, the capacity is why, and what else took a good part of it follows.
+
+    Args:
+        shortage: What failed.
+        findings: What the detectors had told; leaks of the same device count.
+    """
+    found = [
+        *_leaks(shortage, findings),
+        *_fragmentation(shortage),
+        *_others(shortage),
+    ]
+    enough = [reason for reason in found if reason.enough]
+    total = shortage.limits[0].total if shortage.limits else 0
+    partly = [reason for reason in found if not reason.enough and reason.bytes >= _SMALL * total]
+    if enough and not _is_too_large(shortage):
+        return (*enough, *partly)
+    return (_capacity(shortage), *partly)
+
+
+def _is_too_large(shortage: Shortage) -> bool:
+    requested = shortage.requested
+    return requested is not None and bool(shortage.limits) and requested > shortage.limits[0].total
+
+
+def _leaks(shortage: Shortage, findings: Sequence[Finding]) -> list[Reason]:
+    """The leak that took most, if one was flagged and not taken back since."""
+    standing: dict[str, Finding] = {}
+    for finding in findings:
+        channel = str(finding.evidence.get("channel", ""))
+        if finding.device != shortage.device:
+            continue
+        if finding.kind is FindingKind.LEAK:
+            standing[channel] = finding
+        elif finding.kind is FindingKind.GROWING:
+            standing.pop(channel, None)
+    if not standing:
+        return []
+    worst = max(standing.values(), key=lambda finding: _taken(finding, shortage.step))
+    taken = _taken(worst, shortage.step)
+    holder = worst.evidence.get("holder")
+    held = f", held by {holder}" if isinstance(holder, str) and holder else ""
+    text = (
+        f"a leak was flagged at step {worst.last_step}: about {format_bytes(taken)} since step {worst.first_step}{held}"
+    )
+    return [_reason(Cause.LEAK, taken, shortage, text, worst.advice)]
+
+
+def _taken(finding: Finding, step: int) -> int:
+    """What a leak had taken by a step, if it went on as before."""
+    rate = finding.evidence.get("bytes_per_step") or 0
+    grown = finding.evidence.get("growth_bytes") or 0
+    return max(int(grown), int(rate * max(step - finding.first_step, 0)))
+
+
+def _fragmentation(shortage: Shortage) -> list[Reason]:
+    """Inactive blocks that could not serve the request, though there was enough of them."""
+    pieces = shortage.pieces
+    if pieces is None or not pieces.free:
+        return []
+    largest, requested = pieces.largest_free, shortage.requested
+    text = f"{format_bytes(pieces.free)} were reserved and free"
+    if pieces.fragmented:
+        text += f", {format_bytes(pieces.fragmented)} of it fragmented, in gaps between used blocks"
+    if largest is not None and requested is not None and largest >= requested:
+        text += f"; the largest block ({format_bytes(largest)}) belongs to another stream or pool"
+    elif largest is not None:
+        text += f"; the largest block is {format_bytes(largest)}"
+    return [_reason(Cause.FRAGMENTATION, pieces.free, shortage, text, ADVICE[FindingKind.FRAGMENTATION])]
+
+
+def _others(shortage: Shortage) -> list[Reason]:
+    """What is used of the device, or the machine, and not by this process."""
+    total, free, own = shortage.device_total, shortage.device_free, shortage.process
+    if total is None or free is None or own is None:
+        return []
+    on_host = shortage.device == "cpu"
+    if on_host and shortage.limits and shortage.limits[0].name != MACHINE:
+        return []
+    others = total - free - own
+    if others <= (_SMALL * total if on_host else _CONTEXT):
+        return []
+    who = "other processes" if on_host else "other processes and CUDA's own contexts"
+    place = _place(shortage)
+    return [
+        _reason(
+            Cause.OTHER_PROCESSES, others, shortage, f"{who} hold {format_bytes(others)} of {place}", _OTHERS_ADVICE
+        )
+    ]
+
+
+def _capacity(shortage: Shortage) -> Reason:
+    limit = shortage.limits[0] if shortage.limits else None
+    if limit is None:
+        return Reason(
+            cause=Cause.CAPACITY,
+            bytes=0,
+            enough=False,
+            text="what is alive and what was asked for are more than there is",
+            advice=ADVICE[FindingKind.OOM],
+        )
+    asked = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
+    name, total = _named(limit.name), format_bytes(limit.total)
+    if _is_too_large(shortage):
+        text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
+    else:
+        used = format_bytes(limit.total - limit.free)
+        text = f"{used} of {name}'s {total} are in use" + ("" if shortage.only_near else f"; {asked} does not fit")
+    advice = _LIMIT_ADVICE.get(limit.name, ADVICE[FindingKind.OOM])
+    return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
+
+
+def _reason(cause: Cause, size: int, shortage: Shortage, text: str, advice: str) -> Reason:
+    """A reason, with whether the request would have fitted without it."""
+    free, requested = shortage.free, shortage.requested
+    enough = requested is not None and free is not None and free + size >= requested
+    return Reason(cause=cause, bytes=size, enough=enough, text=text, advice=advice)
+
+
+def _place(shortage: Shortage) -> str:
+    return "the machine" if shortage.device == "cpu" else "the device"
+
+
+def _named(limit: str) -> str:
+    """``'the cgroup'``, ``'RLIMIT_AS'``, ``'the device'``."""
+    return f"the {limit}" if limit == CGROUP else limit
+
+
+def pieces_without_blocks(reserved: int, active: int, split: int) -> Pieces:
+    """What an allocator's counters alone say: no block is known, so the largest free one is not either.
+
+    Args:
+        reserved: Bytes that the allocator holds.
+        active: Of these, in use.
+        split: Of these, in inactive pieces of segments that are partly in use.
+    """
+    free = max(reserved - active, 0)
+    fragmented = min(split, free)
+    return Pieces(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)

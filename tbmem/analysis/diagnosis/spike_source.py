@@ -1,0 +1,89 @@
+"""Places in the program that made a step of a profiler window need more than the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.model.columns import I64
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.units import format_bytes
+
+_NAMED = 3
+"""Places that are named at most, ..."""
+_LEAST_PART = 0.1
+"""... each of which must have made this part of the difference."""
+
+
+class Maker(NamedTuple):
+    """A place in the program that made a step need more than the others."""
+
+    line: str
+    """``'model/attention.py:41 forward'``; empty where no stack was recorded. Of a trace it is the function's first."""
+    operator: str
+    bytes: int
+    """What it held at the step's peak, less the median of what it holds at the other steps' peaks."""
+    allocations: int
+    """Those alive at the step's peak."""
+
+    def __str__(self) -> str:
+        place = self.line or self.operator or "a place without a stack"
+        detail = f" ({self.operator})" if self.line and self.operator else ""
+        return f"{format_bytes(self.bytes)} by {place}{detail}"
+
+
+def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
+    """By step the event of its peak, which is always reached by an allocation, and that one knows its step."""
+    rows = timeline.rows
+    mine = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
+    curve = timeline.curve(device)
+    levels = curve.bytes[np.searchsorted(curve.event, rows.alloc_event[mine])]
+    order = np.lexsort((-levels, rows.step[mine]))
+    steps, first = np.unique(rows.step[mine][order], return_index=True)
+    return dict(zip(steps.tolist(), rows.alloc_event[mine][order[first]].tolist(), strict=True))
+
+
+def makers_of(timeline: AllocationTimeline, device: int, step: int) -> tuple[Maker, ...]:
+    """What a step held at its peak and the other steps of the window do not hold at theirs.
+
+    Returns:
+        The largest first; nothing if the recording lacks the step, or all others.
+    """
+    others = _step_peaks(timeline, device)
+    highest = others.pop(step, None)
+    if highest is None or not others:
+        return ()
+    place, numbers = _places(timeline)
+    held, counts = _held(timeline, device, highest, place, numbers)
+    usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others.values()], axis=0)
+    more = held - usual.astype(np.int64)
+    least = max(_LEAST_PART * more[more > 0].sum(), 1)
+    largest = [int(at) for at in np.argsort(-more)[:_NAMED] if more[at] >= least]
+    return tuple(_maker(timeline, int(np.argmax(place == at)), int(more[at]), int(counts[at])) for at in largest)
+
+
+def _places(timeline: AllocationTimeline) -> tuple[I64, int]:
+    """Number of the place by row, and how many there are: a line and an operator, for many operators share a line."""
+    rows = timeline.rows
+    lines = SourceLines(timeline.stacks).codes(rows.stack)
+    numbers, place = np.unique((lines + 1) * (len(timeline.operators) + 1) + rows.operator + 1, return_inverse=True)
+    return place.astype(np.int64), len(numbers)
+
+
+def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, places: int) -> tuple[I64, I64]:
+    """Bytes and allocations by place that were alive at an event."""
+    alive = timeline.alive_at(device, event)
+    held = np.bincount(place[alive], timeline.rows.bytes[alive], places).astype(np.int64)
+    return held, np.bincount(place[alive], minlength=places)
+
+
+def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> Maker:
+    stack, operator = int(timeline.rows.stack[row]), int(timeline.rows.operator[row])
+    return Maker(
+        line=SourceLines(timeline.stacks).line(stack),
+        operator=timeline.operators[operator] if operator >= 0 else "",
+        bytes=more,
+        allocations=allocations,
+    )

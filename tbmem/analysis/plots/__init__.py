@@ -1,0 +1,1 @@
+"""Curves, bands and ranges of a timeline, thinned for a screen."""

@@ -1,0 +1,1 @@
+"""What one recording says, device by device, and two compared."""

@@ -1,0 +1,313 @@
+"""Records that the analysis of a recording consists of.
+
+``tbmem.analysis.recordings.analyzer.analyze`` makes an ``Analysis``, screens and files show it. All sizes are bytes. Every
+breakdown (``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its parts add up to ``peak.bytes``,
+and the largest part comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import to_builtins
+
+from tbmem.model.columns import I32
+from tbmem.model.timeline import AllocationTimeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One part of the memory at the peak."""
+
+    name: str
+    """Category (``'PARAMETER'``, ``'Attention'``), phase, module, operator, or the source line of a stack."""
+    bytes: int
+    """Alive at the peak."""
+    count: int
+    """Allocations alive at the peak; what has no row of its own counts 0."""
+    percent: float
+    """Of the peak."""
+    end_bytes: int = 0
+    """Alive when the recording ends."""
+    max_bytes: int | None = None
+    """For a category: the most at any moment, which may be another than the peak."""
+    basis: str = ""
+    """For a category: ``'known'`` from an address book, ``'inferred'``, ``'none'``, or ``'mixed'``."""
+    stack: tuple[str, ...] = ()
+    """For a stack: its frames, the innermost first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleShare:
+    """A module and those in it, at the peak."""
+
+    name: str
+    """Last part of the path; the root's is empty."""
+    path: str
+    bytes: int
+    """With all modules below."""
+    own_bytes: int
+    """Without them."""
+    count: int
+    """Allocations, with all modules below."""
+    percent: float
+    children: tuple[ModuleShare, ...] = ()
+
+    def walk(self) -> Iterator[ModuleShare]:
+        """This module and all below, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakMoment:
+    """The highest point of counted memory, the first if there are several."""
+
+    bytes: int
+    event: int
+    """Number of the event in the device's log; -1 for the beginning of the recording."""
+    ns: int
+    """Unix time; -1 if not known."""
+    step: int
+    """-1 if not known."""
+    phase: str
+    """``'FORWARD'``, ``'BACKWARD'``, ``'OPTIMIZER'``, ``'SETUP'`` or ``'OTHER'``."""
+    line: str = ""
+    """Source line that allocated there; empty if not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """One allocation among the largest at the peak."""
+
+    row: int
+    """In ``timeline.rows``."""
+    bytes: int
+    rounded_bytes: int
+    """-1 if not known."""
+    category: str
+    basis: str
+    name: str
+    """Name in the model; empty if not known."""
+    module: str
+    operator: str
+    phase: str
+    step: int
+    """-1 if not known."""
+    line: str
+    """``'train.py:31 forward'``: the innermost line that is not torch's own; empty if there is no stack."""
+    stack: tuple[str, ...]
+    """Frames, the innermost first, at most some dozens."""
+    alloc_event: int
+    free_event: int
+    alloc_ns: int
+    free_ns: int
+    alive_at_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragmentation:
+    """Where reserved memory that nobody uses lies, at the end of the recording; cached is not fragmented.
+
+    ``reserved = active + free``, ``free = cached + fragmented`` and ``active = requested + rounding_loss``. ``None``
+    stands for what the file does not say.
+    """
+
+    free_bytes: int | None = None
+    """Reserved, less active: what the allocator can hand out again."""
+    cached_bytes: int | None = None
+    """Of it in whole segments, or whole pages of expandable ones: goes back to the device when it is needed there."""
+    cached_in_pages_bytes: int | None = None
+    """Of that, whole pages of expandable segments that are partly in use."""
+    fragmented_bytes: int | None = None
+    """The rest of it: between blocks in use, where it serves only requests that fit."""
+    rounding_loss_bytes: int | None = None
+    """In used blocks, beyond what was asked for."""
+    pending_free_bytes: int | None = None
+    """Let go of by the program, perhaps in use by another stream."""
+    largest_free_block_bytes: int | None = None
+    largest_gap_bytes: int | None = None
+    gaps: int | None = None
+    """Free blocks between used ones."""
+    fragmented_percent: float | None = None
+    """Of reserved."""
+    failing_request_bytes: int | None = None
+    """What the last out-of-memory asked for; ``None`` without one."""
+    failing_request_fits_free_sum: bool | None = None
+    """Whether all free blocks together would have been enough: then fragmentation is why it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifetimeClass:
+    """Allocations of the recording that lived alike."""
+
+    name: str
+    """``'whole recording'``, ``'within a step'``, ``'across steps'``, ``'to the end'``, ``'from before'``, ..."""
+    count: int
+    bytes: int
+    """All of their bytes, one after the other."""
+    peak_bytes: int
+    """Those alive at the peak."""
+    median_ns: int
+    """-1 if not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """Allocations of one stack that pile up: made in every step, alive at the end, none freed."""
+
+    line: str
+    stack: tuple[str, ...]
+    bytes: int
+    """Alive at the end."""
+    count: int
+    bytes_per_step: int
+    first_step: int
+    last_step: int
+    generations: int
+    """Steps of which something is still alive."""
+    category: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What to do, with the number that triggered it."""
+
+    message: str
+    """One sentence with the number."""
+    setting: str
+    """What to change, as it is written: ``'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'``."""
+    trigger: str
+    """Name of the figure: ``'free_in_gaps_bytes'``."""
+    value: float
+    """The figure."""
+    limit: float
+    """Above (or below) which it is worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAnalysis:
+    """What a recording says of one device."""
+
+    number: int
+    """In ``timeline.devices``."""
+    name: str
+    """``'cuda:0'``, ``'cpu'``."""
+    key: str
+    """Its key in the JSON: torch's index, ``'0'``; the name for a device without one, ``'cpu'``."""
+    type: int
+    """torch's number of the kind: 0 CPU, 1 CUDA, 6 HIP."""
+    index: int
+    """-1 for the CPU."""
+    model: str
+    measure: str
+    """What ``peak`` and the breakdowns count: ``'requested'`` or ``'rounded'`` bytes."""
+    events: int
+    reserved_bytes: int | None
+    """At the end, as the next three; ``None`` where the file does not say."""
+    allocated_bytes: int | None
+    active_bytes: int | None
+    requested_bytes: int | None
+    total_bytes: int | None
+    """Memory of the device."""
+    peak: PeakMoment
+    peak_reserved_bytes: int | None
+    base_bytes: int
+    """Before the first event."""
+    unmatched_frees: int
+    ooms: int
+    fragmentation: Fragmentation
+    never_used_bytes: int | None
+    """Of the most that was reserved, what was not in use at the peak; ``None`` if no peak was recorded."""
+    efficiency_percent: float | None
+    """The peak, of the most that was reserved; ``None`` like that."""
+    grade: str
+    """``'excellent'`` (above 98 %), ``'good'`` (from 95 %), ``'poor'``, or ``'unknown'``."""
+    by_category: tuple[Share, ...]
+    by_phase: tuple[Share, ...]
+    modules: ModuleShare
+    """Tree of modules, the root being all of the peak."""
+    by_module: tuple[Share, ...]
+    """Modules with the numbers of repeated layers merged: ``'layers.*.mlp'``."""
+    by_line: tuple[Share, ...]
+    """Source lines: the innermost of each stack that is the user's own."""
+    by_stack: tuple[Share, ...]
+    """Whole stacks, each named by its source line."""
+    by_operator: tuple[Share, ...]
+    top: tuple[Allocation, ...]
+    """Largest allocations at the peak."""
+    lifetimes: tuple[LifetimeClass, ...]
+    suspects: tuple[Suspect, ...]
+    recommendations: tuple[Recommendation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The device as plain JSON values."""
+        plain = to_builtins(self)
+        plain["peak_bytes"], plain["peak_event_index"] = self.peak.bytes, self.peak.event
+        plain["by_category_max"] = {share.name: share.max_bytes for share in self.by_category}
+        plain["categories"] = plain["by_category"]
+        for name in ("by_category", "by_phase", "by_module", "by_line", "by_operator"):
+            plain[name] = {share.name: share.bytes for share in getattr(self, name)}
+        return {key: plain[key] for key in _DEVICE_KEYS}
+
+
+_DEVICE_KEYS = (
+    *("name", "type", "index", "model", "measure", "events", "reserved_bytes", "allocated_bytes", "active_bytes"),
+    *("requested_bytes", "total_bytes", "peak_bytes", "peak_event_index", "peak", "peak_reserved_bytes", "base_bytes"),
+    *("unmatched_frees", "ooms", "fragmentation", "never_used_bytes", "efficiency_percent", "grade", "by_category"),
+    *("by_category_max", "categories", "by_phase", "by_module", "modules", "by_line", "by_stack", "by_operator", "top"),
+    *("lifetimes", "suspects", "recommendations"),
+)
+"""Of the JSON, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What each allocation is for, in words: torch's own where it is known, those of a table where it is inferred."""
+
+    names: tuple[str, ...]
+    code: I32
+    """Into ``names``, one per row of the timeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What a recording says."""
+
+    name: str
+    """Short, from the path: ``'iter1_rank0'``."""
+    path: str
+    source: str
+    """``'snapshot'``, ``'trace'`` or ``'estimate'``."""
+    timeline: AllocationTimeline
+    """With the categories filled in."""
+    labels: Labels
+    devices: tuple[DeviceAnalysis, ...]
+    notes: tuple[str, ...]
+    """What is not known, one sentence each."""
+
+    @property
+    def main(self) -> DeviceAnalysis:
+        """The device with the highest peak, an accelerator before the CPU."""
+        return max(self.devices, key=lambda device: (device.name != "cpu", device.peak.bytes))
+
+    @property
+    def shown(self) -> tuple[DeviceAnalysis, ...]:
+        """Devices worth showing, the main one first: of a GPU's trace not the few bytes on the CPU."""
+        main = self.main
+        found = [device for device in self.devices if device is main or device.peak.bytes > main.peak.bytes / 1000]
+        return tuple(sorted(found, key=lambda device: (device is not main, -device.peak.bytes)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The analysis as plain JSON values, without the rows."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "source": self.source,
+            "devices": {device.key: device.to_dict() for device in self.devices},
+            "notes": list(self.notes),
+        }

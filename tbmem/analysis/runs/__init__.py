@@ -1,0 +1,1 @@
+"""What live logs say of a run: status, series, checks."""

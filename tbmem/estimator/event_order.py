@@ -1,0 +1,60 @@
+"""The allocs and frees of a FakeRun in one order, numbered without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.model.simulated_run import FakeRun
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RunEvents:
+    """The events of a run, and where each row begins and ends among them."""
+
+    events: MemoryEvents
+    """As the allocator takes them; a row's number is its key."""
+    row: IntArray
+    """Of each event: whose it is."""
+    begins: IntArray
+    """Of each row: the event that allocates it."""
+    ends: IntArray
+    """Of each row: the event that frees it; -1 for none."""
+    time: IntArray
+    """Of each event: its number in the run, which counts some that are left out."""
+
+    def at(self, times: Sequence[int]) -> IntArray:
+        """First event from each of some numbers of the run on."""
+        return np.searchsorted(self.time, np.array(times, dtype=np.int64)).astype(np.int64)
+
+    def alive_at(self, event: int) -> IntArray:
+        """Rows alive just after an event."""
+        return np.flatnonzero((self.begins <= event) & ((self.ends > event) | (self.ends < 0)))
+
+    def most(self, which: BoolArray) -> int:
+        """The most bytes that some rows, one truth value each, hold together."""
+        sizes = np.where(which[self.row], self.events.size, 0)
+        return int(np.cumsum(np.where(self.events.kind == EventKind.ALLOC, sizes, -sizes)).max(initial=0))
+
+
+def events_of_run(run: FakeRun) -> RunEvents:
+    """Put a run's events in order."""
+    rows = np.arange(len(run))
+    ended = np.flatnonzero(run.free_event >= 0)
+    times = np.concatenate((run.alloc_event, run.free_event[ended]))
+    order = np.argsort(times, kind="stable")
+    row = np.concatenate((rows, ended))[order]
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    ends = np.full(len(run), -1, dtype=np.int64)
+    ends[ended] = place[len(run) :]
+    nothing = np.zeros(len(order), dtype=np.int64)
+    kind = np.where(order < len(run), int(EventKind.ALLOC), int(EventKind.FREE)).astype(np.uint8)
+    events = MemoryEvents(kind=kind, key=row, size=run.size[row], stream=nothing, pool=nothing)
+    return RunEvents(events, row, place[: len(run)], ends, times[order])

@@ -1,0 +1,1 @@
+"""Torch on fake CUDA tensors: mode, fake torch.cuda, guards."""

@@ -1,0 +1,258 @@
+"""Peaks of a training that ran on fake tensors, what they are made of, and whether it fits a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.events import EventKind, IntArray
+from tbmem.analysis.allocator.replay import holding, replay
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.estimator.event_order import BoolArray, RunEvents, events_of_run
+from tbmem.model.category import Category, Phase
+from tbmem.model.gpus import Gpu
+from tbmem.model.job import Job
+from tbmem.model.simulated_run import FakeRun
+from tbmem.units import format_bytes
+
+LOW, HIGH = 0.99, 1.03
+"""Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
+ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
+"""The same of allocated bytes: between 0.9999 and 1.0001 on the GPU."""
+DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
+"""Of both, where ranks divide a model: those that really ran lay between 0.968 and 1.078 of their estimates, joined by
+gloo (``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
+
+
+class Fit(str, Enum):
+    """Whether it will fit."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    """Within what the estimate may be wrong by."""
+    NO = "does_not_fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """parameters + optimizer state + max(gradients + its intermediates, activations), with this model's bytes."""
+
+    parameters: int
+    optimizer: int
+    gradients: int
+    intermediates: int
+    """Most temporary bytes of the optimizer's step."""
+    activations: int
+    """What the backward pass finds, batch included."""
+
+    @property
+    def total(self) -> int:
+        """The formula's value, in bytes."""
+        return self.parameters + self.optimizer + max(self.gradients + self.intermediates, self.activations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The same training with one thing changed; bytes."""
+
+    change: str
+    allocated: int
+    reserved: int
+    fit: Fit
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What came out; bytes unless named otherwise."""
+
+    job: Job
+    gpu: str
+    settings: str
+    """What PYTORCH_ALLOC_CONF was taken to say."""
+    peak_allocated: int
+    peak_reserved: int
+    allocated_range: tuple[int, int]
+    """Between these the true value is expected."""
+    reserved_range: tuple[int, int]
+    """The same of reserved bytes."""
+    peak_step: int
+    peak_phase: str
+    first_step: int
+    """Allocated peak of the first step, which makes the optimizer's state."""
+    steady_step: int
+    """Allocated peak of the last."""
+    by_phase: Mapping[str, int]
+    """Allocated peak of each phase in the last step."""
+    by_category: Mapping[str, int]
+    """What the allocated peak is made of."""
+    by_module: Mapping[str, int]
+    """The same by module; layers that are alike are one entry, ``layers.*``."""
+    formula: Formula
+    outside: Mapping[str, int]
+    """What is not in the allocator's figures."""
+    capacity: int
+    fit: Fit
+    sentence: str
+    """The verdict for a person."""
+    fragmented: int
+    """At the end: reserved, free, and only in pieces."""
+    notes: tuple[str, ...] = ()
+    parameters: int = 0
+    """How many there are."""
+    dtype: str = ""
+    """Of most of their bytes."""
+    architecture: str = ""
+    """What a config file stands for: ``'LlamaForCausalLM of transformers 5.23.0'``."""
+    seconds: float = 0.0
+    """That the execution took."""
+    executed: str = ""
+    """How: on which kind of fake tensors, with which torch."""
+    alternatives: tuple[Alternative, ...] = field(default=())
+
+
+def estimate_of(
+    job: Job, run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
+) -> Estimate:
+    """Judge a run.
+
+    Args:
+        job: What was executed.
+        run: Its allocations.
+        settings: What PYTORCH_ALLOC_CONF will say.
+        gpu: Where it shall fit.
+        outside: Bytes there that are not the allocator's, by what they are for.
+    """
+    outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
+    order = events_of_run(run)
+    replayed = replay(order.events, settings)
+    peak = int(np.argmax(replayed.allocated))
+    alive = order.alive_at(peak)
+    steps = _step_of_event(run, order)
+    steady = steps == steps.max()
+    reserved = replayed.peak_reserved
+    allocated_band, reserved_band = _bands(job)
+    expected = _within(reserved, reserved_band)
+    fit, sentence = _verdict(order, settings, gpu, reserved, expected[1], sum(outside.values()))
+    return Estimate(
+        job=job,
+        gpu=gpu.name,
+        settings=describe(settings),
+        peak_allocated=replayed.peak_allocated,
+        peak_reserved=reserved,
+        allocated_range=_within(replayed.peak_allocated, allocated_band),
+        reserved_range=expected,
+        peak_step=int(steps[peak]),
+        peak_phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
+        first_step=_highest(replayed.allocated[steps == 0]),
+        steady_step=_highest(replayed.allocated[steady]),
+        by_phase=_by_phase(run, order, replayed.allocated, steady),
+        by_category=by_category(run, alive),
+        by_module=_by_module(run, alive),
+        formula=_formula(run, order),
+        outside=outside,
+        capacity=gpu.total,
+        fit=fit,
+        sentence=sentence,
+        fragmented=holding(replayed.allocator).fragmented,
+        notes=run.notes,
+        parameters=int(run.about.get("parameters", 0)),
+        dtype=str(run.about.get("dtype", "")),
+        architecture=str(run.about.get("architecture", "")),
+        seconds=float(run.about.get("seconds", 0.0)),
+        executed=_executed(run),
+    )
+
+
+def _bands(job: Job) -> tuple[tuple[float, float], tuple[float, float]]:
+    """What true values are as multiples of estimates, at least and at most: of allocated and of reserved bytes."""
+    if job.world_size > job.replicate:
+        return (DIVIDED_LOW, DIVIDED_HIGH), (DIVIDED_LOW, DIVIDED_HIGH)
+    return (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
+
+
+def _within(size: int, band: tuple[float, float]) -> tuple[int, int]:
+    low, high = band
+    return int(size * low), int(size * high)
+
+
+def _executed(run: FakeRun) -> str:
+    about = run.about
+    if "torch" not in about:
+        return ""
+    kernels = ", ".join(about.get("attention", ()))
+    attention = f", attention by {kernels}" if kernels else ""
+    return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
+
+
+def _step_of_event(run: FakeRun, order: RunEvents) -> IntArray:
+    """The step that an event falls into; -1 before the first."""
+    starts = np.array(run.about["step_starts"], dtype=np.int64)
+    return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
+
+
+def _highest(levels: IntArray) -> int:
+    return int(levels.max(initial=0))
+
+
+def _by_phase(run: FakeRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
+    """Highest value while rows of a phase are made."""
+    made = which & (order.events.kind == EventKind.ALLOC)
+    phases = run.phase[order.row]
+    result = {}
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        during = made & (phases == phase)
+        if during.any():
+            result[phase.name.lower()] = _highest(allocated[during])
+    return result
+
+
+def by_category(run: FakeRun, rows: IntArray) -> dict[str, int]:
+    """Bytes of some rows by category, the largest first."""
+    sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
+    named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
+    return dict(sorted(named.items(), key=lambda item: -item[1]))
+
+
+def _by_module(run: FakeRun, alive: IntArray) -> dict[str, int]:
+    sums: defaultdict[str, int] = defaultdict(int)
+    for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
+        sums[merged(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def merged(module: str) -> str:
+    """A module's path with numbers of layers left out: ``layers.3.attention`` becomes ``layers.*.attention``."""
+    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
+
+
+def _formula(run: FakeRun, order: RunEvents) -> Formula:
+    final = run.step == run.step.max()
+    category = run.category
+    return Formula(
+        parameters=order.most((category == Category.PARAMETER) | (category == Category.BUFFER)),
+        optimizer=order.most(category == Category.OPTIMIZER_STATE),
+        gradients=order.most((category == Category.GRADIENT) & final),
+        intermediates=order.most((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
+        activations=order.most(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
+    )
+
+
+def _verdict(
+    order: RunEvents, settings: AllocatorSettings, gpu: Gpu, reserved: int, at_most: int, outside: int
+) -> tuple[Fit, str]:
+    need, room = reserved + outside, gpu.total
+    has = f"{gpu.name} has {format_bytes(room)}"
+    if at_most + outside <= room:
+        return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
+    # the same requests on a device of that size
+    failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
+    if failure is None:
+        return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
+    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure.sentence}."

@@ -1,0 +1,1 @@
+"""One rank of many: FSDP/DDP/TP/EP/PP."""

@@ -1,0 +1,131 @@
+"""Makes this process one rank of many, the others of which do not exist."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tbmem.estimator.fake_tensors.fake_cuda import patched
+from tbmem.estimator.tracker.tracker import AllocationTracker, counting
+from tbmem.model.job import Job
+
+_MESH_METHODS = (
+    "__init__",
+    "__getitem__",
+    "get_coordinate",
+    "get_local_rank",
+    "_get_root_mesh",
+    "_flatten",
+    "get_group",
+    "size",
+    "_unflatten",
+    "_concatenate",
+)
+_PROPAGATION = ("_propagate_tensor_meta_non_cached", "propagate_op_sharding_non_cached")
+_FSDP = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
+_DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
+
+
+@contextlib.contextmanager
+def one_of_many(job: Job) -> Iterator[None]:
+    """This process is rank ``job.rank`` of ``job.world_size``; collectives return at once and move nothing."""
+    place = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
+    before = dict(os.environ)
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_PORT="0")
+    # what another rank's shards look like is not this one's
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    with contextlib.ExitStack() as stack:
+        for name in _MESH_METHODS:
+            if hasattr(DeviceMesh, name):
+                stack.enter_context(patched(DeviceMesh, name, _without_modes(getattr(DeviceMesh, name))))
+        dist.init_process_group("fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextlib.contextmanager
+def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
+    """The tracker sees the local parts of distributed tensors, and not the whole ones that only shapes are asked of."""
+    tracker.watch_distributed(DTensor)
+    with contextlib.ExitStack() as stack:
+        for name in _PROPAGATION:
+            original = getattr(ShardingPropagator, name, None)
+            if original is not None:
+                stack.enter_context(patched(ShardingPropagator, name, counting(original, tracker, "paused")))
+        for name in _FSDP:
+            original = getattr(_fsdp_param_group, name, None)
+            if original is not None:
+                stack.enter_context(patched(_fsdp_param_group, name, counting(original, tracker, "communicates")))
+        if hasattr(_fsdp_param, "_chunk_with_empty"):
+            stack.enter_context(patched(_fsdp_param, "_chunk_with_empty", _Shards))
+        yield
+
+
+class _Shards:
+    """A tensor's shards as FSDP2 cuts them, made when they are asked for: it asks for two of a thousand."""
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, num_chunks, dim
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        length = self._tensor.shape[self._dim]
+        each = -(-length // self._count)
+        if index * each >= length:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, index * each, min(each, length - index * each))
+
+
+def mesh_of(job: Job) -> DeviceMesh:
+    """All ranks, by the dimensions along which the job divides its work."""
+    sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
+    make = _without_modes(device_mesh.init_device_mesh)
+    mesh: DeviceMesh = make(job.device, sizes, mesh_dim_names=_DIMENSIONS)
+    return mesh
+
+
+def stage_of(job: Job) -> int:
+    """The stage of the pipeline that a rank has."""
+    return job.rank // (job.world_size // job.pipeline)
+
+
+def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Numbers of ranks are real tensors, which must not become fake ones."""
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return plain
+
+
+def as_placed(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A gradient, divided as its parameter is: that of an embedding comes whole from each rank."""
+    if not isinstance(gradient, DTensor) or not isinstance(parameter, DTensor):
+        return gradient
+    same = gradient.placements == parameter.placements
+    return gradient if same else gradient.redistribute(placements=parameter.placements)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What a rank holds of a tensor."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,193 @@
+"""Predicts the cases of a sweep, runs each in a process of its own, and writes the tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import msgspec
+
+from tbmem.errors import UsageError
+from tbmem.estimator.sweep.peaks import predicted_moment
+from tbmem.estimator.worker.client import child_environment, fake_runs
+from tbmem.estimator.workload.decoder import SHAPES
+from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
+from tbmem.model.gpus import Gpu
+from tbmem.model.simulated_run import FakeRun
+from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
+from tbmem.present.text.sweep import activation_text, largest_text, peak_table, precision_table
+from tbmem.sources.counters.host import HostMemory
+from tbmem.units import format_bytes
+
+Prediction = Moment | UsageError
+"""What is expected of a case, or why nothing can be."""
+_FILES = (".pickle", ".pkl", ".npz")
+_TEXTS = {
+    "peak_memory_summary.txt": peak_table,
+    "mixed_precision_memory_summary.txt": precision_table,
+    "activation_size_analysis.txt": activation_text,
+    "largest_allocations.txt": largest_text,
+}
+
+
+def sweep(
+    cases: Sequence[SweepCase],
+    output: Path,
+    *,
+    gpu: Gpu | None = None,
+    notes: tuple[str, ...] = (),
+    on_cell: Callable[[SweepCell], None] | None = None,
+) -> Sweep:
+    """Measure all cases; the tables are written anew after each of them.
+
+    Args:
+        cases: What to measure.
+        output: Folder of tables and recordings, made if missing; or the file of the only case's recording.
+        gpu: The device, if it is one.
+        notes: Sentences for the tables.
+        on_cell: Told of each cell when it is done and the tables are written.
+
+    Raises:
+        UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
+    """
+    for case in cases:
+        _check_model(case)
+    chosen = tuple(dict.fromkeys(cases))
+    folder = folder_of(output)
+    if folder is None and len(chosen) > 1:
+        raise UsageError(f"--output {output}: {len(chosen)} runs cannot share a file; name a folder")
+    _check_output(output)
+    predictions = _predictions(chosen, gpu)
+    models = {case.size: facts_of(case.size) for case in chosen}
+    so_far = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
+    for case, stem in zip(chosen, stems(chosen), strict=True):
+        path = output
+        if folder is not None:
+            path = folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
+        cell = _cell(case, path, predictions[case])
+        so_far = replace(so_far, cells=(*so_far.cells, cell))
+        if folder is not None:
+            _write(so_far, folder)
+        if on_cell is not None:
+            on_cell(cell)
+    return so_far
+
+
+def folder_of(output: Path) -> Path | None:
+    """Where tables go; ``None`` where only a recording is asked for, by the name of its file."""
+    return None if output.suffix in _FILES else output
+
+
+def texts_of(sweep: Sweep) -> dict[str, str]:
+    """Each table by the name of its file; that of mixed precision only where there is any."""
+    mixed = any(cell.case.precision != "fp32" for cell in sweep.cells)
+    return {name: "\n".join(lines(sweep)) for name, lines in _TEXTS.items() if mixed or lines is not precision_table}
+
+
+def json_of(sweep: Sweep) -> str:
+    """All of it."""
+    return msgspec.json.format(msgspec.json.encode(sweep), indent=2).decode()
+
+
+def _write(sweep: Sweep, folder: Path) -> None:
+    contents = {**{name: f"{text}\n" for name, text in texts_of(sweep).items()}, "sweep.json": json_of(sweep)}
+    for name, text in contents.items():
+        with complete_or_nothing(folder / name) as partial:
+            partial.write_text(text)
+
+
+def _check_model(case: SweepCase) -> None:
+    shape = SHAPES.get(case.size.lower())
+    if shape is None:
+        raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+    if not shape.llama and case.context > shape.context:
+        raise UsageError(
+            f"--context-length {case.context}: {case.size} has learnt positions for {shape.context} tokens only"
+        )
+
+
+def _check_output(output: Path) -> None:
+    """Before hours of work: whether results can be written; makes the folder."""
+    folder = folder_of(output) or output.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--output {folder}: a file is in the way; name a folder, or of one run a .pickle") from None
+    except OSError as error:
+        raise UsageError(f"--output {folder}: {error.strerror}; name a folder that can be written") from error
+    if folder != output and output.is_dir():
+        raise UsageError(f"--output {output}: is a folder; a name that ends so is that of a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {folder}: cannot be written; name another folder")
+
+
+def _cell(case: SweepCase, path: Path, predicted: Prediction) -> SweepCell:
+    if isinstance(predicted, UsageError):
+        cell = measure_in_child(case, path)
+        return replace(cell, note="; ".join(filter(None, [cell.note, f"no prediction: {predicted}"])))
+    if case.kind == "cpu" and (note := _too_much(predicted)):
+        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, predicted=predicted, note=note)
+    return replace(measure_in_child(case, path), predicted=predicted)
+
+
+def _too_much(predicted: Moment) -> str:
+    """Why a case is not even begun: a machine without memory kills other programs as well."""
+    host = HostMemory(reset_peaks=False, workers=False)
+    available = host.available
+    host.close()
+    if available is None or predicted.allocated < available:
+        return ""
+    return f"not run: {format_bytes(predicted.allocated)} are predicted, {format_bytes(available)} are available"
+
+
+def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, Prediction]:
+    jobs = [case.job() for case in cases]
+    if gpu is not None:
+        jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
+    outcomes = fake_runs(jobs, timeout=600.0 + 60 * len(jobs))
+    return {
+        case: predicted_moment(job, outcome, gpu) if isinstance(outcome, FakeRun) else outcome
+        for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
+    }
+
+
+def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
+    """Run a case in a process of its own, which may be ended for want of memory."""
+    with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        answer = Path(folder, "cell.json")
+        child = subprocess.run(
+            [sys.executable, "-m", "tbmem.estimator.sweep.measure", str(answer), str(path.absolute())],
+            input=msgspec.json.encode(case),
+            check=False,
+            env=_environment(case),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        if answer.exists():
+            return msgspec.json.decode(answer.read_bytes(), type=SweepCell)
+    if child.returncode == -9:
+        return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="the system ended the process (killed)")
+    words = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    note = ": ".join([f"the process ended with {child.returncode}", *words])
+    return SweepCell(case=case, status=Status.FAILED, note=note)
+
+
+def _environment(case: SweepCase) -> dict[str, str]:
+    """With one GPU at most to be seen."""
+    index = case.device.partition(":")[2]
+    if not index:
+        return child_environment()
+    seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
+
+
+def facts_of(size: str) -> ModelFacts:
+    """Numbers of a built-in model."""
+    shape = SHAPES[size.lower()]
+    numbers = {field.name: getattr(shape, field.name) for field in fields(ModelFacts) if field.name != "size"}
+    return ModelFacts(size=size, **numbers)

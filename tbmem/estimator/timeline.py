@@ -1,0 +1,248 @@
+"""Turns a FakeRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
+
+With the allocator's settings it also says where the caching allocator would have put each block, and which segments it
+would have held; without them, as for the CPU, it says what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tbmem.analysis.allocator.blocks import Block
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
+from tbmem.analysis.allocator.device import Change, SimpleDevice
+from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.segment_layout import Segment, segments_now
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.estimator.event_order import RunEvents, events_of_run
+from tbmem.model.category import Basis, Category
+from tbmem.model.columns import I64
+from tbmem.model.simulated_run import FakeRun
+from tbmem.model.stacks import StackBuilder, StackTable
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import (
+    ALIVE,
+    AllocationRows,
+    BlockRows,
+    BlockState,
+    DeviceTotals,
+    RangeKind,
+    RangeRows,
+    ReservationKind,
+    ReservationRows,
+    SegmentKind,
+    SegmentRows,
+)
+
+EVENT_NS = 1000
+"""A fake run has no clock: its events are a microsecond apart, from the beginning of Unix time on."""
+_KINDS = {
+    Change.ALLOC: ReservationKind.ALLOC,
+    Change.FREE: ReservationKind.FREE,
+    Change.MAP: ReservationKind.MAP,
+    Change.UNMAP: ReservationKind.UNMAP,
+}
+
+
+def timeline_of_run(
+    run: FakeRun,
+    settings: AllocatorSettings | None = None,
+    total: int | None = None,
+    about: Mapping[str, Any] | None = None,
+    source: str = "estimate",
+) -> AllocationTimeline:
+    """Turn a run into a recording.
+
+    Args:
+        run: On fake tensors, or counted on real ones.
+        settings: What PYTORCH_ALLOC_CONF says; ``None`` where there is no caching allocator.
+        total: Bytes of the device.
+        about: What it is: plain JSON values.
+        source: ``'estimate'`` or, counted on real tensors, ``'count'``.
+    """
+    events = events_of_run(run)
+    placed = _Placed(run, events, settings) if settings is not None else None
+    shift = np.asarray if placed is None else placed.shift
+    length = len(events.row) + (0 if placed is None else len(placed.replayed.changes))
+    return AllocationTimeline(
+        source=source,
+        rows=_rows(run, shift(events.begins), shift(events.ends), placed),
+        devices=(_device(run, placed, length, len(events.row), total),),
+        segments=SegmentRows.of() if placed is None else placed.segments(),
+        blocks=BlockRows.of() if placed is None else placed.blocks(),
+        reservations=ReservationRows.of() if placed is None else placed.reservations(),
+        ranges=_steps(run, shift(events.at(run.about["step_starts"])), length),
+        stacks=_stacks(run),
+        pools=((0, 0),),
+        modules=run.modules,
+        operators=run.operators,
+        range_names=tuple(f"step {number}" for number in range(len(run.about["step_starts"]))),
+        settings={"PYTORCH_ALLOC_CONF": describe(settings)} if settings is not None and describe(settings) else {},
+        notes=tuple(f"{note}." for note in run.notes),
+        about=dict(about or {}),
+    )
+
+
+class _Noting(CachingAllocator):
+    """Remembers where it put each block, and which are in use."""
+
+    def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
+        super().__init__(settings, device)
+        self.places: list[tuple[int, int]] = []
+        self.in_use: dict[int, tuple[int, Block]] = {}
+
+    def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
+        """As the simulator does."""
+        block = super().malloc(requested, stream, pool_id)
+        self.in_use[block.address] = len(self.places), block
+        self.places.append((block.address, block.size))
+        return block
+
+    def complete_free(self, block: Block) -> None:
+        """As the simulator does."""
+        del self.in_use[block.address]
+        super().complete_free(block)
+
+
+class _Placed:
+    """A run as the caching allocator would have served it."""
+
+    def __init__(self, run: FakeRun, events: RunEvents, settings: AllocatorSettings) -> None:
+        self.allocator = _Noting(settings, SimpleDevice())
+        self.replayed = replay(events.events, allocator=self.allocator)
+        # requests are served in the order of their events; nothing is served for no bytes
+        self.served = np.flatnonzero(run.size > 0)
+        self._held = segments_now(self.allocator, [block for _, block in self.allocator.in_use.values()])
+
+    def shift(self, event: I64) -> I64:
+        """Number of an event once segments' changes, each before the request that caused it, have numbers as well."""
+        moved = event + np.searchsorted(self.replayed.change_event, event, side="right")
+        return np.where(event < 0, event, moved)
+
+    def columns(self, rows: int) -> dict[str, I64]:
+        """Address and size of each row's block."""
+        places = np.array(self.allocator.places, dtype=np.int64).reshape(-1, 2)
+        columns = {name: np.zeros(rows, dtype=np.int64) for name in ("address", "rounded_bytes")}
+        columns["address"][self.served], columns["rounded_bytes"][self.served] = places[:, 0], places[:, 1]
+        return columns
+
+    def reservations(self) -> ReservationRows:
+        """Changes of segments."""
+        changes, event = self.replayed.changes, self.replayed.change_event
+        gains = [one.change in (Change.ALLOC, Change.MAP) for one in changes]
+        number = event + np.arange(len(changes))
+        return ReservationRows.of(
+            len(changes),
+            event=number,
+            ns=number * EVENT_NS,
+            bytes=[one.size if gain else -one.size for one, gain in zip(changes, gains, strict=True)],
+            kind=[int(_KINDS[one.change]) for one in changes],
+            address=np.array([one.address for one in changes], dtype=np.uint64),
+            stream=[one.stream for one in changes],
+        )
+
+    def segments(self) -> SegmentRows:
+        """Segments at the end."""
+        held = self._held
+        in_use = [sum(block.size for block in one.blocks) for one in held]
+        return SegmentRows.of(
+            len(held),
+            address=np.array([one.address for one in held], dtype=np.uint64),
+            bytes=[one.size for one in held],
+            allocated_bytes=in_use,
+            active_bytes=in_use,
+            requested_bytes=[sum(block.requested for block in one.blocks) for one in held],
+            kind=[int(SegmentKind.SMALL if one.small else SegmentKind.LARGE) for one in held],
+            pool=0,
+            expandable=[int(one.expandable) for one in held],
+        )
+
+    def blocks(self) -> BlockRows:
+        """Their blocks, used and free."""
+        rows = [row for number, one in enumerate(self._held) for row in self._blocks_of(number, one)]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+        names = ("segment", "address", "bytes", "requested_bytes", "state", "row")
+        return BlockRows.of(len(rows), **{name: table[:, place] for place, name in enumerate(names)})
+
+    def _blocks_of(self, number: int, segment: Segment) -> list[tuple[int, int, int, int, int, int]]:
+        rows, cursor = [], segment.address
+        free, used = int(BlockState.INACTIVE), int(BlockState.ALLOCATED)
+        for block in segment.blocks:
+            rows.append((number, cursor, block.address - cursor, 0, free, -1))
+            row = int(self.served[self.allocator.in_use[block.address][0]])
+            rows.append((number, block.address, block.size, block.requested, used, row))
+            cursor = block.address + block.size
+        rows.append((number, cursor, segment.address + segment.size - cursor, 0, free, -1))
+        return [row for row in rows if row[2]]
+
+
+def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> AllocationRows:
+    columns = {} if placed is None else placed.columns(len(run))
+    known = run.category != Category.UNKNOWN
+    return AllocationRows.of(
+        len(run),
+        bytes=run.size,
+        device=0,
+        pool=0,
+        alloc_event=begin,
+        free_event=end,
+        alloc_ns=begin * EVENT_NS,
+        free_ns=np.where(end < 0, -1, end * EVENT_NS),
+        free_requested_event=np.where(end < 0, -1, end),
+        step=run.step,
+        phase=run.phase,
+        category=run.category,
+        basis=np.where(known, int(Basis.KNOWN), int(Basis.NONE)),
+        module=run.module,
+        operator=run.operator,
+        stack=run.stack,
+        **columns,
+    )
+
+
+def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, total: int | None) -> DeviceTotals:
+    kind = str(run.about.get("device", "cuda"))
+    alive = run.free_event == ALIVE
+    sizes: dict[str, Any] = {}
+    if placed is not None:
+        allocator = placed.allocator
+        sizes = {
+            "reserved_bytes": allocator.reserved,
+            "allocated_bytes": allocator.allocated,
+            "active_bytes": allocator.active,
+            "base_reserved_bytes": 0,
+        }
+    return DeviceTotals(
+        name="cpu" if kind == "cpu" else f"{kind}:0",
+        type=0 if kind == "cpu" else 1,
+        index=-1 if kind == "cpu" else 0,
+        events=length,
+        allocs=len(run),
+        frees=events - len(run),
+        requested_bytes=int(run.size[alive].sum()),
+        total_bytes=total,
+        **sizes,
+    )
+
+
+def _steps(run: FakeRun, starts: I64, length: int) -> RangeRows:
+    ends = np.append(starts[1:], length)
+    return RangeRows.of(
+        len(starts),
+        name=np.arange(len(starts)),
+        kind=int(RangeKind.STEP),
+        begin_ns=starts * EVENT_NS,
+        end_ns=ends * EVENT_NS,
+        device=0,
+        step=np.arange(len(starts)),
+    )
+
+
+def _stacks(run: FakeRun) -> StackTable:
+    builder = StackBuilder()
+    for stack in run.stacks:
+        builder.stack(builder.frame(*frame) for frame in stack)
+    return builder.table()

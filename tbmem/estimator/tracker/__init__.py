@@ -1,0 +1,1 @@
+"""Storages -> allocation log with module, phase, category, line."""

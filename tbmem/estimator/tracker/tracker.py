@@ -1,0 +1,346 @@
+"""Logs the allocations of running operators and the frees of tensors that die.
+
+The unit is the storage, as for the allocator: a view has none of its own, and memory ends when the last tensor on a
+storage does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
+from tbmem.estimator.tracker.allocation_log import AllocationLog
+from tbmem.estimator.tracker.known_values import DependsOnValueError, Values, tensors_in
+from tbmem.estimator.tracker.module_stack import ModuleStack
+from tbmem.model.category import Category, Phase
+
+_ATEN = torch.ops.aten
+_SUMS = frozenset(
+    {
+        _ATEN.scatter_add.default,
+        _ATEN.index_add.default,
+        _ATEN.index_put.default,
+        _ATEN.select_scatter.default,
+        _ATEN.slice_scatter.default,
+    }
+)
+"""Backward formulas that work in place on plain tensors, and out of place on subclasses."""
+_MATRIX = frozenset(
+    {
+        _ATEN.mm.default,
+        _ATEN.bmm.default,
+        _ATEN.addmm.default,
+        _ATEN.baddbmm.default,
+        _ATEN.addmv.default,
+        _ATEN.mv.default,
+        _ATEN._scaled_mm.default,
+    }
+)
+_COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
+_READ = _ATEN._local_scalar_dense.default
+_CHECKS = frozenset({_ATEN.allclose.default, _ATEN.equal.default})
+"""Operators whose result is a plain True or False."""
+_ALL = frozenset({_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims})
+_HOLDS = "tbmem_holds"
+"""Attribute of a tensor that says whether all of something is true."""
+_NO_KERNEL = "Could not run 'aten::empty"
+_DEVICE = torch.ops.prim.device.default
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """A storage, its row (-1 for one that takes no memory at the moment) and its last row."""
+
+    __slots__ = ("key", "last", "row")
+    key: int
+    row: int
+    last: int
+
+
+class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes what happens to the storages of one kind of device into a log."""
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        log: AllocationLog,
+        device: str,
+        mode: FakeTensorMode | None,
+        modules: ModuleStack | None = None,
+        capability: tuple[int, int] | None = None,
+    ) -> None:
+        """A tracker that is not switched on yet.
+
+        Args:
+            log: Where to.
+            device: Kind of device whose storages count.
+            mode: Only this mode's tensors count; ``None``: real ones.
+            modules: Whose forward is running.
+            capability: Of the GPU whose kernels' workspaces count; ``None`` for none.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.log = log
+        self.begin_step, self.begin = log.begin_step, log.begin
+        self.paused = 0
+        self.communicates = 0
+        self.values = Values()
+        self.reads: dict[str, int] = {}
+        """How often values were read that nobody knows, by the line."""
+        self.taken: dict[str, None] = {}
+        """Lines that read values which are known."""
+        self._device = device
+        self._mode = mode
+        self._modules = modules or ModuleStack()
+        self._capability = capability
+        self._storages: dict[int, _Ref] = {}
+        self._owners: dict[int, str] = {}
+        """Of rows that were marked: whose they are."""
+        self._workspaces: set[bool] = set()
+        self._distributed: type | None = None
+
+    def watch_distributed(self, tensor_type: type) -> None:
+        """Take operators on distributed tensors apart first."""
+        self._distributed = tensor_type
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came.
+
+        Memory that several tensors share is the module's that they are all in: FSDP2's gradients of a layer are one.
+        """
+        if self._distributed is not None and isinstance(tensor, self._distributed):
+            tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
+        reference = self._storages.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+        if reference is None or reference.row < 0:
+            return
+        row = reference.row
+        if self.log.categories.get(row) is Category.COMMUNICATION:
+            self.log.categories[row] = category
+        if self.log.categories.setdefault(row, category) is category and module is not None:
+            before = self._owners.setdefault(row, module)
+            self._owners[row] = module if before == module else self._modules.shared(before, module)
+            self.log.belongs_to(row, self._owners[row])
+
+    def adopt(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that was made before the tracker was switched on."""
+        self._track(tensor, "before")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._distributed is not None and any(kind is self._distributed for kind in types):
+            return NotImplemented
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].device
+        kwargs = kwargs or {}
+        if self._mode is None:
+            result = func(*args, **kwargs)
+        elif func is _READ:
+            return self._read(args[0])
+        elif func in _CHECKS:
+            return self._check(func, args)
+        else:
+            result = self._run(func, args, kwargs)
+        if self.paused:
+            return result
+        if self._mode is not None and func in _ALL:
+            setattr(result, _HOLDS, True)
+        self._note_forward()
+        operator = func.name()
+        accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
+        if self._capability is not None:
+            self._workspace(func, result, self._capability)
+        for tensor in tensors_in(result):
+            self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
+        if self._capability is not None and (size := scratch_bytes(func, args)):
+            self._temporary(size, f"{operator} (scratch)")
+        return result
+
+    @staticmethod
+    def _in_backward() -> bool:
+        return bool(torch._C._current_graph_task_id() != -1)
+
+    def _note_forward(self) -> None:
+        if self._in_backward():
+            return
+        if self.log.phase is Phase.BACKWARD and self._modules.current:
+            # a user's own step does not tell
+            self.begin(Phase.FORWARD)
+        if self.log.phase is Phase.FORWARD:
+            self._modules.note(self.log.lines.here)
+
+    def _where(self) -> tuple[str, Phase, int]:
+        """Whose forward or backward is running, when, and on which lines (of the forward)."""
+        if not self._in_backward():
+            return self._modules.current, self.log.phase, self.log.lines.here()
+        if self.log.phase is Phase.FORWARD:
+            # a user's own step does not tell
+            self.begin(Phase.BACKWARD)
+        if self._modules.current:
+            return self._modules.current, Phase.BACKWARD, self.log.lines.here()
+        node = torch._C._current_autograd_node()
+        module, stack = self._modules.of(node._sequence_nr()) if node is not None else ("", -1)
+        return module, Phase.BACKWARD, stack
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """A tensor's values, where the batch decides them; who asks is noted."""
+        real = self.values.of(tensor)
+        if real is not None and getattr(tensor, "constant", None) is None:
+            self.taken[self.line()] = None
+        return real
+
+    def line(self) -> str:
+        """Who reads a value: a line, or a module."""
+        return self.log.lines.line() or self._modules.current or "outside of modules"
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            result = func(*args, **kwargs)
+        except DynamicOutputShapeException:
+            with self:
+                result = self.values.sized(func, args, kwargs)
+            if result is None:
+                raise
+            self.taken[self.line()] = None
+            return result
+        except NotImplementedError as error:
+            if _NO_KERNEL not in str(error):
+                raise
+            # which names what the operator's own kernel would have called first
+            raise NotImplementedError(func.name()) from error
+        self.values.follow(func, args, kwargs, result)
+        return result
+
+    def _check(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether two tensors are the same: programs go on where they are."""
+        one, other = (self.values.of(tensor) for tensor in args[:2])
+        if one is not None and other is not None:
+            with torch._C._DisableTorchDispatch():
+                return bool(func(one, other, *args[2:]))
+        self.note_read()
+        return True
+
+    def _read(self, tensor: torch.Tensor) -> bool | int | float:
+        """A value that decides what happens next; where it is not known, a harmless one is given and counted.
+
+        Raises:
+            DependsOnValueError: A whole number is not known, of which torch makes a size, an index or a plain number.
+        """
+        real = self.known(tensor)
+        if real is not None:
+            with torch._C._DisableTorchDispatch():
+                value: bool | int | float = real.item()
+            return value
+        if tensor.dtype is not torch.bool and not tensor.dtype.is_floating_point:
+            raise DependsOnValueError(self.line())
+        self.note_read()
+        if tensor.dtype is torch.bool:
+            # programs go on where all is well, and where nothing is found
+            return getattr(tensor, _HOLDS, False)
+        # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
+        return 1.0 if tensor.device.type == "cpu" else 0.0
+
+    def note_read(self) -> None:
+        """A value was read that nobody knows."""
+        line = self.line()
+        self.reads[line] = self.reads.get(line, 0) + 1
+
+    def _counts(self, tensor: torch.Tensor) -> bool:
+        if tensor.device.type != self._device:
+            return False
+        if self._mode is None:
+            return not isinstance(tensor, FakeTensor)
+        # libraries work shapes out in fake modes of their own: those tensors are nobody's memory
+        return getattr(tensor, "fake_mode", None) is self._mode
+
+    def _track(
+        self, tensor: torch.Tensor, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
+        if not self._counts(tensor):
+            return
+        storage = tensor.untyped_storage()
+        reference = self._storages.get(storage._cdata)
+        if reference is None:
+            reference = _Ref(storage, self._ended)
+            reference.key, reference.row, reference.last = storage._cdata, -1, -1
+            self._storages[storage._cdata] = reference
+        elif reference.row >= 0:
+            return
+        if size := storage.nbytes():
+            self._born(reference, size, operator, accumulates, communicates)
+
+    def _born(
+        self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False
+    ) -> None:
+        module, phase, stack = self._where()
+        reference.row = reference.last = self.log.alloc(size, operator, module, phase, stack, accumulates)
+        if communicates or self.communicates:
+            self.log.categories[reference.row] = Category.COMMUNICATION
+        elif phase is Phase.BACKWARD and self._modules.current:
+            # a forward within a backward: checkpointing makes activations again
+            self.log.categories[reference.row] = Category.ACTIVATION
+
+    def _ended(self, reference: _Ref) -> None:
+        self._storages.pop(reference.key, None)
+        if reference.row >= 0:
+            self.log.free(reference.row)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage that was given another size, as FSDP does; it stays what it was for."""
+        reference = self._storages.get(storage._cdata)
+        if reference is None or self.paused:
+            return
+        size = storage.size()
+        if reference.row >= 0 and self.log.rows[reference.row].size == size:
+            return
+        category = self.log.categories.get(reference.last)
+        if reference.row >= 0:
+            self.log.free(reference.row)
+            reference.row = -1
+        if size:
+            self._born(reference, size, "resize_")
+            if category is not None:
+                self.log.categories[reference.row] = category
+
+    def _workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
+        """The matrix library takes its workspace at the first product of each thread and keeps it."""
+        thread = self._in_backward()
+        if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
+            return
+        self._workspaces.add(thread)
+        row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
+        self.log.categories[row] = Category.TEMPORARY
+
+    def _temporary(self, size: int, operator: str) -> None:
+        """Memory that an operator takes and gives back before it returns."""
+        row = self.log.alloc(size, operator, *self._where())
+        self.log.categories[row] = Category.TEMPORARY
+        self.log.free(row)
+
+
+def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
+    """The tracker knows, by one of its counters, that a function is running."""
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        setattr(tracker, counter, getattr(tracker, counter) + 1)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            setattr(tracker, counter, getattr(tracker, counter) - 1)
+
+    return counting
+
+
+def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Whether autograd would add the second gradient into the first, were they plain tensors.
+
+    A view shares its memory with the tensor that it was made of, which it keeps alive: nothing is added into it. The
+    gradient of a linear layer's weight is one.
+    Source: ``torch/csrc/autograd/input_buffer.cpp``, ``can_accumulate_inplace``.
+    """
+    return func is _ATEN.add.Tensor and len(args) == 2 and not kwargs and not args[0]._is_view()

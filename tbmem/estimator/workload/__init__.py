@@ -1,0 +1,1 @@
+"""What is trained: built-in decoder, config.json, factory; the step; optimizers."""

@@ -1,0 +1,280 @@
+"""The steps of a training, on fake or real tensors, which report what they do when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
+
+from tbmem.errors import UsageError
+from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
+from tbmem.estimator.workload.workload import Subject, dtype_of
+from tbmem.model.category import Category, Phase
+from tbmem.model.job import Job
+
+
+class Watcher(Protocol):
+    """What a training reports to."""
+
+    def begin_step(self, step: int) -> None:
+        """A step begins."""
+
+    def begin(self, phase: Phase) -> None:
+        """A part of the step begins."""
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        """What a tensor is for, and whose it is."""
+
+
+class _SteadyScaler(torch.amp.GradScaler):
+    """Lets every step update: in a real run the first ones overflow and are left out, until the scale fits."""
+
+    def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        optimizer.step()
+
+
+class Training:
+    """The model on its device, its optimizer, and the step."""
+
+    def __init__(
+        self, job: Job, subject: Subject, watcher: Watcher, prepare: Callable[[nn.Module], nn.Module] | None = None
+    ) -> None:
+        """Setup: the model moves to the device.
+
+        Args:
+            job: How to train.
+            subject: What to train.
+            watcher: What the steps report to.
+            prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
+        """
+        prepare = prepare or (lambda model: moved(model, job, subject))
+        self.job, self.subject, self.watcher = job, subject, watcher
+        subject.model.train(not job.inference)
+        if job.checkpoint and subject.checkpoint is not None:
+            subject.checkpoint()
+        elif job.checkpoint:
+            for part in subject.model.modules():
+                # a layer that runs again would add to a cache of keys and values again; transformers leaves it out, too
+                if getattr(getattr(part, "config", None), "use_cache", False):
+                    part.config.use_cache = False  # type: ignore[union-attr]
+            for layer in layers_of(subject.model):
+                _checkpointed(layer)
+        self.model = prepare(subject.model)
+        self._mark_model()
+        self.optimizer = self._optimizer()
+        half = job.amp == "float16" and not job.inference
+        self.scaler = _SteadyScaler(job.device, enabled=half)
+
+    def run(self) -> None:
+        """All steps of the job."""
+        for number in range(self.job.steps):
+            self.step(number)
+
+    def step(self, number: int) -> None:
+        """One step."""
+        self.watcher.begin_step(number)
+        if self.job.inference:
+            self._infer()
+        elif self.subject.step is not None:
+            self._users_step(self.subject.step)
+        else:
+            self._forward_and_backward()
+            self.watcher.begin(Phase.OPTIMIZER)
+            self._update()
+            self.watcher.begin(Phase.OTHER)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Report to another from now on, and at once what there is already."""
+        self.watcher = watcher
+        self._mark_model()
+        self._mark_state()
+
+    def held(self) -> Iterator[torch.Tensor]:
+        """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            for state in self.optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+    def _infer(self) -> None:
+        self.watcher.begin(Phase.FORWARD)
+        with torch.no_grad(), self._autocast():
+            self.subject.forward(self.model, self._batch())
+
+    def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
+        """The user's code does it all; optimizers tell when they begin and end."""
+
+        def begins(*_: Any) -> None:
+            self._mark_gradients()
+            self.watcher.begin(Phase.OPTIMIZER)
+
+        hooks = (
+            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_post_hook(lambda *_: self.watcher.begin(Phase.OTHER)),
+        )
+        try:
+            self.watcher.begin(Phase.FORWARD)
+            with self._autocast():
+                step(self.model, self._batch(), self.optimizer)
+            self._mark_state()
+            self.watcher.begin(Phase.OTHER)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _forward_and_backward(self) -> None:
+        for _ in range(self.job.accumulate):
+            self._part()
+
+    def _part(self) -> None:
+        self.watcher.begin(Phase.FORWARD)
+        batch = self._batch()
+        with self._autocast():
+            loss = self.subject.loss(self.model, batch)
+        if self.job.accumulate > 1:
+            loss = loss / self.job.accumulate
+        loss = self.scaler.scale(loss)
+        self.watcher.begin(Phase.BACKWARD)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._mark_gradients()
+
+    def _prepare_update(self) -> None:
+        """Before the optimizer's turn."""
+
+    def _trained(self) -> Iterable[nn.Parameter]:
+        """Whose gradients are clipped."""
+        return self.model.parameters()
+
+    def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+        state: dict[str, Any] = optimizer.state.get(parameter, {})
+        return state
+
+    def _update(self) -> None:
+        optimizer = self.optimizer
+        self._prepare_update()
+        if self.job.clip is not None:
+            if isinstance(optimizer, torch.optim.Optimizer):
+                self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self._trained(), self.job.clip)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            self._mark_state()
+        elif optimizer is not None:
+            optimizer.step()
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def _batch(self) -> Any:
+        """The batch on the device, made anew for each part."""
+        batch = tree_map(self._to_device, self.subject.batch)
+        tree_map(lambda one: self.watcher.mark(one, Category.INPUT), batch)
+        return batch
+
+    def _to_device(self, one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        dtype = _type_to_be(self.job, self.subject) if one.is_floating_point() else None
+        return one.to(self.job.device, dtype=dtype, copy=True)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.job.amp is None or self.job.fsdp > 1:
+            # FSDP has a policy of its own
+            return nullcontext()
+        return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
+
+    def _mark_model(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            self.watcher.mark(parameter, Category.PARAMETER, owner(name))
+        for name, buffer in self.model.named_buffers():
+            self.watcher.mark(buffer, Category.BUFFER, owner(name))
+
+    def _mark_gradients(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+
+    def _mark_state(self) -> None:
+        optimizer = self.optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return
+        for name, parameter in self.model.named_parameters():
+            for value in self._state_of(optimizer, parameter).values():
+                self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
+
+    def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
+        if self.job.inference:
+            return None
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if not parameters and self.job.optimizer != "none":
+            raise UsageError(
+                f"--model {self.job.model}: none of its parameters is trained; say --inference, or --optimizer none"
+            )
+        if self.job.offload:
+            return HostOptimizer(self.job, parameters)
+        if self.subject.optimizer is not None:
+            return self.subject.optimizer(parameters)
+        return make_optimizer(self.job, parameters)
+
+
+def moved(model: nn.Module, job: Job, subject: Subject) -> nn.Module:
+    """A model on the job's device, in the job's type, if it says one.
+
+    Args:
+        model: The subject's, or what a rank has of it.
+        job: How to train.
+        subject: What to train.
+    """
+    return model.to(device=job.device, dtype=_type_to_be(job, subject))
+
+
+def _type_to_be(job: Job, subject: Subject) -> torch.dtype | None:
+    """That numbers are cast to; ``None``: they stay as they are."""
+    return None if subject.typed or job.dtype is None else dtype_of(job.dtype)
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that a model is made of: all lists of like modules that are not in another; maybe none.
+
+    Where some of these consist of modules themselves, only those count.
+    """
+    stacks = list(_stacks(model))
+    blocks = [stack for stack in stacks if any(True for layer in stack for _ in layer.children())]
+    return list(dict.fromkeys(chain.from_iterable(blocks or stacks)))
+
+
+def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
+    children = list(module.children())
+    alike = len(children) > 1 and len({type(child) for child in children}) == 1
+    if alike and isinstance(module, (nn.ModuleList, nn.Sequential)):
+        if any(True for _ in module.parameters()):
+            yield children
+        return
+    for child in children:
+        yield from _stacks(child)
+
+
+def _checkpointed(layer: nn.Module) -> None:
+    """Keep only what goes into a layer; its forward runs again in the backward pass."""
+    forward = layer.forward
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    layer.forward = again
+
+
+def owner(name: str) -> str:
+    """The module of a parameter, by the parameter's name."""
+    return name.rpartition(".")[0]

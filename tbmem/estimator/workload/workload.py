@@ -1,0 +1,220 @@
+"""The model of a job, its batch and its loss: built in, from a user's factory or of a config file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tbmem.errors import UsageError
+from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
+from tbmem.model.job import Job, is_factory
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """What is trained."""
+
+    model: nn.Module
+    batch: Any
+    """Tensors of one part of a step, on the host."""
+    loss: Callable[[nn.Module, Any], torch.Tensor]
+    """Runs the model on a batch and judges what comes out."""
+    forward: Callable[[nn.Module, Any], Any] = _call
+    """Only runs the model."""
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    """Makes the user's own optimizer of parameters."""
+    step: Callable[[nn.Module, Any, Any], Any] | None = None
+    """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    has_values: bool = False
+    """Whether the batch's values mean something, and it is not only of the right shape."""
+    divided: bool = False
+    """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
+    checkpoint: Callable[[], None] | None = None
+    """Switches on activation checkpointing of the model's own."""
+    typed: bool = False
+    """Whether model and batch are made in the type that the job asks for."""
+    architecture: str = ""
+    """What made the model, for people, where its name does not say it."""
+
+
+def make_subject(job: Job) -> Subject:
+    """Build what a job names.
+
+    Raises:
+        UsageError: There is no such model, or it is not complete.
+    """
+    if is_factory(job.model):
+        return _from_factory(job)
+    if job.model.endswith(".json"):
+        return _from_config(job, Path(job.model))
+    shape = SHAPES.get(job.model.lower())
+    if shape is None and Path(job.model).is_dir():
+        inside = Path(job.model, "config.json")
+        advice = f"say {inside}" if inside.is_file() else "it has no config.json"
+        raise UsageError(f"--model {job.model}: this is a folder; {advice}")
+    if shape is None:
+        raise UsageError(
+            f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
+            " or a Hugging Face config.json"
+        )
+    return _decoder(job, shape)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Torch's type of this name."""
+    return _DTYPES[name]
+
+
+def _decoder(job: Job, shape: DecoderShape) -> Subject:
+    samples, length = job.batch // job.parts, job.sequence or shape.context
+    if not shape.llama and length > shape.context:
+        raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
+    numbers = torch.zeros(samples, length, dtype=torch.int64)
+    return Subject(
+        model=Decoder(shape),
+        batch=(numbers, torch.zeros_like(numbers)),
+        loss=_next_token_loss,
+        forward=lambda model, batch: model(batch[0]),
+    )
+
+
+def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    numbers, targets = batch
+    # in float32, as transformers' losses are
+    return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
+
+
+def _from_config(job: Job, path: Path) -> Subject:
+    from tbmem.estimator.workload.transformers_model import transformers_model
+
+    made = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
+    return Subject(
+        model=made.model,
+        batch=made.batch,
+        loss=_loss_of(job.model, None),
+        checkpoint=made.checkpoint,
+        typed=True,
+        has_values=True,
+        architecture=made.architecture,
+    )
+
+
+def _from_factory(job: Job) -> Subject:
+    where, _, name = job.model.rpartition(":")
+    factory = _load(where, name, job)
+    accepted = _parameters(factory)
+    offered = {
+        **{"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence},
+        **{"rank": job.rank, "world_size": job.world_size, "tp": job.tensor, "pp": job.pipeline, "ep": job.expert},
+        "microbatches": job.parts,
+    }
+    given = {key: value for key, value in offered.items() if key in accepted and value is not None}
+    if asked := [name for name, one in accepted.items() if _must_be_given(one) and name not in given]:
+        instead = (
+            "say --seq" if set(asked) <= {"seq", "sequence"} else f"give it a default (given: {', '.join(offered)})"
+        )
+        raise UsageError(f"--model {job.model}: the factory asks for {', '.join(asked)}; {instead}")
+    made = factory(**given)
+    if isinstance(made, nn.Module):
+        raise UsageError(f"--model {job.model}: the factory returns a model only; return (model, batch) or more")
+    if isinstance(made, tuple):
+        made = dict(zip(_KEYS, made, strict=False))
+    if not isinstance(made, dict) or not isinstance(made.get("model"), nn.Module) or "batch" not in made:
+        raise UsageError(
+            f"--model {job.model}: return (model, batch[, loss[, optimizer[, step]]]) or a dict with these keys"
+        )
+    if unknown := set(made) - set(_KEYS):
+        raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
+    return Subject(
+        model=made["model"],
+        batch=made["batch"],
+        loss=_loss_of(job.model, made.get("loss")),
+        optimizer=made.get("optimizer"),
+        step=made.get("step"),
+        has_values=True,
+        divided=bool(made.get("divided")),
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some that are written in C do not tell
+        return {}
+
+
+def _must_be_given(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in (
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    )
+
+
+def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
+    folder, module = job.search_path or "", where
+    if where.endswith(".py"):
+        path = Path(folder, where)
+        if not path.is_file():
+            raise UsageError(f"--model {job.model}: there is no file {where}")
+        folder, module = str(path.parent), path.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--model {job.model}: {error}") from error
+    factory = getattr(loaded, name, None)
+    if not callable(factory):
+        raise UsageError(f"--model {job.model}: {module} has no function {name}")
+    return factory  # type: ignore[no-any-return]
+
+
+def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[nn.Module, Any], torch.Tensor]:
+    if loss is not None:
+        _check_loss(what, loss)
+
+    def run(model: nn.Module, batch: Any) -> torch.Tensor:
+        output = _call(model, batch)
+        if loss is not None:
+            return loss(output, batch)
+        value = output if isinstance(output, torch.Tensor) else _named_loss(output)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
+        return value
+
+    return run
+
+
+def _named_loss(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+
+
+def _check_loss(what: str, loss: Any) -> None:
+    if not callable(loss):
+        raise UsageError(f"--model {what}: the loss is a {type(loss).__name__}; give a function of (output, batch)")
+    if not (accepted := _parameters(loss)):
+        return
+    try:
+        inspect.Signature(list(accepted.values())).bind(None, None)
+    except TypeError as error:
+        raise UsageError(
+            f"--model {what}: the loss takes ({', '.join(accepted)}); it is called with (output, batch)"
+        ) from error

@@ -1,0 +1,1 @@
+"""Answers for the tab's routes, with caches."""

@@ -1,0 +1,1 @@
+"""Report folders and pages."""

@@ -1,0 +1,65 @@
+"""Exports a profile for speedscope.app: which stacks hold the memory, at the peak and at the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from tbmem.analysis.recordings.result import Analysis
+from tbmem.model.columns import I64
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_NO_STACK = "(no stack)"
+_UNLISTED = "(allocated before the recording)"
+
+
+def speedscope_json(analysis: Analysis) -> str:
+    """The profile as JSON text; a sample's weight is its bytes."""
+    table = analysis.timeline.stacks.frames
+    frames: list[dict[str, Any]] = [
+        {"name": frame.function, **({"file": frame.file, "line": frame.line} if frame.line else {})} for frame in table
+    ]
+    frames += [{"name": _NO_STACK}, {"name": _UNLISTED}]
+    profiles = []
+    for device in analysis.devices:
+        moments = (
+            ("peak", analysis.timeline.alive_at(device.number, device.peak.event)),
+            ("end", analysis.timeline.alive_at_end(device.number)),
+        )
+        profiles += [_profile(analysis, device.number, f"{device.name} at the {word}", rows) for word, rows in moments]
+    data = {
+        "$schema": _SCHEMA,
+        "exporter": "tbmem",
+        "name": analysis.name,
+        "shared": {"frames": frames},
+        "profiles": profiles,
+    }
+    return json.dumps(data)
+
+
+def _profile(analysis: Analysis, device: int, name: str, alive: I64) -> dict[str, Any]:
+    """Bytes by stack, the outermost call first, as speedscope wants it."""
+    timeline = analysis.timeline
+    stacks, place = np.unique(timeline.rows.stack[alive], return_inverse=True)
+    size = np.zeros(len(stacks), np.int64)
+    np.add.at(size, place.reshape(-1), timeline.rows.bytes[alive])
+    none = len(timeline.stacks.frames)
+    table = timeline.stacks
+    samples = [
+        table.frame[table.offset[stack] : table.offset[stack + 1]][::-1].tolist() if stack >= 0 else [none]
+        for stack in stacks.tolist()
+    ]
+    weights = size.tolist()
+    if unlisted := timeline.devices[device].unlisted_bytes:
+        samples, weights = [*samples, [none + 1]], [*weights, unlisted]
+    return {
+        "type": "sampled",
+        "name": name,
+        "unit": "bytes",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }

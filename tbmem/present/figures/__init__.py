@@ -1,0 +1,1 @@
+"""PNG files (matplotlib, imported lazily)."""

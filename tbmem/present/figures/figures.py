@@ -1,0 +1,364 @@
+"""Draws the pictures of a recording, six PNG files for each device; ``timeline_picture`` draws one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tbmem.analysis.plots.stacked_series import layers_of
+from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.analysis.recordings.size_histogram import Histogram, Sizes, sizes_of
+from tbmem.model.category import word_of
+from tbmem.model.columns import I64
+from tbmem.present.figures.canvas import byte_axis, picture, say
+from tbmem.present.figures.timeline import draw_timeline
+from tbmem.present.labels import shortened, size_label
+from tbmem.present.lines import device_label
+from tbmem.present.palette import (
+    ALLOCATED,
+    GRADES,
+    IN_GAPS,
+    IN_SEGMENTS,
+    INK,
+    LIGHT,
+    MUTED,
+    PENDING,
+    category_colour,
+)
+from tbmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PICTURES = {
+    "memory_timeline.png": "active memory over time, by category, with phases and steps",
+    "memory_overview.png": "reserved memory at the end: allocated, cached, fragmented; categories at the peak",
+    "top_consumers.png": "the 30 largest allocations at the peak",
+    "category_breakdown.png": "memory by category: at the peak, at most, at the end",
+    "size_distribution.png": "sizes of active allocations and of free blocks",
+    "memory_efficiency.png": "how much of what was reserved the peak used; where the rest lies",
+}
+"""Files, and what each shows."""
+_TOP = 30
+_SLICES = 9
+_BARS = 16
+_TICKS = 9
+_POOR, _EXCELLENT = 95, 98
+
+
+def picture_folder(device: DeviceAnalysis) -> str:
+    """Name of the folder of a further device's pictures: ``'cuda_1'``."""
+    return device.name.replace(":", "_")
+
+
+def write_pictures(analysis: Analysis, folder: Path) -> tuple[Path, ...]:
+    """Draw the main device, and each other that is worth it in a folder of its own.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    main, *others = analysis.shown
+    paths = _draw(analysis, main, folder)
+    for device in others:
+        own = folder / picture_folder(device)
+        own.mkdir()
+        paths += _draw(analysis, device, own)
+    return paths
+
+
+def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path) -> tuple[Path, ...]:
+    paths = tuple(folder / name for name in PICTURES)
+    timeline, overview, top, categories, sizes, efficiency = paths
+    draw_timeline(analysis, device, layers_of(analysis, device.number), timeline)
+    draw_overview(analysis, device, overview)
+    draw_top(analysis, device, top)
+    draw_categories(analysis, device, categories)
+    draw_sizes(analysis, device, sizes_of(analysis, device.number), sizes)
+    draw_efficiency(analysis, device, efficiency)
+    return paths
+
+
+class Part(NamedTuple):
+    """A part of a whole."""
+
+    name: str
+    bytes: int
+    colour: str
+
+
+def heading(analysis: Analysis, device: DeviceAnalysis) -> str:
+    """``'iter1_rank0 · GPU 0 · peak 11.57 GiB'``."""
+    return f"{analysis.name} · {device_label(device.name)} · peak {format_bytes(device.peak.bytes)}"
+
+
+def reserved_parts(device: DeviceAnalysis) -> list[Part]:
+    """What reserved memory is used for at the end; empty if the file does not say."""
+    if not device.reserved_bytes:
+        return []
+    free = device.fragmentation
+    cached = "cached: free in whole segments" + " and pages" * bool(free.cached_in_pages_bytes)
+    parts = [
+        Part("allocated", device.allocated_bytes or 0, ALLOCATED),
+        Part("waiting for a stream", free.pending_free_bytes or 0, PENDING),
+        Part("fragmented: free in gaps", free.fragmented_bytes or 0, IN_GAPS),
+        Part(cached, free.cached_bytes or 0, IN_SEGMENTS),
+    ]
+    if free.fragmented_bytes is None:
+        parts.append(Part("free: cached or fragmented", free.free_bytes or 0, IN_SEGMENTS))
+    return [part for part in parts if part.bytes > 0]
+
+
+def category_parts(shares: Sequence[Share], most: int = _SLICES) -> list[Part]:
+    """Categories at the peak, the smallest ones put together."""
+    filled = [share for share in shares if share.bytes > 0]
+    parts = [Part(word_of(one.name), one.bytes, category_colour(one.name)) for one in filled[:most]]
+    if rest := sum(one.bytes for one in filled[most:]):
+        parts.append(Part("all others", rest, category_colour("(other)")))
+    return parts
+
+
+def draw_overview(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+    """Two rings: reserved memory at the end, and categories at the peak."""
+    with picture(path, "Memory overview", heading(analysis, device)) as figure:
+        left, right = figure.subplots(1, 2)
+        left.set_title("Reserved memory at the end", loc="center")
+        right.set_title("Categories at the peak", loc="center")
+        _ring(left, reserved_parts(device), device.reserved_bytes or 0, "The file does not say\nhow much was reserved.")
+        _ring(right, category_parts(device.by_category), device.peak.bytes, "Nothing was alive.")
+
+
+def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None:
+    if not parts or total <= 0:
+        title = axes.get_title()
+        say(axes, otherwise)
+        axes.set_title(title, loc="center")
+        return
+    wedges = axes.pie(
+        [part.bytes for part in parts],
+        colors=[part.colour for part in parts],
+        startangle=90,
+        counterclock=False,
+        wedgeprops={"width": 0.42, "edgecolor": "white", "linewidth": 1.5},
+    )[0]
+    axes.text(0, 0, format_bytes(total), ha="center", va="center", fontsize=14, fontweight="bold")
+    words = [f"{part.name}   {format_bytes(part.bytes)}   {100 * part.bytes / total:.1f} %" for part in parts]
+    # beside the slices small ones would write over each other
+    axes.legend(wedges, words, loc="upper center", bbox_to_anchor=(0.5, -0.01), handlelength=1, handleheight=1)
+
+
+def draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+    """Bars of the largest allocations at the peak, in the colours of their categories."""
+    top = device.top[:_TOP]
+    height = 2.2 + 0.265 * max(len(top), 6)
+    title = f"The {len(top)} largest allocations at the peak" if len(top) > 1 else "The largest allocation at the peak"
+    with picture(path, title, heading(analysis, device), width=13, height=height) as figure:
+        axes = figure.subplots()
+        if not top:
+            say(axes, "No allocation was alive at the peak.")
+            return
+        unit = byte_axis(axes, top[0].bytes, "x")
+        places = range(len(top))
+        axes.barh(places, [one.bytes / unit for one in top], 0.76, color=[category_colour(one.category) for one in top])
+        for place, one in zip(places, top, strict=True):
+            axes.text(one.bytes / unit, place, f" {format_bytes(one.bytes)}", va="center", fontsize=8.5)
+        axes.set_yticks(places, [_what(one) for one in top], fontsize=8.5)
+        axes.set_ylim(len(top) - 0.4, -0.6)
+        axes.set_xlim(0, top[0].bytes / unit * 1.12 or 1)
+        axes.spines["left"].set_visible(False)
+        _categories_key(axes, [one.category for one in top])
+
+
+def _what(one: Allocation) -> str:
+    """Name in the model, and the line; the innermost word that is known."""
+    name = one.name or (one.module.rpartition(".")[2] if one.module else "") or one.operator
+    words = [shortened(word, 40 if one.line and name else 72) for word in (name, one.line) if word]
+    return "  ·  ".join(dict.fromkeys(words)) or "no stack recorded"
+
+
+def _categories_key(axes: Axes, categories: Sequence[str]) -> None:
+    from matplotlib.patches import Patch
+
+    names = list(dict.fromkeys(categories))
+    patches = [Patch(color=category_colour(name), label=word_of(name)) for name in names]
+    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
+
+
+def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+    """Bars of all categories: at the peak, and marks for the most at any moment and at the end."""
+    shares = [share for share in device.by_category if share.bytes or share.max_bytes or share.end_bytes][:_BARS]
+    height = 2.2 + 0.42 * max(len(shares), 5)
+    with picture(path, "Memory by category", heading(analysis, device), height=height) as figure:
+        axes = figure.subplots()
+        if not shares:
+            say(axes, "Nothing was alive.")
+            return
+        largest = max(max(one.bytes, one.max_bytes or 0, one.end_bytes) for one in shares)
+        unit = byte_axis(axes, largest, "x")
+        places = list(range(len(shares)))
+        axes.barh(
+            places, [one.bytes / unit for one in shares], 0.7, color=[category_colour(one.name) for one in shares]
+        )
+        _marks(axes, shares, unit)
+        for place, one in zip(places, shares, strict=True):
+            right = max(one.bytes, one.max_bytes or 0, one.end_bytes) / unit
+            text = f"{format_bytes(one.bytes)}  {one.percent:.1f} %"
+            if (one.max_bytes or 0) > 1.05 * one.bytes:
+                # beside a mark that lies far from the bar's end
+                text = f"{text} at the peak, {format_bytes(one.max_bytes or 0)} at most"
+            axes.annotate(text, (right, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
+        labels = [word_of(one.name) + (" (inferred)" if one.basis == "inferred" else "") for one in shares]
+        axes.set_yticks(places, labels)
+        axes.set_ylim(len(shares) - 0.4, -0.6)
+        axes.set_xlim(0, largest / unit * 1.42 or 1)
+        axes.spines["left"].set_visible(False)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, labelcolor=MUTED)
+
+
+def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
+    """What a bar at the peak does not show: the most at any moment, and what is left at the end."""
+    most = [(place, one.max_bytes) for place, one in enumerate(shares) if one.max_bytes]
+    axes.scatter(
+        [size / unit for _, size in most],
+        [place for place, _ in most],
+        marker="|",
+        s=240,
+        linewidths=2.2,
+        color=INK,
+        label="most at any moment",
+    )
+    axes.scatter(
+        [one.end_bytes / unit for one in shares],
+        range(len(shares)),
+        marker="o",
+        s=26,
+        facecolor="white",
+        edgecolor=INK,
+        label="at the end",
+        zorder=3,
+    )
+
+
+def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: Path) -> None:
+    """Two histograms each of used and of free blocks: how many, and how many bytes."""
+    with picture(path, "Sizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
+        (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
+        used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
+        _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
+        _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], None, in_bytes=True)
+        _classes(used_bytes, sizes.active)
+        number = int(sizes.gaps.blocks.sum() + sizes.cached.blocks.sum())
+        free_count.set_title(f"Free blocks at the end: {number:,}" if number else "Free blocks at the end")
+        if not number:
+            known = device.fragmentation.gaps is not None
+            text = "No block is free." if known else "This recording does not list free blocks:\na snapshot would."
+            say(free_count, text)
+            free_bytes.set_axis_off()
+            return
+        words = ["in gaps between used blocks", "in whole segments"]
+        _bars(free_count, [sizes.gaps.blocks, sizes.cached.blocks], [IN_GAPS, IN_SEGMENTS], words)
+        _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], None, in_bytes=True)
+        _classes(free_bytes, sizes.gaps)
+
+
+def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | None, in_bytes: bool = False) -> None:
+    highest = float(np.sum(layers, axis=0).max(initial=0))
+    unit = byte_axis(axes, highest) if in_bytes else 1.0
+    if not in_bytes:
+        axes.set_ylabel("blocks")
+        axes.grid(axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.locator_params(axis="y", integer=True)
+    below = np.zeros(len(layers[0]))
+    for number, (layer, colour) in enumerate(zip(layers, colours, strict=True)):
+        label = words[number] if words else None
+        axes.bar(range(len(layer)), layer / unit, 0.86, below, color=colour, label=label)
+        below = below + layer / unit
+    # room for the key above the bars
+    axes.set_ylim(0, highest / unit * (1.38 if words else 1.08) or 1)
+    axes.set_xlim(-0.7, len(layers[0]) - 0.3)
+    if words:
+        axes.legend(loc="upper left", ncols=2, columnspacing=1.2, handlelength=1, handleheight=1)
+
+
+def _classes(axes: Axes, histogram: Histogram) -> None:
+    """Sizes under every so many bars."""
+    count = len(histogram.least)
+    every = max(-(-count // _TICKS), 1)
+    places = list(range(0, count, every))
+    axes.set_xticks(places, [size_label(int(histogram.least[place])) for place in places], rotation=30, ha="right")
+    axes.set_xlabel("size from")
+
+
+def draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+    """How much of what was reserved the peak used, and what reserved memory is used for at the end."""
+    with picture(path, "Memory efficiency", heading(analysis, device), height=5.6) as figure:
+        gauge, bar, text = figure.subplots(3, 1, height_ratios=[1, 1, 1.5])
+        if not device.reserved_bytes:
+            say(bar, "The file does not say how much was reserved: efficiency is not known.")
+            gauge.set_axis_off()
+            text.set_axis_off()
+            return
+        if device.efficiency_percent is None:
+            say(gauge, "No peak was recorded: how much of what is reserved it used is not known.")
+        else:
+            _gauge(gauge, device.efficiency_percent, device.grade)
+        _parts(bar, device)
+        _metrics(text, device)
+
+
+def _gauge(axes: Axes, percent: float, grade: str) -> None:
+    axes.set_title(
+        f"{percent:.1f} % of reserved memory was in use at the peak: {grade}", color=GRADES[grade], fontsize=14
+    )
+    axes.barh(0, 100, 0.5, color="#F1F3F5")
+    axes.barh(0, percent, 0.5, color=GRADES[grade])
+    for limit in (_POOR, _EXCELLENT):
+        axes.plot([limit, limit], [-0.4, 0.4], color=INK, linewidth=1.2)
+    axes.set_xlim(0, 100.3)
+    axes.set_ylim(-0.45, 0.45)
+    axes.set_yticks([])
+    ticks = (0, 25, 50, 75, _POOR, _EXCELLENT)
+    axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
+    # the two limits lie close: their words go to either side
+    below, above = axes.get_xticklabels()[-2:]
+    below.set_horizontalalignment("right")
+    above.set_horizontalalignment("left")
+    axes.spines[:].set_visible(False)
+
+
+def _parts(axes: Axes, device: DeviceAnalysis) -> None:
+    unit = byte_axis(axes, device.reserved_bytes or 1, "x")
+    left = 0.0
+    for part in reserved_parts(device):
+        axes.barh(0, part.bytes / unit, 0.5, left, color=part.colour, label=part.name, edgecolor="white", linewidth=1)
+        left += part.bytes / unit
+    axes.set_xlim(0, left * 1.003)
+    axes.set_ylim(-0.45, 0.45)
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=4, handlelength=1, handleheight=1, borderaxespad=0
+    )
+
+
+def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
+    """Figures in a row, the word above the number."""
+    axes.set_axis_off()
+    free = device.fragmentation
+    figures = (
+        ("reserved at most", device.peak_reserved_bytes),
+        ("in use at the peak", device.peak.bytes),
+        ("not in use even at the peak", device.never_used_bytes),
+        ("free at the end", free.free_bytes),
+        ("of it fragmented", free.fragmented_bytes),
+        ("lost to rounding", free.rounding_loss_bytes),
+    )
+    for place, (word, size) in enumerate(figures):
+        x, y = (place % 3) / 3, 0.92 - 0.52 * (place // 3)
+        axes.text(x, y, word, color=MUTED, fontsize=10, va="top", transform=axes.transAxes)
+        known = "not known" if size is None else format_bytes(size)
+        colour = LIGHT if size is None else INK
+        axes.text(x, y - 0.16, known, color=colour, fontsize=16, fontweight="bold", va="top", transform=axes.transAxes)

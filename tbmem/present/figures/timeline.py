@@ -1,0 +1,218 @@
+"""Draws ``memory_timeline.png``: memory over time, stacked by category, with phases and steps marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.analysis.plots.stacked_series import Layers
+from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
+from tbmem.model.category import Phase, word_of
+from tbmem.model.columns import I64
+from tbmem.model.timeline_tables import MarkKind
+from tbmem.present.figures.canvas import byte_axis, picture
+from tbmem.present.labels import unit_for
+from tbmem.present.lines import device_label
+from tbmem.present.palette import INK, MUTED, PHASES, RED, category_colour
+from tbmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LEAST_WIDTH = 0.002
+"""Of the whole: phases that are shorter are not drawn."""
+_LABEL_WIDTH = 0.065
+_MOST_STEPS = 40
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_IDLE = 0.4
+"""One pause this long, of the whole, would squeeze the rest."""
+_FEW = 2
+"""Moments that make no curve."""
+
+
+def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
+    """Memory of a device over time."""
+    _, x, label = axes_of(layers)[0]
+    relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
+    subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
+    with picture(path, "Active memory over time", subtitle, height=7) as figure:
+        axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[18, 1])
+        _stack(axes, device, layers, x)
+        _peak(axes, device, layers, x)
+        _steps(axes, layers, x)
+        _ooms(axes, analysis, device, layers, x)
+        _phases(strip, layers, x)
+        strip.set_xlabel(label)
+        if len(x) <= _FEW:
+            strip.set_xticks([])
+            strip.set_xlabel("next to nothing was recorded: all of this was there before")
+        if x[-1] > x[0]:
+            axes.set_xlim(x[0], x[-1])
+
+
+def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
+    highest = _highest(layers)
+    unit = byte_axis(axes, highest)
+    if x[-1] == x[0]:
+        x = x[0] + np.arange(len(x)) / max(len(x) - 1, 1)
+    if len(x) == 1:
+        x, layers = np.array([x[0], x[0] + 1]), _twice(layers)
+        axes.set_xlim(x[0], x[1])
+    below = np.zeros(len(x))
+    for name, row in zip(layers.names, layers.bytes, strict=True):
+        above = below + row / unit
+        axes.fill_between(x, below, above, step="post", color=category_colour(name), linewidth=0, label=word_of(name))
+        axes.step(x, above, where="post", color=INK, alpha=0.3, linewidth=0.4)
+        below = above
+    if layers.reserved is not None:
+        axes.step(
+            x, layers.reserved / unit, where="post", color=INK, linewidth=1, linestyle=(0, (4, 2)), label="reserved"
+        )
+    axes.set_ylim(0, highest / unit * 1.18 or 1)
+    handles, words = axes.get_legend_handles_labels()
+    # as the layers lie: the highest first
+    axes.legend(handles[::-1], words[::-1], loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
+
+
+def _twice(layers: Layers) -> Layers:
+    """One moment, drawn from one end to the other."""
+    return Layers(layers.names, *(None if one is None else np.repeat(one, 2, axis=-1) for one in layers[1:]))  # type: ignore[arg-type]
+
+
+def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
+    at = int(np.argmax(layers.total))
+    unit, top = _unit_of(layers), layers.total[at]
+    if layers.reserved is not None and top <= layers.reserved.max() < 1.1 * top:
+        # its words go above the line of what is reserved
+        top = layers.reserved.max()
+    where = (x[at] - x[0]) / ((x[-1] - x[0]) or 1)
+    side = "left" if where < 0.2 else "right" if where > 0.8 else "center"
+    axes.plot([x[at]], [layers.total[at] / unit], marker="v", color=INK, markersize=7, clip_on=False)
+    place = "" if device.peak.step < 0 else f", step {device.peak.step}"
+    phase = "" if device.peak.phase == Phase.OTHER.name else f" · {word_of(device.peak.phase)}"
+    text = f"peak {format_bytes(device.peak.bytes)}{place}{phase}"
+    axes.annotate(
+        text,
+        (x[at], top / unit),
+        xytext=(0, 10),
+        textcoords="offset points",
+        ha=side,
+        fontweight="bold",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    )
+
+
+def _highest(layers: Layers) -> float:
+    return float(max(layers.total.max(), layers.reserved.max() if layers.reserved is not None else 0))
+
+
+def _unit_of(layers: Layers) -> float:
+    return float(unit_for(_highest(layers)).bytes)
+
+
+def _steps(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
+    """A line where each step begins, its number above where there is room."""
+    found = [stretch for stretch in stretches(layers.step, x) if stretch.value >= 0]
+    if not found or len(found) > _MOST_STEPS:
+        return
+    for stretch in found:
+        axes.axvline(stretch.begin, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)))
+        if stretch.end - stretch.begin >= _LABEL_WIDTH * (x[-1] - x[0]):
+            axes.annotate(
+                f"step {stretch.value}",
+                (stretch.begin, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -11),
+                textcoords="offset points",
+                color=MUTED,
+                fontsize=8.5,
+            )
+
+
+def _ooms(axes: Axes, analysis: Analysis, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
+    marks = analysis.timeline.marks
+    own = (marks.device == device.number) & (marks.kind == MarkKind.OOM)
+    for number, (event, size) in enumerate(zip(marks.event[own].tolist(), marks.bytes[own].tolist(), strict=True)):
+        where = x[min(int(np.searchsorted(layers.event, event)), len(x) - 1)]
+        axes.axvline(where, color=RED, linewidth=1.4)
+        if number == 0:
+            axes.annotate(
+                f"out of memory: {format_bytes(size)} asked for",
+                (where, 0.9),
+                xycoords=("data", "axes fraction"),
+                xytext=(-5, 0),
+                textcoords="offset points",
+                ha="right",
+                color=RED,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+            )
+
+
+def _phases(strip: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
+    strip.set_ylim(0, 1)
+    strip.set_yticks([])
+    strip.spines[:].set_visible(False)
+    span = (x[-1] - x[0]) or 1.0
+    if not (layers.phase != Phase.OTHER).any():
+        strip.text(0.5, 0.5, "phases are not known", ha="center", va="center", color=MUTED, transform=strip.transAxes)
+        return
+    for stretch in stretches(layers.phase, x, least=_LEAST_WIDTH * span):
+        name = Phase(stretch.value).name
+        width = stretch.end - stretch.begin
+        strip.barh(0.5, width, 1, stretch.begin, color=PHASES[name], linewidth=0, align="center")
+        if width >= _LABEL_WIDTH * span:
+            middle = stretch.begin + width / 2
+            strip.text(middle, 0.47, name.lower(), ha="center", va="center", fontsize=8.5, color=INK)
+
+
+class Axis(NamedTuple):
+    """One way to lay out the moments."""
+
+    word: str
+    """``'by time'``."""
+    x: NDArray[np.float64]
+    title: str
+
+
+def _time_unit(span: float) -> tuple[float, str]:
+    """Nanoseconds of the unit for a stretch of time of ``span`` nanoseconds, and its name."""
+    return next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
+
+
+def axes_of(layers: Layers) -> list[Axis]:
+    """All ways, the one that shows most first."""
+    by_event = Axis(
+        "by event", layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
+    )
+    if layers.ns is None or layers.ns[-1] == layers.ns[0]:
+        return [by_event]
+    span = float(layers.ns[-1] - layers.ns[0])
+    unit, word = _time_unit(span)
+    by_time = Axis("by time", (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}")
+    squeezed = len(layers.ns) <= _FEW or float(np.diff(layers.ns).max()) >= _IDLE * span
+    return [by_event, by_time] if squeezed else [by_time, by_event]
+
+
+class Stretch(NamedTuple):
+    """Moments in a row that have something in common."""
+
+    begin: float
+    end: float
+    value: int
+
+
+def stretches(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Stretch]:
+    """Moments in a row with one value, as stretches of the axis."""
+    begins = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    ends = np.append(x[begins[1:]], x[-1])
+    found: list[Stretch] = []
+    for begin, end, value in zip(x[begins].tolist(), ends.tolist(), values[begins].tolist(), strict=True):
+        same = found and (found[-1].value == value or end - begin < least)
+        if same:
+            found[-1] = found[-1]._replace(end=end)
+        else:
+            found.append(Stretch(begin, end, value))
+    return found

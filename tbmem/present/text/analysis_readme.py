@@ -1,0 +1,135 @@
+"""The ``README.md`` of a report: what was found in recordings, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tbmem.analysis.recordings.comparison import OddOne
+from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
+from tbmem.model.category import Phase, word_of
+from tbmem.present.figures.figures import PICTURES, picture_folder
+from tbmem.present.labels import plain_markdown
+from tbmem.present.lines import device_label
+from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, side_cells
+from tbmem.units import format_bytes, format_share
+
+_KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
+_CATEGORIES = 5
+_LINES = 5
+_FILES = (
+    ("report.html", "everything, to look at and zoom into; needs no network"),
+    ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
+    ("analysis.json", "the same figures for programs, as `tbmem analyze --json` prints them"),
+)
+
+
+def findings_text(analysis: Analysis, written: str = "") -> str:
+    """What one recording says."""
+    about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
+    about += [f"- Written: {written}"] if written else []
+    lines = [f"# Memory of {plain_markdown(analysis.name)}", "", *about, ""]
+    for device in analysis.shown:
+        lines += _device(device, len(analysis.devices) > 1)
+    if analysis.notes:
+        lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
+    files = (*_FILES, *PICTURES.items())
+    lines += [
+        "## Files",
+        "",
+        "| file | what |",
+        "|---|---|",
+        *(f"| [{name}]({name}) | {what} |" for name, what in files),
+    ]
+    if len(analysis.devices) > 1:
+        others = [(device_label(one.name), picture_folder(one)) for one in analysis.shown[1:]]
+        links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
+        more = f" Folders of their own have those of {links}." if links else ""
+        lines += ["", f"The pictures are of {device_label(analysis.main.name)}; report.html has every device.{more}"]
+    return "\n".join(lines) + "\n"
+
+
+def _device(device: DeviceAnalysis, several: bool) -> list[str]:
+    lines = [f"## {device_label(device.name)}" if several else "## Findings", "", *_findings(device), ""]
+    filled = [share for share in device.by_category if share.bytes]
+    if filled:
+        lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
+        for one in filled:
+            cells = (plain_markdown(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
+            lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
+        lines.append("")
+    named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
+    if named:
+        lines += ["Lines that hold most of the peak:", ""]
+        lines += [f"{number}. {_code(one.name)}: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
+        lines.append("")
+    lines += ["### What to do", ""]
+    advice = [f"- {plain_markdown(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
+    return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
+
+
+def _findings(device: DeviceAnalysis) -> Iterable[str]:
+    """Sentences, the most important first."""
+    yield f"- {peak_sentence(device)}"
+    filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
+    if filled:
+        parts = [f"{plain_markdown(word_of(one.name))} {one.percent:.0f} %" for one in filled]
+        yield f"- At the peak it held: {', '.join(parts)}."
+    yield from (f"- {sentence}" for sentence in allocator_sentences(device))
+    if device.ooms:
+        failed, _, more = failed_sentence(device).partition(", the last")
+        yield f"- **{failed}**{f', the last{more}' * bool(more)}."
+    if device.suspects:
+        yield from (f"- **Suspected leak**: {plain_markdown(one.message)}" for one in device.suspects)
+    elif device.peak.step >= 0:
+        yield "- Nothing piles up from step to step, as far as this recording shows."
+
+
+def peak_sentence(device: DeviceAnalysis) -> str:
+    """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
+    peak = device.peak
+    share = f" ({format_share(peak.bytes, device.total_bytes)})" if device.total_bytes else ""
+    if peak.event < 0:
+        size = f"{format_bytes(peak.bytes)}{share}"
+        return f"{device_label(device.name)} needed {size}, all of it before the recording began."
+    step = f", in step {peak.step}" if peak.step >= 0 else ""
+    phase = "" if peak.phase == Phase.OTHER.name else f" during the {word_of(peak.phase)}"
+    line = f", at {_code(peak.line)}" if peak.line else ""
+    return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
+
+
+def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
+    """How much of what was reserved the peak used, and where the free memory lies at the end."""
+    if words := efficiency_words(device):
+        yield f"Allocator: {words}."
+    free = device.fragmentation
+    if free.free_bytes is None or device.reserved_bytes is None:
+        return
+    reserved, unused = format_bytes(device.reserved_bytes), format_bytes(free.free_bytes)
+    text = f"Of {reserved} that were reserved at the end, {unused} were free"
+    if free.cached_bytes is not None and free.fragmented_bytes is not None:
+        cached, fragmented = format_bytes(free.cached_bytes), format_bytes(free.fragmented_bytes)
+        text += f": {cached} cached in whole segments, {fragmented} fragmented in gaps between used blocks"
+    yield f"{text}. The next peak uses them again."
+
+
+def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
+    """What several recordings say, side by side."""
+    lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
+    if odd is not None or len(analyses) > 2:
+        lines += [plain_markdown(odd.message) if odd is not None else "None of them stands out.", ""]
+    lines += [
+        "| recording | device | peak | reserved | used at the peak | suspected leaks |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for one in analyses:
+        device = one.main
+        name = plain_markdown(one.name)
+        name = f"**{name}**" if odd is not None and odd.name == one.name else name
+        cells = (f"[{name}]({one.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
+
+
+def _code(text: str) -> str:
+    """A text as Markdown's code, whatever stands in it."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"

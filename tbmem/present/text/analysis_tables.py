@@ -1,0 +1,233 @@
+"""Analyses and comparisons as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tbmem.analysis.recordings.comparison import Change, Comparison, DeviceComparison, OddOne
+from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.model.category import Phase, word_of
+from tbmem.present.labels import shortened
+from tbmem.present.lines import SEPARATOR, device_label
+from tbmem.present.views.comparison import headline
+from tbmem.units import format_bytes, format_share, format_signed
+
+_TOP = 10
+_ROWS = 12
+_BAR = 24
+
+
+def analysis_screen(analysis: Analysis) -> RenderableType:
+    """The summary of one analysis: peak and where, categories, the largest allocations, findings."""
+    heading = SEPARATOR.join(filter(None, (analysis.name, analysis.source, analysis.path)))
+    shown = analysis.shown
+    parts: list[RenderableType] = [Text(heading, style="bold"), *map(_device_screen, shown)]
+    hidden = [
+        f"{device_label(one.name)} {format_bytes(one.peak.bytes)}" for one in analysis.devices if one not in shown
+    ]
+    if hidden:
+        parts.append(Text(f"too little to speak of: {', '.join(hidden)}", style="dim"))
+    if analysis.notes:
+        parts.append(_list("Not known", analysis.notes, "dim"))
+    return Group(*parts)
+
+
+def _device_screen(device: DeviceAnalysis) -> RenderableType:
+    parts: list[RenderableType] = [Text(), Text(peak_line(device), style="bold"), *map(Text, _state_lines(device))]
+    parts.append(_categories(device.by_category))
+    if phases := _phases(device):
+        parts.append(Text(phases))
+    parts.append(_largest(device.top))
+    findings = [f"{one.message} → {one.setting}" for one in device.recommendations]
+    parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))
+    return Group(*parts)
+
+
+def peak_line(device: DeviceAnalysis) -> str:
+    """``'GPU 0 peak 11.57 GiB · step 3, backward pass, event 7 of 900 · model.py:41 forward'``."""
+    peak, total = device.peak, device.total_bytes
+    share = f" ({format_share(peak.bytes, total)})" if total else ""
+    if peak.event < 0:
+        when = "at the beginning of what was recorded"
+    else:
+        when = f"event {peak.event} of {device.events}"
+        step = f"step {peak.step}" if peak.step >= 0 else ""
+        phase = "" if peak.phase == Phase.OTHER.name else word_of(peak.phase)
+        when = ", ".join(filter(None, (step, phase, when)))
+    parts = [f"{device_label(device.name)} peak {format_bytes(peak.bytes)}{share}", when, peak.line]
+    return SEPARATOR.join(filter(None, parts))
+
+
+def _state_lines(device: DeviceAnalysis) -> list[str]:
+    sizes = (
+        ("reserved", device.reserved_bytes),
+        ("allocated", device.allocated_bytes),
+        ("requested", device.requested_bytes),
+    )
+    state = [f"{word} {format_bytes(value)}" for word, value in sizes if value is not None]
+    free = device.fragmentation
+    parts = (
+        ("free", free.free_bytes),
+        ("cached", free.cached_bytes),
+        ("fragmented", free.fragmented_bytes),
+        ("lost to rounding", free.rounding_loss_bytes),
+        ("largest free block", free.largest_free_block_bytes),
+    )
+    unused = [f"{word} {format_bytes(value)}" for word, value in parts if value is not None]
+    lines = [f"allocator: {used}"] if (used := efficiency_words(device)) else []
+    lines += [f"at the end: {SEPARATOR.join(state)}"] if state else []
+    lines += [f"unused then: {SEPARATOR.join(unused)}"] if unused else []
+    return [*lines, failed_sentence(device)] if device.ooms else lines
+
+
+def efficiency_words(device: DeviceAnalysis) -> str:
+    """``'98.2 % of the 11.79 GiB reserved at most were in use at the peak (good)'``; empty if not known."""
+    if device.efficiency_percent is None or device.peak_reserved_bytes is None:
+        return ""
+    reserved = format_bytes(device.peak_reserved_bytes)
+    return (
+        f"{device.efficiency_percent:.1f} % of the {reserved} reserved at most were in use at the peak ({device.grade})"
+    )
+
+
+def failed_sentence(device: DeviceAnalysis) -> str:
+    """``'1 request failed, out of memory, the last of 40.00 MiB: more than all free blocks together ...'``."""
+    free, word = device.fragmentation, "request" if device.ooms == 1 else "requests"
+    text = f"{device.ooms} {word} failed, out of memory"
+    if free.failing_request_bytes is not None:
+        text += f", the last of {format_bytes(free.failing_request_bytes)}"
+    if free.failing_request_fits_free_sum is None or free.free_bytes is None:
+        return text
+    least = "no more than" if free.failing_request_fits_free_sum else "more than"
+    return (
+        f"{text}: {least} the {format_bytes(free.free_bytes)} that are free in all, where the largest free block has"
+        f" {format_bytes(free.largest_free_block_bytes or 0)}"
+    )
+
+
+def _categories(shares: Sequence[Share]) -> RenderableType:
+    table = _table("at the peak", "bytes", "%", "", "allocations", "most ever", "at the end", "known by")
+    for share in shares[:_ROWS]:
+        bar = "█" * max(round(share.percent / 100 * _BAR), 0)
+        most = "" if share.max_bytes is None else format_bytes(share.max_bytes)
+        basis = {"known": "its name", "inferred": "inference", "mixed": "both"}.get(share.basis, "")
+        cells = (f"{share.percent:.1f}", bar, str(share.count), most, format_bytes(share.end_bytes), basis)
+        _add(table, word_of(share.name), format_bytes(share.bytes), *cells)
+    return _indented(table)
+
+
+def _phases(device: DeviceAnalysis) -> str:
+    shares = [share for share in device.by_phase if share.bytes]
+    if len(shares) < 2:
+        return ""
+    return "asked for in: " + SEPARATOR.join(f"{word_of(one.name)} {format_bytes(one.bytes)}" for one in shares)
+
+
+def _largest(top: Sequence[Allocation]) -> RenderableType:
+    table = _table("the largest", "category", "what", "step", "line")
+    for one in top[:_TOP]:
+        what = one.name or one.module or one.operator
+        step = str(one.step) if one.step >= 0 else ""
+        _add(table, format_bytes(one.bytes), word_of(one.category), shortened(what), step, shortened(one.line))
+    return _indented(table)
+
+
+def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
+    """Several recordings side by side, and the odd one."""
+    table = _table(
+        "recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects"
+    )
+    for analysis in analyses:
+        device = analysis.main
+        first = device.by_category[0] if device.by_category else None
+        _add(
+            table,
+            analysis.name,
+            *side_cells(device),
+            str(device.peak.step) if device.peak.step >= 0 else "",
+            f"{word_of(first.name)} {format_bytes(first.bytes)}" if first else "",
+            str(len(device.suspects) or ""),
+            style="bold" if odd is not None and odd.name == analysis.name else "",
+        )
+    word = odd.message if odd is not None else "None of them stands out." if len(analyses) > 2 else ""
+    return Group(_indented(table), Text(word, style="bold" if odd else ""))
+
+
+def side_cells(device: DeviceAnalysis) -> tuple[str, str, str, str]:
+    """Device, peak, reserved at the end and what of it the peak used, for a row of recordings side by side."""
+    reserved = "" if device.reserved_bytes is None else format_bytes(device.reserved_bytes)
+    percent = "" if device.efficiency_percent is None else f"{device.efficiency_percent:.1f} %"
+    return device_label(device.name), format_bytes(device.peak.bytes), reserved, percent
+
+
+def comparison_screen(comparison: Comparison) -> RenderableType:
+    """What grew, device by device."""
+    told = headline(comparison)
+    heading = Text(f"{comparison.before} → {comparison.after}\n{told['label']} · {told['text']}", style="bold")
+    notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
+    devices = [*comparison.devices, *comparison.runs]
+    return Group(heading, *(_changes_screen(device) for device in devices), *notes)
+
+
+def _changes_screen(device: DeviceComparison) -> RenderableType:
+    tables = (
+        (device_label(device.name), device.totals),
+        ("category", device.by_category),
+        ("module", device.by_module),
+        ("line", device.by_line),
+        ("operator", device.by_operator),
+    )
+    return Group(*(_changes(title, found[:_TOP]) for title, found in tables if _tells(found)))
+
+
+def _tells(found: Sequence[Change]) -> bool:
+    """Whether it is a breakdown: not only what could not be told apart."""
+    return any(not one.name.startswith("(no ") for one in found)
+
+
+def _changes(title: str, found: Iterable[Change]) -> RenderableType:
+    table = _table(title, "before", "after", "change", "change %")
+    for one in found:
+        sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
+        name = word_of(one.name) if title == "category" else shortened(one.name, 60)
+        _add(table, name, *sizes, one.percent_text)
+    return _indented(table)
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        words = column in ("", "category", "what", "line", "known by", "device", "largest category")
+        table.add_column(column, justify="left" if words else "right", overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    """A row as it is: rich would take what stands in brackets for its own."""
+    table.add_row(*map(Text, cells), style=style)
+
+
+def _indented(table: Table) -> RenderableType:
+    return Group(Text(), table, Text())
+
+
+def _list(title: str, lines: Iterable[str], style: str) -> RenderableType:
+    return Text("\n".join([f"{title}:", *(f"  - {line}" for line in lines)]), style=style)
+
+
+def analyses_view(analyses: Sequence[Analysis], odd: OddOne | None) -> dict[str, Any]:
+    """What ``--json`` prints: of one recording its analysis, of several all of them and the odd one."""
+    if len(analyses) == 1:
+        return analyses[0].to_dict()
+    return {
+        "recordings": {analysis.name: analysis.to_dict() for analysis in analyses},
+        "odd_one": None if odd is None else asdict(odd),
+    }

@@ -1,0 +1,114 @@
+"""An estimate as lines for a terminal, or as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tbmem.estimator.fit import Estimate, Fit
+from tbmem.model.category import word_of
+from tbmem.units import format_bytes, format_range
+
+_MODULES = 12
+_ROUNDING = "added by the allocator's rounding"
+_WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
+
+
+def estimate_view(estimate: Estimate) -> dict[str, Any]:
+    """Plain values."""
+    view = asdict(estimate)
+    view["formula"]["total"] = estimate.formula.total
+    return view
+
+
+def estimate_lines(estimate: Estimate) -> Iterator[str]:
+    """What a terminal shows."""
+    yield _headline(estimate)
+    yield ""
+    peaks = (
+        ("allocated", estimate.peak_allocated, estimate.allocated_range),
+        ("reserved", estimate.peak_reserved, estimate.reserved_range),
+    )
+    for word, size, band in peaks:
+        yield f"  peak {word:<9}  {format_bytes(size):>12}   expected {format_range(*band)}"
+    for name, size in estimate.outside.items():
+        yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
+    yield ""
+    moment = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    yield f"The peak is {moment}. {estimate.sentence}"
+    rounding = estimate.peak_allocated - sum(estimate.by_category.values())
+    yield from _table("Peak by category", estimate.by_category)
+    if rounding > 0:
+        yield f"  {_ROUNDING:<40} {format_bytes(rounding):>12}"
+    yield from _table("Peak by module", estimate.by_module, _MODULES)
+    yield from _table("Highest in each phase of a steady step", estimate.by_phase)
+    yield from _steps(estimate)
+    yield from _formula(estimate)
+    yield from _alternatives(estimate)
+    for note in estimate.notes:
+        yield f"Note: {note}."
+    if estimate.executed:
+        yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
+
+
+def _headline(estimate: Estimate) -> str:
+    job = estimate.job
+    architecture = f" ({estimate.architecture})" if estimate.architecture else ""
+    amp = f", autocast to {job.amp}" if job.amp else ""
+    dtype = f" in {estimate.dtype}{amp}" if estimate.dtype else ""
+    rank = f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
+    return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}{rank}, on {estimate.gpu}"
+
+
+def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:
+    if not rows:
+        return
+    yield ""
+    yield f"{title}:"
+    names = list(rows)[:limit]
+    for name in names:
+        yield f"  {word_of(name) if limit is None else name:<40} {format_bytes(rows[name]):>12}"
+    if rest := sum(size for name, size in rows.items() if name not in names):
+        yield f"  {f'{len(rows) - len(names)} more':<40} {format_bytes(rest):>12}"
+
+
+def _steps(estimate: Estimate) -> Iterator[str]:
+    if not estimate.job.inference:
+        yield ""
+        yield (
+            f"The first step needs {format_bytes(estimate.first_step)} and makes the optimizer's state, "
+            f"later ones {format_bytes(estimate.steady_step)}."
+        )
+
+
+def _formula(estimate: Estimate) -> Iterator[str]:
+    formula = estimate.formula
+    more = estimate.peak_allocated - formula.total
+    yield ""
+    yield "parameters + optimizer state + max(gradients + optimizer intermediates, activations)"
+    yield (
+        f"= {format_bytes(formula.parameters)} + {format_bytes(formula.optimizer)} + max("
+        f"{format_bytes(formula.gradients)} + {format_bytes(formula.intermediates)}, "
+        f"{format_bytes(formula.activations)}) = {format_bytes(formula.total)}"
+    )
+    if more > 0:
+        sent = estimate.by_category.get("communication", 0)
+        buffers = f"communication ({format_bytes(sent)}), " if sent else ""
+        yield (
+            f"and {format_bytes(more)} that the formula leaves out: {buffers}"
+            "the backward pass's own, workspaces, rounding."
+        )
+
+
+def _alternatives(estimate: Estimate) -> Iterator[str]:
+    if estimate.alternatives:
+        yield ""
+        yield "With one thing changed:"
+        yield f"  {'':<40} {'allocated':>12} {'reserved':>12}"
+        for one in estimate.alternatives:
+            sizes = f"{format_bytes(one.allocated):>12} {format_bytes(one.reserved):>12}"
+            yield f"  {one.change:<40} {sizes}   {_WORDS[one.fit]}"
+        if not any("the largest that fits" in one.change for one in estimate.alternatives):
+            yield "  no batch fits, however small"
+        yield ""

@@ -1,0 +1,103 @@
+"""The lines that end a run, and the same as plain JSON."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+from tbmem.analysis.runs.run_status import Standing, end_status
+from tbmem.model.finding import Finding
+from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
+from tbmem.present.lines import SEPARATOR, device_label, peak_word
+from tbmem.units import format_bytes, format_duration, format_share
+
+_NOTICEABLE = 1.05
+"""Slowdown below which the difference is noise."""
+
+
+def summary_view(summary: RunSummary) -> dict[str, Any]:
+    """The summary as plain JSON values: ``verdicts`` and ``peak`` by device, ``traces``, ``findings``, ..."""
+    return {
+        "verdicts": {verdict.device: verdict.kind.value for verdict in summary.verdicts},
+        "peak": {peak.device: _peak_view(peak) for peak in summary.peaks},
+        "traces": list(summary.traces),
+        "snapshots": list(summary.snapshots),
+        "address_books": list(summary.address_books),
+        "monitor_log": summary.monitor_log,
+        "findings": [finding.to_dict() for finding in summary.findings],
+        "steps": summary.steps,
+        "seconds": round(summary.seconds, 3),
+        "rank": summary.rank,
+        "logdir": summary.logdir,
+        "run": summary.folder,
+        "profiler": summary.profiler and {**asdict(summary.profiler), "slowdown": summary.profiler.slowdown},
+        "problems": list(summary.problems),
+        "exception": summary.exception,
+        **end_status(summary.exception, summary.out_of_memory).to_dict(),
+    }
+
+
+def summary_lines(summary: RunSummary) -> list[str]:
+    """The summary for the console, most important first."""
+    lines = [_heading(summary)]
+    lines += [_verdict_line(verdict) for verdict in summary.verdicts]
+    lines += [peak_line(peak) for peak in summary.peaks]
+    if summary.profiler is not None:
+        lines.append(_cost_line(summary.profiler))
+    lines += [f"problem: {problem}" for problem in summary.problems]
+    written = _written(summary)
+    if written:
+        lines.append(f"wrote {written} to {summary.folder}")
+        lines.append(f"look:  tensorboard --logdir {shlex.quote(summary.logdir)}")
+    return lines
+
+
+def _heading(summary: RunSummary) -> str:
+    status = end_status(summary.exception, summary.out_of_memory)
+    ended = "" if status.standing is Standing.ENDED else f", {status.text}"
+    steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
+    rank = f" on rank {summary.rank}" if summary.rank else ""
+    return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}"
+
+
+def _verdict_line(verdict: Finding) -> str:
+    heading = f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
+    return SEPARATOR.join(filter(None, (heading, verdict.message)))
+
+
+def peak_line(peak: Peak, several_ranks: bool = False) -> str:
+    """``'peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 47'``."""
+    share = f" ({format_share(peak.bytes, peak.total)})" if peak.total else ""
+    rank = f"rank {peak.rank} " if several_ranks else ""
+    place = f"{rank}{device_label(peak.device)}"
+    return f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+
+
+def _cost_line(cost: ProfilerCost) -> str:
+    windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
+    steps = f"{cost.recorded_steps} step{'' if cost.recorded_steps == 1 else 's'}"
+    parts = [f"profiler: {steps} recorded in {windows}"]
+    if cost.slowdown is not None:
+        much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
+        parts.append(f"a recorded step took {much} a plain one")
+    parts.append(f"{format_duration(cost.writing_seconds)} to write {format_bytes(cost.trace_bytes)}")
+    if cost.host_bytes is not None:
+        parts.append(f"up to {format_bytes(cost.host_bytes)} of host memory")
+    return SEPARATOR.join(parts)
+
+
+def _written(summary: RunSummary) -> str:
+    counts = {
+        "trace": len(summary.traces),
+        "snapshot": len(summary.snapshots),
+        "address book": len(summary.address_books),
+    }
+    parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
+    live = [word for word, there in (("live log", summary.monitor_log), ("scalars", summary.scalars)) if there]
+    return ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
+
+
+def _peak_view(peak: Peak) -> dict[str, Any]:
+    fields = ("bytes", "step", "counter", "total", "headroom")
+    return {"text": format_bytes(peak.bytes), **{name: getattr(peak, name) for name in fields}}

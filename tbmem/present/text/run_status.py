@@ -1,0 +1,158 @@
+"""Where a run stands goes in; plain JSON, and lines of eighty columns for a terminal, come out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tbmem.analysis.runs.device_history import Track
+from tbmem.analysis.runs.run_report import RunState, standing
+from tbmem.analysis.runs.run_status import rank_status, run_status
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
+from tbmem.units import format_bytes, format_signed, format_speed
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_BARS = "▁▂▃▄▅▆▇█"
+_STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
+
+
+def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any]:
+    """A run as plain JSON values; sizes are bytes, times seconds."""
+    last = max((state.last_time for state in states if state.last_time is not None), default=None)
+    age = None if last is None else max(now - last, 0.0)
+    status = run_status(states, now)
+    findings = [finding for state in states for finding in standing(state.findings) if not finding.kind.is_quiet]
+    findings.sort(key=lambda finding: finding.last_step)
+    return {
+        "run": name,
+        **status.to_dict(),
+        "step": max((state.step for state in states), default=0),
+        "steps_per_second": states[0].steps_per_second() if states else None,
+        "seconds_since_last_row": age,
+        "ranks": [_rank_view(state, now) for state in states],
+        "findings": [finding.to_dict() for finding in findings],
+    }
+
+
+def _rank_view(state: RunState, now: float) -> dict[str, Any]:
+    return {
+        "rank": state.rank,
+        "host": state.header.get("host"),
+        **rank_status(state, now).to_dict(),
+        "devices": [_device_view(state, track) for track in state.tracks],
+    }
+
+
+def _device_view(state: RunState, track: Track) -> dict[str, Any]:
+    last, peak = track.last, track.peak
+    return {
+        "device": track.device,
+        "verdict": state.verdict(track.device).value,
+        "allocated": last.allocated if last is not None else None,
+        "reserved": last.reserved if last is not None else None,
+        "peak": peak.bytes if peak is not None else None,
+        "peak_step": peak.step if peak is not None else None,
+        "peak_counter": peak.counter if peak is not None else None,
+        "total": peak.total if peak is not None else None,
+        "headroom": peak.headroom if peak is not None else None,
+        "growth_per_step": state.growth_per_step(track),
+        "levels": track.levels(64),
+        "peaks": track.peaks(64),
+    }
+
+
+def sparkline(levels: Sequence[int], width: int) -> str:
+    """Levels as a line of bars: the lowest is the lowest bar, unless all are within a hundredth of each other."""
+    chosen = levels if len(levels) <= width else [levels[index * len(levels) // width] for index in range(width)]
+    if not chosen:
+        return ""
+    low, high = min(chosen), max(chosen)
+    low = min(low, int(high * 0.99))
+    span = max(high - low, 1)
+    return "".join(_BARS[min((level - low) * len(_BARS) // span, len(_BARS) - 1)] for level in chosen)
+
+
+def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> list[Text]:
+    """A view as lines for a terminal, none wider than ``width``."""
+    lines = _heading(view, width)
+    for rank in view["ranks"]:
+        for device in rank["devices"]:
+            lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
+    for found in _latest([Finding.from_dict(each) for each in view["findings"]])[:findings]:
+        style = "" if found.severity is Severity.INFO else "yellow" if found.severity is Severity.WARNING else "red"
+        lines += _wrapped(finding_line(found), width, style)
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _latest(findings: Sequence[Finding]) -> list[Finding]:
+    """The last of each kind on each device, newest first: a leak is told again and again as it grows."""
+    last = {(each.rank, each.device, each.kind): each for each in findings}
+    return sorted(last.values(), key=lambda each: each.last_step, reverse=True)
+
+
+def _heading(view: dict[str, Any], width: int) -> list[Text]:
+    from rich.text import Text
+
+    name = view["run"]
+    if len(name) > width:
+        name = f"…{name[len(name) - width + 1 :]}"  # its own name is the last part of its path
+    first, *others = _packed([name, *_standing(view)], width, indent="")
+    return [Text.assemble((name, "bold"), first[len(name) :]), *map(Text, others)]
+
+
+def _standing(view: dict[str, Any]) -> list[str]:
+    """The parts of the heading after the run's name."""
+    speed = view["steps_per_second"]
+    parts = [*view["status_text"].split(SEPARATOR), f"step {view['step']}"]
+    return [*parts, format_speed(speed)] if speed else parts
+
+
+def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
+    from rich.text import Text
+
+    kind = FindingKind(device["verdict"])
+    place = f"rank {rank['rank']} {device_label(device['device'])}" if several else device_label(device["device"])
+    head = f"{place:<6} "
+    growth = device["growth_per_step"]
+    slope = f" {format_signed(growth)}/step" if growth is not None and abs(growth) >= 1 else ""
+    bars = sparkline(device["levels"], width - len(head) - len(kind.label) - len(slope) - 1)
+    first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
+    sizes = [
+        f"{word} {format_bytes(device[key])}"
+        for word, key in (
+            ("allocated", "allocated"),
+            ("reserved", "reserved"),
+            (peak_word(device["peak_counter"]), "peak"),
+            ("headroom", "headroom"),
+        )
+        if device[key] is not None
+    ]
+    lines = [first]
+    if device["peaks"]:
+        lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))
+    return [*lines, *(Text(line) for line in _packed(sizes, width))]
+
+
+def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:
+    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1] + SEPARATOR + part) <= width:
+            lines[-1] += SEPARATOR + part
+        else:
+            lines.append(f"{'  ' if lines else indent}{part}")
+    return lines
+
+
+def _wrapped(text: str, width: int, style: str) -> list[Text]:
+    """Text on at most three lines."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
+    return [Text(line, style=style) for line in lines]

@@ -1,0 +1,70 @@
+"""What a screen says where there is nothing to draw, and how to get data."""
+
+from __future__ import annotations
+
+from tbmem.present.views.run_schema import Empty
+
+_CALLBACK = [
+    "from tbmem import MemoryCallback",
+    "",
+    'with MemoryCallback("configs/default.yaml") as memory:',
+    "    for batch in loader:",
+    "        ...                # the training step",
+    "        memory.step()",
+]
+
+NO_RUNS: Empty = {
+    "title": "No memory data in this log folder yet",
+    "text": "Put the callback into a training loop, or run a script under tbmem; the tab fills while the run trains.",
+    "commands": ["tbmem demo --logdir runs", "tbmem run --logdir runs train.py", "", *_CALLBACK],
+}
+NO_LOGDIR: Empty = {
+    "title": "TensorBoard was started without a log folder",
+    "text": "Start it on the folder that the runs are written to.",
+    "commands": ["tensorboard --logdir runs"],
+}
+NO_LOG: Empty = {
+    "title": "This run has recordings, but no live log",
+    "text": "Verdicts and the series over the steps come from the live monitor. See Timeline and Peak for recordings.",
+    "commands": _CALLBACK,
+}
+NO_SAMPLES: Empty = {
+    "title": "Not one step has been logged yet",
+    "text": "The first steps appear a second after they end. Reload, or switch automatic reload on.",
+    "commands": [],
+}
+NO_RECORDINGS: Empty = {
+    "title": "This run has no recording",
+    "text": "Timelines come from the profiler's windows or from memory snapshots.",
+    "commands": ["profiling:", "  enabled: true", "  wait: 1", "  warmup: 2", "  active: 3", "  repeat: 2"],
+}
+NOTHING_RECORDED: Empty = {
+    "title": "Not one allocation of this device was recorded",
+    "text": "What is known of it was there before the recording began, and is in Peak and Segments.",
+    "commands": ["torch.cuda.memory._record_memory_history()", "tbmem.record(...)"],
+}
+NO_SEGMENTS: Empty = {
+    "title": "This recording does not say how the allocator's memory is laid out",
+    "text": "Segments and blocks stand in memory snapshots of an accelerator; a trace and the CPU have none.",
+    "commands": ["snapshot:", "  enabled: true", "", "tbmem.record(...)   # around any code on a GPU"],
+}
+NO_OPERATORS: Empty = {
+    "title": "This recording does not say which operators ran",
+    "text": "Operators stand in the profiler's traces, recorded with profile_memory=True.",
+    "commands": ["profiling:", "  enabled: true"],
+}
+ONE_RANK: Empty = {
+    "title": "Only one rank has written",
+    "text": "With all ranks logging, the odd one out is named here.",
+    "commands": ["run:", "  ranks: all"],
+}
+NOTHING_TO_COMPARE: Empty = {
+    "title": "These two have nothing in common",
+    "text": "Neither their logs nor their recordings speak of the same device.",
+    "commands": ["tbmem compare A B"],
+}
+NO_ESTIMATE: Empty = {
+    "title": "There is no estimate in this run's folder",
+    "text": "A prediction made without a GPU can be laid over what was measured: write it into the run's folder.",
+    "commands": ["tbmem estimate --model ... --out RUN", "tbmem estimate --model ... --json > RUN/estimate.json"],
+}

@@ -1,0 +1,1 @@
+"""Looks into a suspicion for a few steps."""

@@ -1,0 +1,193 @@
+"""A session of watched steps that gathers the evidence on one suspicion."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+
+from tbmem.config.schema import EvidenceConfig
+from tbmem.model.evidence import Evidence, Site, Suspicion
+from tbmem.sources.retainers.search import HolderHunt
+from tbmem.sources.survivors.base import Births
+from tbmem.sources.survivors.history_backend import DeviceBirths
+from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.torch_state.memory_history import cuda_history_is_on
+
+_LOOKS = 4
+"""Censuses of a session, the first before its first step: three intervals tell growth from coming and going."""
+_FEWEST_LOOKS = 3
+"""Without three nothing can be said to grow; a heap too large for so many is not searched."""
+_LONGEST_GAP = 30
+"""Steps between two censuses at most, where memory grows only every few steps."""
+_BIRTHS_GAP = 2
+"""Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
+
+
+class Session:
+    """One stretch of watched steps: censuses of who holds what, births in between, one traced step at the end.
+
+    Args:
+        suspicion: Growth that it is about; tells how far apart the looks must be.
+        config: How much may be spent.
+        hunt: Looks for what grows.
+        births: Follows allocations; ``None`` where that cannot be done.
+        capture: Called with the births before they end, to write what the device keeps of them.
+    """
+
+    def __init__(
+        self,
+        suspicion: Suspicion,
+        config: EvidenceConfig,
+        hunt: HolderHunt,
+        births: Births | None,
+        capture: Callable[[Births], object] = lambda births: None,
+    ) -> None:
+        self._config = config
+        self._capture = capture
+        self._hunt = hunt
+        self._births = births if suspicion.gap <= _BIRTHS_GAP else None
+        spacing = math.ceil(config.steps / (_LOOKS - 1))
+        self._spacing = min(max(spacing, math.ceil(1.5 * suspicion.gap)), _LONGEST_GAP)
+        self._traces_left = suspicion.gap + 1 if config.trace_lines else 0
+        self._looks_left = _LOOKS
+        self._is_tracing = False
+        self._first_step = self._next_look = 0
+        self._sites: tuple[Site, ...] | None = None
+        self._sizes_grow = 0.0
+        self._notes: list[str] = []
+        self._seconds = 0.0
+
+    def begin(self, step: int, frame: FrameType | None) -> None:
+        """``step`` has ended; the next one is watched."""
+        self._first_step = step
+        self._look(step, frame)
+        if self._births is not None:
+            with self._counted():
+                self._births.begin(step + 1)
+
+    def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
+        """A watched step has ended.
+
+        Returns:
+            The evidence, when enough has been seen.
+        """
+        if self._is_tracing:
+            return self._advance_trace(step, frame)
+        self._end_step(step, lambda: self._look(step, frame) if step >= self._next_look else None)
+        if self._looks_left:
+            return None
+        self._finish_births()
+        return self._trace_or_finish(step, frame)
+
+    def abandon(self) -> None:
+        """Switch everything off; what was seen is lost."""
+        try:
+            if self._births is not None:
+                self._births.abandon()
+        finally:
+            self._hunt.close()
+
+    def _look(self, step: int, frame: FrameType | None) -> None:
+        self._looks_left -= 1
+        self._next_look = step + self._spacing
+        before = self._seconds
+        with self._counted():
+            self._hunt.look(step, frame)
+        took = self._seconds - before
+        affordable = self._config.max_seconds / max(took, 1e-9)
+        if self._looks_left and affordable < _FEWEST_LOOKS:
+            self._looks_left = 0
+            self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
+        elif self._looks_left == 1 and affordable < _LOOKS:
+            self._looks_left = 0
+
+    def _end_step(self, step: int, look: Callable[[], None]) -> None:
+        """Hand the step over to the births, and look while they do not record."""
+        births = self._births
+        if births is None:
+            look()
+            return
+        began, before = time.thread_time(), self._seconds
+        births.mark(step, look)
+        self._seconds = before + time.thread_time() - began  # what the look took is counted once
+        if births.is_full:
+            self._finish_births()
+
+    def _finish_births(self) -> None:
+        births, self._births = self._births, None
+        if births is None:
+            return
+        self._capture(births)
+        with self._counted():
+            report = births.finish()
+        self._sites, self._sizes_grow = report.sites, report.sizes_grow
+        self._notes += report.notes
+
+    def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
+        with self._counted():
+            self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
+        return None if self._is_tracing else self._result(step, frame)
+
+    def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
+        self._traces_left -= 1
+        if self._hunt.untrace():
+            return self._result(step, frame)
+        return self._trace_or_finish(step, frame)
+
+    def _result(self, step: int, frame: FrameType | None) -> Evidence:
+        with self._counted():
+            holders, notes = self._hunt.result(frame)
+            self._hunt.close()
+        return Evidence(
+            first_step=self._first_step,
+            last_step=step,
+            holders=holders,
+            sites=self._sites,
+            sizes_grow=self._sizes_grow,
+            collector_on=gc.isenabled(),
+            notes=(*self._notes, *notes),
+            seconds=self._seconds,
+        )
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
+        began = time.thread_time()
+        yield
+        self._seconds += time.thread_time() - began
+
+
+def births_of(device: str) -> Births | None:
+    """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return CpuBirths()
+    module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    if not hasattr(module.memory, "_record_memory_history"):
+        return None
+    return DeviceBirths(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
+
+
+class Instruments(NamedTuple):
+    """What sessions look with."""
+
+    births_of: Callable[[str], Births | None] = births_of
+    """Returns what follows allocations on a device."""
+    new_hunt: Callable[[], HolderHunt] = HolderHunt
+    """Makes what looks for holders."""
+
+    def session(
+        self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool
+    ) -> Session:
+        """A session for one suspicion."""
+        following = self.births_of(suspicion.device) if births else None
+        return Session(suspicion, config, self.new_hunt(), following, capture)

@@ -1,0 +1,66 @@
+"""Explains spikes that a profiler window covered by what allocated them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tbmem.analysis.diagnosis.spike_source import Maker, makers_of
+from tbmem.errors import TbmemError
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.sources.trace.reader import read_trace
+from tbmem.units import MIB
+
+_MOST_BYTES = 16 * MIB
+"""Largest trace that is read, as it lies on the disk: a packed megabyte takes some 0.1 s."""
+_MOST_SECONDS = 2.0
+"""Seconds after which no further trace is begun: a run shall end soon, and ``tbmem analyze`` reads the rest."""
+
+
+def explain_spikes(
+    findings: Iterable[Finding], traces: Mapping[Path, range], clock: Callable[[], float] = time.monotonic
+) -> list[Finding]:
+    """Say which allocations made the spikes that fell into a profiler window.
+
+    Returns:
+        A further finding for each spike that is explained.
+    """
+    explained = []
+    until = clock() + _MOST_SECONDS
+    for spike in findings:
+        if spike.kind is not FindingKind.SPIKE:
+            continue
+        covering = [path for path, steps in traces.items() if spike.first_step in steps]
+        for path in covering[:1]:
+            makers = _makers(path, spike) if clock() < until else ()
+            if makers:
+                explained.append(_explained(spike, makers, path.name))
+    return explained
+
+
+def _makers(path: Path, spike: Finding) -> tuple[Maker, ...]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return ()
+        timeline = read_trace(path)
+    except (TbmemError, OSError):
+        # a file that another part has failed to write has been told of already
+        return ()
+    numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
+    return makers_of(timeline, numbers[0], spike.first_step) if numbers else ()
+
+
+def _explained(spike: Finding, makers: tuple[Maker, ...], file: str) -> Finding:
+    places = ", ".join(map(str, makers))
+    allocated = [
+        {"line": m.line, "operator": m.operator, "bytes": m.bytes, "allocations": m.allocations} for m in makers
+    ]
+    return replace(
+        spike,
+        severity=Severity.INFO,
+        message=f"the spike of step {spike.first_step}, beyond what its window's other steps held: {places}",
+        evidence={**spike.evidence, "allocated_by": allocated, "files": [file]},
+        advice="",
+    )

@@ -1,0 +1,1 @@
+"""`tbmem run`: starts a script, counts its steps."""

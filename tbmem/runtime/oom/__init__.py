@@ -1,0 +1,1 @@
+"""Detects, explains and records an out-of-memory; SIGTERM."""

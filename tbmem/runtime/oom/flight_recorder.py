@@ -1,0 +1,273 @@
+"""FlightRecorder: report, finding and snapshot when memory runs out, or nearly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.analysis.diagnosis.oom_cause import reasons_of
+from tbmem.config.schema import OomConfig, SnapshotConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import LogRecord
+from tbmem.model.oom import Limit, Shortage, ShortageReport, Situation
+from tbmem.present.lines import get_logger
+from tbmem.present.text.oom_report import near_sentence, shortage_lines, shortage_sentence
+from tbmem.runtime.oom import cuda_observer as oom_observer
+from tbmem.runtime.oom.cuda_observer import FailedRequest
+from tbmem.runtime.oom.detect import device_of, out_of_memory_in, requested_bytes
+from tbmem.runtime.oom.sigterm import forget_sigterm, on_sigterm
+from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.identity import Process
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.sources.counters.memory_limits import HostState, host_state
+from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.units import format_bytes
+
+PART = "out-of-memory report"
+"""Name of this part in the log and in the summary's problems."""
+_REPORTS = 3
+_SHARE_OF_TIME = 0.01
+"""So many failed requests of a run are looked into at once; later ones take this share of the time at most: a loop
+that tries ever smaller batches, or a library that tries algorithms, must not be slowed down."""
+_AHEAD = 3.0
+"""Seconds ahead that the host's memory is watched for, at the pace of the last reading ..."""
+_AHEAD_FROM = 0.75
+"""... once this share of it is in use."""
+
+
+class _Noted(NamedTuple):
+    """A failed request of which it is not known yet whether it ends the run."""
+
+    report: ShortageReport
+    files: tuple[str, ...] = ()
+
+
+class Run(Protocol):
+    """The run that is recorded."""
+
+    def situation(self) -> Situation:
+        """What is known of it at this moment."""
+
+    def report(self, finding: Finding) -> None:
+        """Keep a finding and show it."""
+
+    def log(self, record: LogRecord) -> None:
+        """Write another record."""
+
+    def flush(self, ends: bool) -> None:
+        """Write what is left: SIGTERM came, and maybe the process ends now."""
+
+
+class FlightRecorder:
+    """Writes down why memory ran out, while what held it is still there.
+
+    An exception is never kept from its way, and nothing is allocated on a device.
+
+    Args:
+        folder: Where reports and snapshots go; ``None`` writes none.
+        config: What is done.
+        snapshot: Whether the allocator's state is written.
+        guard: Where errors go.
+        console: Whether the report is shown.
+        wrote: Called with each snapshot that was written.
+        host: Reads the host's limits; a test gives its own.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        config: OomConfig,
+        snapshot: SnapshotConfig,
+        guard: Guard,
+        *,
+        console: bool = True,
+        wrote: Callable[[Path], None] = lambda path: None,
+        host: Callable[[], HostState] = host_state,
+    ) -> None:
+        self._folder = folder
+        self._config = config
+        self._snapshot = snapshot
+        self._guard = guard
+        self._run: Run
+        self._console = console
+        self._wrote = wrote
+        self._host = host
+        self._noted: _Noted | None = None
+        self._reports = 0
+        self._next_report = 0.0
+        self._is_busy = False
+        self._heeds_sigterm = False
+        self._pid = Process.number
+        self._has_warned = False
+        self._before: tuple[float, int] | None = None
+
+    def open(self, run: Run) -> None:
+        """Begin to listen to the allocator; to SIGTERM from the first step on."""
+        self._run = run
+        if self._config.enabled:
+            oom_observer.listen(self._device_failed)
+
+    def close(self) -> None:
+        """Listen no more."""
+        oom_observer.leave(self._device_failed)
+        forget_sigterm(self._run.flush)
+
+    def settle(self) -> None:
+        """Steps have gone on: a request that failed before has not ended the run."""
+        if not self._heeds_sigterm and self._config.sigterm:
+            # not before: trainers install handlers of their own when they begin, and put back what they found
+            self._heeds_sigterm = True
+            on_sigterm(self._run.flush)
+        noted = self._noted
+        if noted is not None and self._run.situation().step > noted.report.shortage.step:
+            self._noted = None
+            self._log_caught(noted)
+
+    def end(self, error: BaseException | None) -> bool:
+        """The run ends; if it does so because memory ran out, say why.
+
+        Returns:
+            Whether the allocator's state at that moment has been written.
+        """
+        if not self._config.enabled:
+            return False
+        noted, self._noted = self._noted, None
+        found = out_of_memory_in(error)
+        in_this_step = noted is not None and noted.report.shortage.step >= self._run.situation().step
+        if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
+            self._report(self._completed(noted, found), found)
+            return bool(noted.files)
+        if noted is not None:
+            self._log_caught(noted)
+        if found is not None:
+            self._report(_Noted(self._look_back(found)), found)
+        return False
+
+    def look_at_host(self) -> None:
+        """Warn once, with a report, when the host's memory or the container's limit comes near."""
+        if self._has_warned or not self._config.enabled:
+            return
+        host = self._host()
+        if self._is_near(host.limits[0]):
+            self._has_warned = True
+            self._guard.run(PART, self._report_near, host)
+
+    def _is_near(self, limit: Limit) -> bool:
+        now = time.monotonic()
+        before, self._before = self._before, (now, limit.free)
+        least = limit.total * (1 - self._config.host_percent / 100)
+        if limit.free <= least:
+            return True
+        if before is None or limit.free > limit.total * (1 - _AHEAD_FROM):
+            return False
+        pace = (before[1] - limit.free) / max(now - before[0], 1e-3)
+        return limit.free - _AHEAD * pace <= least
+
+    def _device_failed(self, request: FailedRequest) -> None:
+        """CUDA's allocator gives up, in whatever thread asked; the stack is still there."""
+        if self._is_busy or self._pid != Process.number or not self._guard.is_on(PART):
+            return
+        self._is_busy = True
+        began = time.monotonic()
+        try:
+            if self._reports < _REPORTS or began >= self._next_report:
+                self._reports += 1
+                self._noted = self._guard.run(PART, self._look, request)
+                ended = time.monotonic()
+                self._next_report = ended + (ended - began) / _SHARE_OF_TIME
+            else:
+                shortages, situation = _shortages(), self._run.situation()
+                brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
+                self._noted = _Noted(brief)
+        finally:
+            self._is_busy = False
+
+    def _look(self, request: FailedRequest) -> _Noted:
+        history = MemoryHistory.of_this_process(self._snapshot.max_entries)
+        snapshot = history.take() if history is not None else None
+        files: tuple[str, ...] = ()
+        if self._folder is not None and history is not None and self._snapshot.enabled and self._snapshot.on_oom:
+            path = self._folder.snapshot("oom")
+            if self._guard.run(WRITING, history.write, path, snapshot) is not None:
+                self._wrote(path)
+                files = (path.name,)
+        shortages = _shortages()
+        return _Noted(shortages.device_report(request, self._run.situation(), snapshot), files)
+
+    def _completed(self, noted: _Noted, error: BaseException | None) -> _Noted:
+        """One of many failures has only been noted; the exception still knows who held what."""
+        if noted.report.holdings or error is None:
+            return noted
+        back = self._look_back(error)
+        return noted._replace(report=replace(noted.report, holdings=back.holdings, seen=back.seen, notes=back.notes))
+
+    def _look_back(self, error: BaseException) -> ShortageReport:
+        """What an exception that has come out of the loop tells; at the least, that it has."""
+        situation = self._run.situation()
+        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
+        if report is None:
+            device = device_of(error)
+            shortage = Shortage(device=device, step=situation.step, requested=requested_bytes(error))
+            report = ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+        return report
+
+    def _report(self, noted: _Noted, error: BaseException | None) -> None:
+        reason = " ".join(str(error).split()) if error is not None else ""
+        kind = type(error).__name__ if error is not None else noted.report.shortage.error
+        sentence = shortage_sentence(noted.report)
+        self._publish(FindingKind.OOM, noted, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
+
+    def _log_caught(self, noted: _Noted) -> None:
+        """A request failed and the run went on: nobody's emergency, but worth knowing."""
+        shortage = noted.report.shortage
+        get_logger().info(
+            "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
+            " needs less",
+            shortage.step,
+            format_bytes(shortage.requested or 0),
+            shortage.device,
+        )
+        self._run.log({"type": "caught", "time": time.time(), "files": list(noted.files), **noted.report.to_dict()})
+
+    def _report_near(self, host: HostState) -> None:
+        """The kernel kills without a word: this is the last one."""
+        report = _shortages().host_report(host, self._run.situation())
+        self._publish(FindingKind.NEAR_CAPACITY, _Noted(report), near_sentence(report), "near-limit")
+
+    def _publish(
+        self, kind: FindingKind, noted: _Noted, message: str, word: str, more: Sequence[str] = (), **evidence: str
+    ) -> None:
+        """Write a report into a file, keep it as a finding, and show it."""
+        report, shortage, files = noted.report, noted.report.shortage, list(noted.files)
+        lines = shortage_lines(report)
+        if self._folder is not None:
+            text = "\n".join([message, "", *lines, *more]) + "\n"
+            path = self._guard.run(WRITING, self._folder.write_shortage, text, word)
+            files += [path.name] if path is not None else []
+        self._run.report(
+            Finding(
+                kind=kind,
+                severity=Severity.CRITICAL,
+                device=shortage.device,
+                rank=self._run.situation().rank,
+                first_step=shortage.step,
+                last_step=shortage.step,
+                message=message,
+                evidence={**evidence, **report.to_dict(), "files": files},
+                advice=report.reasons[0].advice if report.reasons else ADVICE[kind],
+            )
+        )
+        if self._console:
+            # in one piece: other threads log as well
+            get_logger().warning("%s", "\n  ".join(lines))
+
+
+def _shortages() -> Any:
+    """Loaded when there is something to explain: a tenth of the start-up of `tbmem run` would be for nothing."""
+    from tbmem.runtime.oom import report as shortages
+
+    return shortages

@@ -1,0 +1,126 @@
+"""Explains a failed request or an out-of-memory exception in a ShortageReport.
+
+Nothing is allocated on a device, and everything is bounded in time (half a second for looking at what is alive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbmem.analysis.diagnosis.oom_cause import pieces_without_blocks, reasons_of
+from tbmem.analysis.diagnosis.oom_holders import MOST, holdings_of, holdings_of_blocks
+from tbmem.analysis.recordings.fragmentation import pieces_of
+from tbmem.model.oom import Holding, Limit, Pieces, Shortage, ShortageReport, Situation
+from tbmem.model.sample import MemorySample
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.runtime.oom.cuda_observer import FailedRequest
+from tbmem.runtime.oom.detect import device_of, requested_bytes
+from tbmem.sources.counters.memory_limits import HostState, host_state
+from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line, training_frame
+from tbmem.sources.retainers.live_memory import Found, live_memory
+from tbmem.sources.snapshot.reader import timeline_of_snapshot
+
+_NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of each block"
+_NOT_ALL = "there are more objects than were looked at: some names may be missing"
+
+
+def device_report(request: FailedRequest, situation: Situation, snapshot: Mapping[str, Any] | None) -> ShortageReport:
+    """What is known while the allocator gives up: the stack is still there."""
+    device = f"cuda:{request.device}"
+    found = live_memory(training_frame())
+    timeline = _timeline(snapshot)
+    if timeline is None or device not in [each.name for each in timeline.devices]:
+        shortage = device_shortage(request, situation)
+        return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+    number = timeline.device_number(device)
+    shortage = device_shortage(request, situation, pieces_of(timeline, number))
+    holdings = holdings_of_blocks(timeline, number, found.live, found.lines)
+    return _report(shortage, situation, holdings, found, () if len(timeline.stacks) else (_NO_STACKS,))
+
+
+def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces | None = None) -> Shortage:
+    """What the allocator and the counters say alone; costs microseconds."""
+    device = f"cuda:{request.device}"
+    sample = situation.last.get(device)
+    pieces = pieces or _pieces(sample)
+    total = sample.device_total if sample is not None and sample.device_total else request.allowed
+    limits = [Limit(name="the device", total=total, free=request.free)]
+    if request.allowed < total and pieces is not None:
+        free = max(min(request.allowed - pieces.reserved, request.free), 0)
+        limits.insert(0, Limit(name="this process's share of the device", total=request.allowed, free=free))
+    return Shortage(
+        device=device,
+        step=situation.step,
+        requested=request.requested,
+        limits=tuple(limits),
+        device_free=request.free,
+        device_total=total,
+        pieces=pieces,
+        process=pieces.reserved if pieces is not None else None,
+        line=asking_line(training_frame()),
+    )
+
+
+def brief_report(shortage: Shortage, situation: Situation) -> ShortageReport:
+    """A shortage with its reasons; nobody has looked at what is alive."""
+    return ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+
+
+def error_report(error: BaseException, situation: Situation) -> ShortageReport:
+    """What can still be known when an exception has come out of the loop; its frames hold their variables."""
+    device = device_of(error)
+    sample = situation.last.get(device)
+    known: dict[str, Any] = {}
+    if device == "cpu":
+        known = _of_host(host_state())
+    elif sample is not None:
+        known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
+    shortage = Shortage(
+        device=device,
+        step=situation.step,
+        requested=requested_bytes(error),
+        line=raising_line(error.__traceback__),
+        error=type(error).__name__,
+        **known,
+    )
+    found = live_memory(innermost_frame(error.__traceback__))
+    return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+
+
+def host_report(host: HostState, situation: Situation) -> ShortageReport:
+    """Who holds the host's memory while there is still some."""
+    shortage = Shortage(device="cpu", step=situation.step, requested=None, **_of_host(host))
+    found = live_memory(None)
+    return _report(shortage, situation, holdings_of(found.live, "cpu", found.lines), found)
+
+
+def _of_host(host: HostState) -> dict[str, Any]:
+    return {"limits": host.limits, "device_free": host.free, "device_total": host.total, "process": host.resident}
+
+
+def _report(
+    shortage: Shortage, situation: Situation, holdings: Sequence[Holding], found: Found, notes: Sequence[str] = ()
+) -> ShortageReport:
+    return ShortageReport(
+        shortage=shortage,
+        reasons=reasons_of(shortage, situation.findings),
+        holdings=tuple(holdings[:MOST]),
+        seen=sum(holding.bytes for holding in holdings),
+        notes=(*notes, *(() if found.complete else (_NOT_ALL,))),
+    )
+
+
+def _timeline(snapshot: Mapping[str, Any] | None) -> AllocationTimeline | None:
+    """The blocks of a snapshot; its events take long to read and say nothing of this moment."""
+    if snapshot is None or not snapshot.get("segments"):
+        return None
+    return timeline_of_snapshot({"segments": snapshot["segments"]})
+
+
+def _pieces(sample: MemorySample | None) -> Pieces | None:
+    """What the counters say of the allocator, where blocks are not known."""
+    if sample is None or sample.reserved is None or sample.device == "cpu":
+        return None
+    used = sample.active if sample.active is not None else sample.allocated
+    return pieces_without_blocks(sample.reserved, used or 0, sample.inactive_split or 0)

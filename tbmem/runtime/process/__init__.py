@@ -1,0 +1,1 @@
+"""This process: error guard, pid over forks, rank, run folder, optimizer hook."""

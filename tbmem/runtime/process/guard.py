@@ -1,0 +1,54 @@
+"""Guard: an error inside tbmem is logged once, and that part is off from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from tbmem.present.lines import get_logger
+
+WRITING = "writing to the run folder"
+"""The part that every file belongs to: a disk that is full for one of them is full for all."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Guard:
+    """Keeps the errors of tbmem's parts out of the training that it watches.
+
+    One guard belongs to one callback; ``problems`` ends up in its summary.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.failed: set[str] = set()
+        """Parts that are off."""
+
+    def is_on(self, part: str) -> bool:
+        """Whether ``part`` has not failed so far."""
+        return part not in self.failed
+
+    def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call a part, unless it has failed before.
+
+        Returns:
+            What ``call`` returned, or ``None`` if it failed, now or earlier.
+        """
+        if part in self.failed:
+            return None
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            self.fail(part, error)
+            return None
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """Switch ``part`` off and say so, once."""
+        if part in self.failed:
+            return
+        self.failed.add(part)
+        problem = f"{part} is off: {type(error).__name__}: {error}"
+        self.problems.append(problem)
+        get_logger().warning("%s; training goes on", problem)
+        get_logger().debug("%s failed", part, exc_info=error)

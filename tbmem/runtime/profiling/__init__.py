@@ -1,0 +1,1 @@
+"""Schedule, one profiler window, address recorder."""

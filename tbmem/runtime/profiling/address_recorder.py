@@ -1,0 +1,136 @@
+"""Notes where a model's and its optimizers' tensors lie while a window records, by name: AddressRecorder."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from tbmem.model.address_book import AddressBook, StorageNote
+from tbmem.model.category import Category
+from tbmem.runtime.process.optimizer_hook import OptimizerHook
+from tbmem.runtime.profiling.saved_tensors import SavedTensorWatch
+from tbmem.sources.torch_state.storages import (
+    gradient_notes,
+    model_notes,
+    optimizer_parameters,
+    optimizer_state_notes,
+    tensor_notes,
+)
+
+
+class AddressRecorder:
+    """Knows what a training's long-lived tensors are called, and notes where they lie.
+
+    Models and optimizers are held by weak references only: a monitor must not keep alive what it measures.
+    Optimizers that were not given are found when they first step, through torch's public global hook.
+    """
+
+    def __init__(self) -> None:
+        self._models: list[weakref.ref[torch.nn.Module]] = []
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._parameter_names: dict[int, str] = {}
+        self._module_names: dict[int, str] = {}
+        self._named: dict[int, weakref.ref[Any]] = {}
+        self._notes: list[StorageNote] | None = None
+        self._saved = SavedTensorWatch(self._take_saved, self._module_names)
+        self._hook: OptimizerHook | None = None
+        self._gaps = 0
+        self._long_lived: set[tuple[str, int]] = set()
+
+    def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
+        """Learn names from a model, and state from optimizers.
+
+        Raises:
+            TypeError: An argument is neither.
+        """
+        if not isinstance(model, torch.nn.Module | None):
+            raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(f"watch() takes optimizers after the model, not {type(optimizer).__name__}")
+        if model is not None:
+            self._models.append(weakref.ref(model))
+            for name, tensor in model.named_parameters():
+                self._name(tensor, name, self._parameter_names)
+            for name, module in model.named_modules():
+                self._name(module, name, self._module_names)
+        for optimizer in optimizers:
+            self._optimizers.add(optimizer)
+
+    def _name(self, one: object, name: str, names: dict[int, str]) -> None:
+        """Know an object by its ``id`` as long as it lives: a later one may have the same."""
+        key = id(one)
+        names[key] = name
+        self._named[key] = weakref.ref(one, lambda _gone: names.pop(key, None))
+
+    def open(self) -> None:
+        """Begin to look for optimizers; costs a microsecond at each of their steps."""
+        if self._hook is None:
+            self._hook = OptimizerHook(self._after_optimizer_step)
+
+    def abandon(self) -> None:
+        """Stop noting and forget what was noted."""
+        self._saved.end()
+        self._notes = None
+
+    def close(self) -> None:
+        """Take every hook away."""
+        self.abandon()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def begin(self) -> None:
+        """A window begins: note what exists, and what is saved from now on."""
+        self._notes, self._gaps = [], 0
+        self._note_all()
+        self._long_lived = {(note.device, note.address) for note in self._notes}
+        self._saved.begin()
+
+    def end(self, about: Mapping[str, Any]) -> AddressBook:
+        """The window has ended: note what exists, and hand over the book."""
+        self._saved.end()
+        self._note_all()
+        notes, self._notes = self._notes or [], None
+        return AddressBook.from_notes(notes, {**about, "gaps": self._gaps})
+
+    def _take_saved(self, note: StorageNote) -> None:
+        """Weights are saved for backward too, but that is not what they are for."""
+        if self._notes is not None and (note.device, note.address) not in self._long_lived:
+            self._notes.append(note)
+
+    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The one moment at which gradients and state surely exist: zero_grad may come right after."""
+        self._optimizers.add(optimizer)
+        if self._notes is None:
+            return
+        try:
+            self._notes.extend(self._optimizer_notes(optimizer))
+        except Exception:
+            # a book with a gap is better than an error in the middle of somebody's training
+            self._gaps += 1
+
+    def _note_all(self) -> None:
+        if self._notes is None:
+            return
+        for reference in self._models:
+            model = reference()
+            if model is not None:
+                self._notes.extend(model_notes(model))
+                self._notes.extend(gradient_notes(model.named_parameters()))
+        noted = {(note.device, note.address) for note in self._notes if note.category is Category.PARAMETER}
+        for optimizer in self._optimizers:
+            own = self._parameter_notes(optimizer)
+            self._notes.extend(note for note in own if (note.device, note.address) not in noted)
+            self._notes.extend(self._optimizer_notes(optimizer))
+
+    def _parameter_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
+        for name, parameter in optimizer_parameters(optimizer, self._parameter_names):
+            yield from tensor_notes(parameter, Category.PARAMETER, name)
+
+    def _optimizer_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
+        yield from gradient_notes(optimizer_parameters(optimizer, self._parameter_names))
+        yield from optimizer_state_notes(optimizer, self._parameter_names)

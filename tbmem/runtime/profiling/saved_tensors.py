@@ -1,0 +1,229 @@
+"""Notes which storages autograd saves for backward, and for which module."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import saved_tensors_hooks
+
+from tbmem.model.address_book import StorageNote
+from tbmem.model.category import Category
+from tbmem.sources.torch_state.storages import tensor_notes
+
+_autograd: Any = torch._C._autograd
+_functions: Any = BackwardCFunction
+"""What ``ctx`` is in the backward of the program's own functions."""
+_torchs_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
+
+
+class _Saved(NamedTuple):
+    """What autograd keeps in place of a tensor while the hooks are set."""
+
+    tensor: torch.Tensor
+    version: int | None
+    is_original: bool
+    """Whether it is the program's own tensor, not an alias of it."""
+    origin: str
+    """For torch's own words about a change in place: which output of which operation the tensor is."""
+
+
+class SavedTensorWatch:
+    """Notes every tensor that is saved for backward while it is on.
+
+    It stores what torch stores without hooks: a leaf as it is, and of every other tensor an alias without its
+    ``grad_fn``. The tensor itself would make a cycle that no collector sees where an operation saves its own output
+    (ReLU, softmax, exp): node, saved tensor, ``grad_fn``, node. Changes in place are checked as torch does without
+    hooks. The watch stays off where hooks of someone else are set (activation offloading around the whole loop):
+    only the innermost pair of hooks is called.
+
+    Args:
+        note: Takes each note.
+        module_names: Name by ``id`` of the module, to say who saved a tensor.
+    """
+
+    def __init__(self, note: Callable[[StorageNote], None], module_names: Mapping[int, str]) -> None:
+        self._note = note
+        self._module_names = module_names
+        self._hooks: saved_tensors_hooks | None = None
+        self._on = False
+        self._pid = os.getpid()
+        self._disable: Callable[..., None] | None = None
+
+    def begin(self) -> None:
+        """Start noting, if that is possible without getting in anybody's way."""
+        if self._hooks is not None or _top_hooks() is not None or not _can_be_disabled():
+            return
+        self._hooks = saved_tensors_hooks(self._pack, _hand_back)
+        self._hooks.__enter__()
+        self._on = True
+        self._let_functorch_pass()
+        _functions.saved_tensors = property(_saved_tensors)
+
+    def end(self) -> None:
+        """Stop noting.
+
+        A context that the user has opened since and not closed lies above our hooks: then they stay where they
+        are, without effect, until ``end`` is called again.
+        """
+        self._on = False
+        if self._disable is not None:
+            _autograd._saved_tensors_hooks_disable = self._disable
+            self._disable = None
+            del _functions.saved_tensors
+        top = _top_hooks()
+        if self._hooks is not None and top is not None and top[0] == self._pack:
+            self._hooks.__exit__(None, None, None)
+            self._hooks = None
+
+    def _pack(self, tensor: torch.Tensor) -> _Saved:
+        if self._on and self._pid == os.getpid():
+            try:
+                name = self._saving_module(sys._getframe(1))
+                for note in tensor_notes(tensor, Category.ACTIVATION, name):
+                    self._note(note)
+            except Exception:
+                self._on = False
+        kept = _alias(tensor)
+        return _Saved(kept, _version(kept), kept is tensor, _origin(tensor))
+
+    def _saving_module(self, frame: FrameType | None) -> str:
+        """The innermost watched module whose forward is running."""
+        while frame is not None:
+            if frame.f_code.co_name == "_call_impl":
+                name = self._module_names.get(id(frame.f_locals.get("self")))
+                if name is not None:
+                    return name
+            frame = frame.f_back
+        return ""
+
+    def _let_functorch_pass(self) -> None:
+        """torch.func refuses to run while hooks are set; ours may be set aside, so let it do that.
+
+        The C++ function takes a flag for just that, which torch.func does not pass (torch 2.13,
+        ``torch/autograd/graph.py``, ``disable_saved_tensors_hooks``).
+        """
+        original = self._disable = _autograd._saved_tensors_hooks_disable
+
+        def disable(message: str, fail_if_non_empty: bool = True) -> None:
+            top = _top_hooks()
+            ours = top is not None and top[0] == self._pack
+            original(message, fail_if_non_empty and not ours)
+
+        _autograd._saved_tensors_hooks_disable = disable
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same storage and version counter without a ``grad_fn``, which autograd keeps itself.
+
+    A leaf has none, and stays the tensor that it is: what is saved of it must follow ``parameter.data = ...``.
+    Neither a ``__torch_function__`` of the program nor a profiler sees the call. Dispatch modes do, as they see
+    torch's own aliases of saved outputs: tensors that they have not seen would be constants to them.
+    """
+    if tensor.is_leaf:
+        return tensor
+    try:
+        with torch._C.DisableTorchFunction():
+            _autograd._enable_record_function(False)
+            try:
+                return tensor.detach()
+            finally:
+                _autograd._enable_record_function(True)
+    except Exception:
+        return tensor  # a subclass that cannot be detached fails in torch's own unpacking, in its own words
+
+
+def _origin(tensor: torch.Tensor) -> str:
+    node = tensor.grad_fn
+    return f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""
+
+
+def _hand_back(saved: _Saved) -> torch.Tensor:
+    """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
+    tensor, version, is_original, origin = saved
+    if version is not None and tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation:"
+            f" [{tensor.type()} {_sizes(tensor)}]{origin} is at version {tensor._version}; expected version {version}"
+            f" instead. {_hint()}"
+        )
+    if _unpacking.originals is not None:
+        _unpacking.originals.append(tensor if is_original else None)
+    return tensor
+
+
+class _Unpacking(threading.local):
+    """What was handed back to the ``ctx.saved_tensors`` that is being read in this thread."""
+
+    originals: list[torch.Tensor | None] | None = None
+
+
+_unpacking = _Unpacking()
+
+
+def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
+    """``ctx.saved_tensors`` of the program's own functions.
+
+    Without hooks torch gives back a leaf itself, with hooks a copy that is no Parameter and has none of its
+    attributes: functions that look for ``weight.main_grad`` would not find it.
+    """
+    originals: list[torch.Tensor | None] = []
+    _unpacking.originals = originals
+    try:
+        unpacked: tuple[torch.Tensor | None, ...] = _torchs_saved_tensors(context)
+    finally:
+        _unpacking.originals = None
+    if len(originals) != sum(each is not None for each in unpacked):
+        return unpacked  # saved under other hooks, or before the window
+    handed = iter(originals)
+    return tuple(each if each is None else _or(next(handed), each) for each in unpacked)
+
+
+def _or(original: torch.Tensor | None, copy: torch.Tensor) -> torch.Tensor:
+    return copy if original is None else original
+
+
+def _sizes(tensor: torch.Tensor) -> object:
+    return tensor._nested_tensor_size() if tensor.is_nested else list(tensor.shape)
+
+
+def _hint() -> str:
+    if torch.is_anomaly_enabled():
+        return (
+            "Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable"
+            " in question was changed in there or anywhere later. Good luck!"
+        )
+    return (
+        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with"
+        " torch.autograd.set_detect_anomaly(True)."
+    )
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    try:
+        return tensor._version
+    except RuntimeError:  # inference tensors keep none
+        return None
+
+
+def _top_hooks() -> tuple[Any, Any] | None:
+    hooks: tuple[Any, Any] | None = _autograd._top_saved_tensors_default_hooks(True)
+    return hooks
+
+
+def _can_be_disabled() -> bool:
+    """Whether this torch lets hooks be set aside; without that, torch.func would fail inside a window."""
+    if not _autograd._saved_tensors_hooks_is_enabled():
+        return False
+    try:
+        _autograd._saved_tensors_hooks_disable("tbmem asks whether hooks can be set aside", False)
+    except TypeError:
+        return False
+    _autograd._saved_tensors_hooks_enable()
+    return True

@@ -1,0 +1,75 @@
+"""The memory snapshots of a run: when the device's history is recorded, and what is written of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tbmem.config.schema import SnapshotConfig
+from tbmem.present.lines import get_logger
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.sources.torch_state.memory_history import MemoryHistory
+
+
+class Snapshots:
+    """Finds the history of the device in use, and writes snapshots of it."""
+
+    def __init__(self, config: SnapshotConfig, folder: RunFolder, written: list[Path]) -> None:
+        self.folder = folder
+        self._config = config
+        self._written = written
+        self.history: MemoryHistory | None = None
+        """Of the device in use; ``None`` as long as none is, and where none is wanted."""
+
+    @property
+    def waits_for_history(self) -> bool:
+        """Whether the whole run's history is wanted, and no device that keeps one is in use yet."""
+        wanted = self._config.enabled and self._config.history == "run" and self.history is None
+        return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
+
+    def find_history(self) -> None:
+        """A program may touch its accelerator late, so this is asked again as long as there is none."""
+        if not self._config.enabled or self.history is not None:
+            return
+        self.history = MemoryHistory.of_this_process(self._config.max_entries)
+        if self.history is not None and self._config.history == "run":
+            self.history.start()
+
+    def write(self, label: str) -> Path | None:
+        """Write the allocator's state now; ``None`` where no device keeps one."""
+        history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
+        if history is None:
+            get_logger().info(
+                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a"
+                " profiler window, whose trace holds the same allocations",
+                label,
+            )
+            return None
+        path = self.folder.snapshot(label)
+        is_whole = history.write(path)
+        self._written.append(path)
+        get_logger().info("snapshot written: %s", path.name)
+        if not is_whole:
+            self.warn_of_overflow(path.name)
+        return path
+
+    def write_at_oom(self) -> None:
+        """Memory has run out: write a snapshot, if one is wanted then."""
+        self.find_history()
+        if self._config.on_oom and self.history is not None:
+            self.write("oom")
+
+    def warn_of_overflow(self, name: str) -> None:
+        """Say that the history in a file is not whole."""
+        get_logger().warning(
+            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are"
+            " lost; raise it or record fewer steps",
+            name,
+            self._config.max_entries,
+        )
+
+    def stop(self) -> None:
+        """Record no history any longer."""
+        if self.history is not None:
+            self.history.stop()

@@ -1,0 +1,327 @@
+"""One stretch of recorded steps: its trace, its address book and its snapshot."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from tbmem.config.schema import ProfilingConfig
+from tbmem.model.files import complete_or_nothing, compress
+from tbmem.model.trace_additions import TraceAdditions
+from tbmem.present.lines import get_logger
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.sources.counters.devices import devices_in_use
+from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.survivors.frame_lines import UserLines
+from tbmem.sources.survivors.profiler_events import noted_lines
+from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.older_storages import OlderStoragesWatch
+from tbmem.sources.torch_state.other_profilers import OtherProfilers
+from tbmem.sources.torch_state.profiler_state import (
+    OpenRanges,
+    QuietTorch,
+    in_backward,
+    let_collectives_settle,
+    prepared_profiles,
+    quiet_kineto,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class WindowFiles:
+    """What a window wrote."""
+
+    trace: Path | None = None
+    address_book: Path | None = None
+    snapshot: Path | None = None
+    history_is_whole: bool = True
+    """False if the snapshot's ring buffer overflowed."""
+
+    def all(self) -> list[Path]:
+        """Every file that was written."""
+        return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
+
+@dataclass(slots=True, kw_only=True)
+class WindowCost:
+    """What a window took from the training."""
+
+    writing: float = 0.0
+    """Seconds in which training waited for records to be collected and written."""
+    steps: list[float] = field(default_factory=list)
+    """Seconds of each recorded step."""
+    host_before: int = 0
+    """Resident memory of the process before the profiler was on, in bytes."""
+    host_after: int = 0
+    """Resident memory with all records collected and written, in bytes."""
+    bytes_written: int = 0
+
+
+class Window:
+    """One stretch of steps under ``torch.profiler``.
+
+    The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. When the program starts a profiler
+    of its own meanwhile, ``give_way`` is called, which has to ``finish`` or ``discard``.
+
+    Args:
+        config: What to record.
+        folder: Where files go.
+        number: 1 for the first window of a run.
+        addresses: Notes storages for the address book; ``None`` for none.
+        history: Memory history to record over the same steps; ``None`` for none.
+        give_way: Called before a profiler of the program's own begins; ``None`` discards the window.
+        clock: Seconds.
+    """
+
+    current: Window | None = None
+    """The one window of this process that is open, in warm-up or recording."""
+
+    def __init__(
+        self,
+        config: ProfilingConfig,
+        folder: RunFolder,
+        *,
+        number: int,
+        addresses: AddressRecorder | None = None,
+        history: MemoryHistory | None = None,
+        give_way: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.number = number
+        self.steps: list[int] = []
+        self.cost = WindowCost()
+        self._config = config
+        self._folder = folder
+        self._addresses = addresses
+        self._history = history
+        self._clock = clock
+        self._began_history = False
+        self._quiet = QuietTorch()
+        self._ranges = OpenRanges()
+        self._others = OtherProfilers(give_way or self.discard, _tell_refused)
+        self.is_recording = False
+        """Whether steps are being recorded (not merely warmed up for)."""
+        self._profile: profile | None = None
+        self._is_on = False  # warming up or recording
+        self._annotation: Any = None
+        self._thread = threading.get_ident()
+        self._step_began = 0.0
+        self._trace: Path | None = None
+        self._older = OlderStoragesWatch()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a profiler of the program in another thread waits for this window to end."""
+        return self._others.are_waiting
+
+    def prepare(self) -> None:
+        """Warm up: the profiler is on, its records are thrown away."""
+        Window.current = self
+        self._thread = threading.get_ident()
+        self.cost.host_before = _resident()
+        self._quiet.begin()
+        self._ranges.begin()
+        self._profile = profile(
+            activities=_activities(),
+            record_shapes=self._config.record_shapes,
+            profile_memory=True,
+            with_stack=self._config.with_stack,
+        )
+        with quiet_kineto():
+            self._profile.prepare_trace()
+        self._is_on = True
+        self._others.begin()
+
+    def begin(self) -> None:
+        """Record from now on."""
+        assert self._profile is not None, "prepare comes first"
+        if self._history is not None:
+            self._began_history = self._history.start()
+        self._trace = self._folder.trace(time.time_ns())
+        self._older.begin()
+        with self._others.own():
+            self._profile.start_trace()
+        self.is_recording = True
+        if self._addresses is not None:
+            self._addresses.begin()
+
+    def begin_step(self, step: int) -> None:
+        """A training step begins; it gets the annotation that viewers split steps by."""
+        self.steps.append(step)
+        self._annotation = record_function(f"ProfilerStep#{step}")
+        self._annotation.__enter__()
+        self._step_began = self._clock()
+
+    def end_step(self) -> None:
+        """The training step has ended."""
+        if self._annotation is not None and self.is_own_thread:
+            annotation, self._annotation = self._annotation, None
+            self.cost.steps.append(self._clock() - self._step_began)
+            annotation.__exit__(None, None, None)
+
+    def forget_step(self) -> None:
+        """The step that began last was never run: the loop ended before it."""
+        self.end_step()
+        self.steps.pop()
+        self.cost.steps.pop()
+
+    def finish(self, *, complete: bool) -> WindowFiles:
+        """Stop recording and write everything; ``complete`` says whether all steps of the window were run.
+
+        Raises:
+            OSError: A file cannot be written; nothing is left switched on, and no half file is left.
+        """
+        assert self._trace is not None, "begin comes first"
+        began = self._clock()
+        files = WindowFiles()
+        try:
+            self.end_step()
+            self._write_book(files, self._trace, complete)
+            self._stop_profile()
+            self._write_snapshot(files)
+            self._write_trace(files, self._trace)
+            self.cost.host_after = _resident()
+            self.cost.bytes_written = sum(path.stat().st_size for path in files.all())
+        finally:
+            self.discard()
+            self.cost.writing += self._clock() - began
+        return files
+
+    def discard(self) -> None:
+        """Switch everything off and write nothing more."""
+        try:
+            self.end_step()
+            if self._addresses is not None:
+                self._addresses.abandon()
+            self._older.forget()
+            self._stop_profile()
+        finally:
+            if self._profile is not None:
+                # torch's object sits in a reference cycle: cut it, or it outlives the window, and its records with it
+                vars(self._profile).clear()
+                self._profile = None
+            if self._history is not None and self._began_history:
+                self._history.stop()
+            self._ranges.end()
+            self._others.end()
+            self._quiet.end()
+            if Window.current is self:
+                Window.current = None
+
+    def mute(self) -> None:
+        """Record no further Python calls in this thread: what follows at the end of a run is tbmem's own work."""
+        if self.is_recording and self._config.with_stack and self.is_own_thread:
+            # torch's tracer is the profile function; it looks whether it still is before it takes itself away
+            sys.setprofile(None)
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that opened the window, the only one that may close it."""
+        return self._thread == threading.get_ident()
+
+    def _stop_profile(self) -> None:
+        was_recording, self.is_recording = self.is_recording, False
+        was_on, self._is_on = self._is_on, False
+        if self._profile is not None and not self.is_own_thread:
+            # torch crashes the process when a profile is stopped in another thread than its own
+            self._profile = None
+            raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
+        if self._profile is None or not was_on:
+            return
+        if not was_recording and not torch._C._autograd._profiler_enabled():
+            # what is only warmed up can be stopped in no other way
+            with self._others.own():
+                self._profile.start_trace()
+        self._ranges.end_open()
+        let_collectives_settle()
+        self._profile.stop_trace()
+
+    def _write_book(self, files: WindowFiles, trace: Path, complete: bool) -> None:
+        if self._addresses is None:
+            return
+        about = {
+            "window": self.number,
+            "first_step": self.steps[0] if self.steps else None,
+            "last_step": self.steps[-1] if self.steps else None,
+            "complete": complete,
+            "pid": os.getpid(),
+            "trace": trace.name,
+        }
+        files.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
+
+    def _write_snapshot(self, files: WindowFiles) -> None:
+        if self._history is not None:
+            path = self._folder.snapshot(self.number)
+            files.history_is_whole = self._history.write(path)
+            files.snapshot = path
+
+    def _write_trace(self, files: WindowFiles, trace: Path) -> None:
+        assert self._profile is not None
+        with complete_or_nothing(trace) as packed:
+            plain = packed.with_name(f"{packed.name}.json")
+            try:
+                self._profile.export_chrome_trace(str(plain))
+                self._additions().append_to(plain)
+                compress(plain, packed)
+            finally:
+                plain.unlink(missing_ok=True)
+        files.trace = trace
+
+    def _additions(self) -> TraceAdditions:
+        """What the trace itself does not tell; a trace without is better than none."""
+        assert self._profile is not None
+        lines = TraceAdditions()
+        if self._config.with_stack:
+            try:
+                with collector_paused():
+                    results: Any = getattr(self._profile.profiler, "kineto_results", None)
+                    lines = noted_lines(results.experimental_event_tree(), UserLines())
+            except Exception:
+                get_logger().debug("the lines of the trace are not known", exc_info=True)
+        return replace(lines, older=self._older.end())
+
+
+def _tell_refused() -> None:
+    get_logger().warning(
+        "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
+        " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
+    )
+
+
+def _resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def profiler_is_busy() -> bool:
+    """Whether some profiler of torch runs in this process already, or is in its warm-up; there can be only one."""
+    return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
+
+
+def why_not_now(window: Window | None) -> str:
+    """Why no window can begin or end at this moment: one clause; empty where it can."""
+    if window is not None and not window.is_own_thread:
+        return "step() came from another thread than start(); the window stays as it is"
+    if in_backward():
+        return "steps end inside of a backward pass, where no window can begin or end"
+    return ""
+
+
+def _activities() -> list[ProfilerActivity]:
+    activities = [ProfilerActivity.CPU]
+    kinds = {name.partition(":")[0] for name in devices_in_use()}
+    for kind, activity in (("cuda", ProfilerActivity.CUDA), ("xpu", ProfilerActivity.XPU)):
+        if kind in kinds:
+            activities.append(activity)
+    return activities

@@ -1,0 +1,1 @@
+"""Live counters of devices, host and child processes -> MemorySample."""

@@ -1,0 +1,256 @@
+"""Devices that torch knows, and their memory counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import torch
+
+from tbmem.errors import ConfigError
+from tbmem.model.sample import NOTHING, DeviceReading
+from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.malloc import MallocHeap
+from tbmem.sources.counters.shared_peak import SharedPeak
+
+CPU = "cpu"
+AUTO = "auto"
+
+
+class Device(Protocol):
+    """One device whose memory can be read."""
+
+    name: str
+    """``'cuda:0'``; as in ``MemorySample.device``."""
+
+    @property
+    def rest(self) -> float:
+        """Seconds after a reading in which another would say nothing; 0 where each says something."""
+        return 0.0
+
+    def read(self) -> DeviceReading:
+        """The counters now; cheap enough for every step."""
+
+    def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity; too dear for every step. ``None`` if unknown."""
+
+    def close(self) -> None:
+        """Stop sharing counters with other readers."""
+        return
+
+
+class CachingDevice:
+    """A device with torch's caching allocator (CUDA, ROCm, XPU)."""
+
+    rest = 0.0
+
+    def __init__(self, module: Any, kind: str, index: int, *, reset_peaks: bool) -> None:
+        self.name = f"{kind}:{index}"
+        self._module = module
+        self._index = index
+        self._run_peaks = (0, 0)
+        self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
+        if module.is_initialized():
+            self.read()  # the peak before is not ours
+
+    def read(self) -> DeviceReading:
+        """The allocator's counters now."""
+        # the nested form: the flat one sorts and renames some hundred keys at every call
+        stats = self._module.memory_stats_as_nested_dict(self._index)
+        if not stats:
+            return NOTHING
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        peak_allocated, peak_reserved = self._peaks(allocated["peak"], reserved["peak"])
+        return DeviceReading(
+            allocated=allocated["current"],
+            reserved=reserved["current"],
+            peak_allocated=peak_allocated,
+            peak_reserved=peak_reserved,
+            active=_current(stats, "active_bytes"),
+            inactive_split=_current(stats, "inactive_split_bytes"),
+            live_blocks=_current(stats, "allocation"),
+            alloc_retries=stats.get("num_alloc_retries"),
+            ooms=stats.get("num_ooms"),
+        )
+
+    def _peaks(self, allocated: int, reserved: int) -> tuple[int | None, int | None]:
+        """The peaks since the last reading; without resets known only where they rose."""
+        if self._peak is not None:
+            shared = self._peak.take(self, (allocated, reserved))
+            return shared[0], shared[1]
+        before, self._run_peaks = self._run_peaks, (allocated, reserved)
+        return (allocated if allocated > before[0] else None, reserved if reserved > before[1] else None)
+
+    def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
+        if not self._module.is_initialized() or _is_capturing(self._module):
+            return None
+        usage = self._module.mem_get_info(self._index)
+        if usage is None:
+            return None
+        free, total = usage
+        return int(total - free), int(total)
+
+    def close(self) -> None:
+        """Stop sharing the peak counter."""
+        if self._peak is not None:
+            self._peak.leave(self)
+
+
+def _current(stats: Mapping[str, Any], counter: str) -> int | None:
+    """A counter that not every kind of device has (XPU counts bytes only)."""
+    found: int | None = stats.get(counter, {}).get("all", {}).get("current")
+    return found
+
+
+_SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
+
+
+def _shared_peak(module: Any, name: str, index: int) -> SharedPeak:
+    """The one resetting counter of a device, however many monitors read it."""
+    peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
+    return _SHARED_PEAKS.setdefault((id(module), name), peak)
+
+
+def _is_capturing(module: Any) -> bool:
+    """Whether a CUDA graph is being captured: a query of the driver could spoil it."""
+    asked = getattr(module, "is_current_stream_capturing", None)
+    return bool(asked()) if asked is not None else False
+
+
+@cache
+def _accelerator() -> Any:
+    """``torch.accelerator`` with the function names of ``torch.cuda``; monitors share it, and so its peak counter."""
+    return SimpleNamespace(
+        is_initialized=lambda: bool(torch.accelerator.memory_stats(0)),
+        device_count=lambda: torch.accelerator.device_count(),
+        memory_reserved=lambda index: torch.accelerator.memory_reserved(index),
+        memory_stats_as_nested_dict=lambda index: _nest(torch.accelerator.memory_stats(index)),
+        reset_peak_memory_stats=lambda index: torch.accelerator.reset_peak_memory_stats(index),
+        # before torch 2.10 it cannot tell
+        mem_get_info=lambda index: getattr(torch.accelerator, "get_memory_info", lambda _: None)(index),
+    )
+
+
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """``{'a.b': 1}`` as ``{'a': {'b': 1}}``."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested
+
+
+class MpsDevice(Device):
+    """Apple's GPU, whose allocator keeps two counters and no peaks."""
+
+    name = "mps"
+
+    def read(self) -> DeviceReading:
+        """The allocator's counters now."""
+        return DeviceReading(
+            allocated=torch.mps.current_allocated_memory(),
+            reserved=torch.mps.driver_allocated_memory(),
+        )
+
+    def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
+        return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
+
+
+class CpuDevice(Device):
+    """The CPU: what malloc handed out and holds; without glibc both are the resident memory."""
+
+    name = CPU
+
+    def __init__(self, host: HostMemory, heap: MallocHeap) -> None:
+        self._host = host
+        self._heap = heap
+        self.counts_malloc = heap.usable
+        """Whether the figures are malloc's own, not the resident memory in their place."""
+        if heap.usable:
+            self.read = heap.read  # type: ignore[method-assign]  # every step runs through it
+
+    @property
+    def rest(self) -> float:
+        """Seconds after a reading of malloc in which no other is due."""
+        return self._heap.rest
+
+    def read(self) -> DeviceReading:
+        """The resident memory, where malloc has no counters."""
+        resident = self._host.rss()
+        return DeviceReading(allocated=resident, reserved=resident)
+
+    def read_usage(self) -> tuple[int, int] | None:
+        """Bytes used by all processes and capacity."""
+        if self._host.total is None or self._host.available is None:
+            return None
+        return self._host.total - self._host.available, self._host.total
+
+
+def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
+    """The device of that name.
+
+    Raises:
+        ConfigError: There is no such device here.
+    """
+    if name == CPU:
+        return CpuDevice(host, MallocHeap.of_this_process())
+    if name == "mps" and torch.backends.mps.is_available():
+        return MpsDevice()
+    _check_device(name)
+    kind, _, index = name.partition(":")
+    return CachingDevice(_caching_modules()[kind], kind, int(index), reset_peaks=reset_peaks)
+
+
+def check_devices(names: str) -> None:
+    """Refuse names in ``monitor.devices`` that are not there, before anything is made for them.
+
+    Raises:
+        ConfigError: One of them is not.
+    """
+    if names.strip() != AUTO:
+        for name in names.split(","):
+            _check_device(name.strip())
+
+
+def _check_device(name: str) -> None:
+    if name not in available_devices():
+        known = ", ".join(available_devices())
+        raise ConfigError(f"monitor.devices: no device {name!r} here; set auto or some of {known}")
+
+
+def _caching_modules() -> dict[str, Any]:
+    """The kinds of devices here whose allocator keeps nested statistics, and the module of each."""
+    modules = {kind: getattr(torch, kind) for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()}
+    current = torch.accelerator.current_accelerator(check_available=True)
+    if current is not None and current.type not in (*modules, "mps"):
+        modules[current.type] = _accelerator()
+    return modules
+
+
+def available_devices() -> list[str]:
+    """Every device whose memory could be watched here."""
+    names = [CPU]
+    for kind, module in _caching_modules().items():
+        names += [f"{kind}:{index}" for index in range(module.device_count())]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return names
+
+
+def devices_in_use() -> list[str]:
+    """The accelerators on which this process holds memory, without waking one up; else the CPU."""
+    names = []
+    for kind, module in _caching_modules().items():
+        if module.is_initialized():
+            held = [index for index in range(module.device_count()) if module.memory_reserved(index) > 0]
+            names += [f"{kind}:{index}" for index in held]
+    if torch.backends.mps.is_available() and torch.mps.current_allocated_memory() > 0:
+        names.append("mps")
+    return names or [CPU]

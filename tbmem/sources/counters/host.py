@@ -1,0 +1,182 @@
+"""HostMemory: memory of this process and its workers, and what the host has left."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable
+
+import psutil
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+from tbmem.model.oom import Limit
+from tbmem.sources.counters.child_processes import Children
+from tbmem.sources.counters.memory_limits import host_limits
+from tbmem.sources.counters.shared_peak import SharedPeak
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_RESET_PEAK = b"5"
+"""Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_SELF = resource.RUSAGE_SELF if resource is not None else 0
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which the system counts its peak, getrusage(2)."""
+_RSS_SECONDS = _PEAK_SECONDS = 0.02
+"""Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
+in a training on a virtual machine."""
+_PEAKS_ON_CREDIT = 300
+"""Readings that may come at once: the first few hundred steps have their own peaks, however short they are."""
+_FLOOR_MARGIN = 4 << 20
+
+
+class HostMemory:
+    """The host's side of a sample: cheap figures at every step, dear ones when they are refreshed.
+
+    All in bytes: ``resident`` and ``private`` (what of it is no file's and not shared, though a child may still have
+    the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
+    control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
+    ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
+    """
+
+    def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
+        self._process = psutil.Process()
+        self._children = Children() if workers else None
+        self.resident = 0
+        self.private: int | None = None
+        self._rss_read_at = self.read_at = self.read_again_at = -math.inf
+        self._statm = _open("/proc/self/statm", os.O_RDONLY)
+        peak = _shared_peak(os.getpid()) if reset_peaks else None
+        self._peak = peak.join(self) if peak is not None else None
+        self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
+        self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
+        self._run_peak = 0
+        self.peak_rss()  # what was before is not ours
+        self.limit: Limit | None = None
+        self.total: int | None = None
+        self.available: int | None = None
+        self.workers_rss: int | None = None
+        self.workers_private: int | None = None
+        self.refresh()
+        self.refresh_workers()
+
+    def rss(self) -> int:
+        """Resident memory of this process in bytes."""
+        if self._statm is None:
+            return int(self._process.memory_info().rss)
+        _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
+        self.private = (int(resident) - int(shared)) * _PAGE
+        return int(resident) * _PAGE
+
+    def read(self, now: float) -> int | None:
+        """Bring ``resident`` and ``private`` up to date, unless that was done a moment ago.
+
+        Args:
+            now: Unix time in seconds. In a long loop of very short steps the resident size is read every 20 ms, and
+                the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
+
+        Returns:
+            The largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell.
+        """
+        self.read_at = now
+        self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * _PEAK_SECONDS), now) + _PEAK_SECONDS
+        fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
+        if fresh:
+            self.resident, self._rss_read_at = self.rss(), now
+        # in the loops of very short steps every function counts: this one is not hidden in another
+        usage = self._usage
+        reached = usage(_SELF).ru_maxrss * _MAXRSS_UNIT if usage is not None else self._read_peak()
+        if self._peak is None:
+            # never reset, it is this step's peak only where it has risen
+            before, self._run_peak = self._run_peak, max(reached, self._run_peak)
+            return reached if reached > before else None
+        # where the level is as high there is nothing to reset, unless it has fallen in the last few milliseconds
+        peak = self._peak.take(self, (reached,), reset=reached > self.resident)[0]
+        if peak < self.resident:
+            # the kernel keeps the two apart, and the peak may lag by some pages
+            if fresh:
+                return self.resident
+            self.resident = peak
+        return peak
+
+    def peak_rss(self) -> int | None:
+        """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
+        self._rss_read_at = -math.inf
+        peak = self.read(0.0)
+        self.read_again_at = self._rss_read_at = -math.inf
+        return peak
+
+    def refresh(self) -> None:
+        """Read what costs a fraction of a millisecond: what there is, and what is left up to the nearest limit."""
+        limits = host_limits()
+        self.limit = limits[0]
+        self.total, self.available = min(limit.total for limit in limits), self.limit.free
+
+    def refresh_workers(self) -> None:
+        """Read the memory of all child processes, which may cost some milliseconds."""
+        if self._children is not None:
+            self.workers_rss, self.workers_private = self._children.read()
+
+    def close(self) -> None:
+        """Give the file descriptors back."""
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = None
+        if self._peak is not None:
+            self._peak.leave(self)
+            self._peak = None
+
+
+def _open(path: str, flags: int) -> int | None:
+    try:
+        return os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
+
+
+@functools.cache
+def _shared_peak(pid: int) -> SharedPeak | None:
+    """The peak counter of process ``pid``; ``None`` where it cannot be reset.
+
+    Each process has its own: a descriptor kept over a fork would reset the parent's counter.
+    """
+    descriptor = _open(f"/proc/{pid}/clear_refs", os.O_WRONLY)
+    if descriptor is None:
+        return None
+    try:
+        os.write(descriptor, _RESET_PEAK)
+        _peak_from_status()
+    except (OSError, ValueError):
+        os.close(descriptor)
+        return None
+    return SharedPeak(functools.partial(os.pwrite, descriptor, _RESET_PEAK, 0))
+
+
+@functools.cache
+def _peak_source(pid: int) -> Callable[[], int]:
+    """The cheapest reading of the peak that is true in process ``pid``."""
+    floor = _peak_from_rusage()
+    return _peak_from_rusage if floor <= psutil.Process(pid).memory_info().rss + _FLOOR_MARGIN else _peak_from_status
+
+
+def _peak_from_rusage() -> int:
+    """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
+    assert resource is not None
+    return resource.getrusage(_SELF).ru_maxrss * _MAXRSS_UNIT
+
+
+def _peak_of_the_process() -> int:
+    """The peak since the process began, 0 where nobody tells."""
+    return _peak_from_rusage() if resource is not None else 0
+
+
+def _peak_from_status() -> int:
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+    raise ValueError("/proc/self/status has no VmHWM")

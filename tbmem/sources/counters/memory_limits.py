@@ -1,0 +1,131 @@
+"""Limits of this process's memory: the machine, its control group, its own ``ulimit``; and what is left of each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tbmem.model.oom import CGROUP, MACHINE, Limit
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+_OWN = (("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData"))
+"""Limits of setrlimit(2), and the counters of proc_pid_status(5) that they end."""
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = ("memory.max", "memory.current", "inactive_file")
+"""Files of a control group: its limit, what it uses, and the line of ``memory.stat`` that can be reclaimed."""
+_NO_LIMIT = 1 << 60
+"""cgroup v1 writes 'no limit' as a number near 2**63."""
+
+
+class HostState(NamedTuple):
+    """The host at one moment, in bytes."""
+
+    limits: tuple[Limit, ...]
+    """The tightest first."""
+    total: int
+    """Of the machine."""
+    free: int
+    """Of the machine, what reclaiming would give included."""
+    resident: int
+    """Of this process."""
+
+
+def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
+    """What this process may still have: of the machine, its control group and its own limits (``ulimit``).
+
+    Args:
+        root: Where ``proc`` and ``sys`` hang, for the control group; a test gives its own tree.
+
+    Returns:
+        The tightest first; the machine is always among them.
+    """
+    memory = psutil.virtual_memory()
+    limits = [Limit(name=MACHINE, total=int(memory.total), free=int(memory.available)), *_own_limits()]
+    group = read_cgroup_memory(root)
+    return tuple(sorted([*limits, *([group] if group is not None else [])], key=lambda limit: limit.free))
+
+
+def host_state(root: Path = Path("/")) -> HostState:
+    """The limits, with what the machine and this process have."""
+    limits = host_limits(root)
+    machine = next(limit for limit in limits if limit.name == MACHINE)
+    resident = int(psutil.Process().memory_info().rss)
+    return HostState(limits=limits, total=machine.total, free=machine.free, resident=resident)
+
+
+def _own_limits() -> list[Limit]:
+    """RLIMIT_AS and RLIMIT_DATA, setrlimit(2), where they are set: they count addresses, not resident pages."""
+    if resource is None:
+        return []
+    ends = [(name, counter, resource.getrlimit(getattr(resource, name))[0]) for name, counter in _OWN]
+    ends = [each for each in ends if each[-1] != resource.RLIM_INFINITY]
+    try:
+        status = Path("/proc/self/status").read_text() if ends else ""
+    except OSError:
+        return []
+    found = []
+    for name, counter, end in ends:
+        used = re.search(rf"^{counter}:\s+(\d+) kB", status, re.MULTILINE)
+        if used is not None:
+            found.append(Limit(name=name, total=end, free=max(end - 1024 * int(used[1]), 0)))
+    return found
+
+
+def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
+    """The memory that the process's control groups still allow: used less what the kernel can reclaim counts as used.
+
+    Returns:
+        The tightest of all limits from the process's group up to the root, or ``None`` where none is set
+        (cgroup v2 ``memory.max``, v1 ``memory.limit_in_bytes``).
+    """
+    limits = [limit for folder, names in _folders(root) if (limit := _limit_of(folder, names)) is not None]
+    return min(limits, key=lambda limit: limit.free, default=None)
+
+
+def _folders(root: Path) -> list[tuple[Path, tuple[str, str, str]]]:
+    """Every folder from the process's own group up to the hierarchy's top, with its file names."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers == "":
+            top, names = root / "sys/fs/cgroup", _V2
+        elif "memory" in controllers.split(","):
+            top, names = root / "sys/fs/cgroup/memory", _V1
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        found += [(each, names) for each in (folder, *folder.parents) if each.is_relative_to(top)]
+    return found
+
+
+def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
+    limit_name, used_name, reclaimable_name = names
+    try:
+        total = int((folder / limit_name).read_text())
+        used = int((folder / used_name).read_text())
+    except (OSError, ValueError):
+        return None
+    if total >= _NO_LIMIT:
+        return None
+    held = used - _reclaimable(folder / "memory.stat", reclaimable_name)
+    return Limit(name=CGROUP, total=total, free=max(total - held, 0))
+
+
+def _reclaimable(statistics: Path, name: str) -> int:
+    """Page cache that the kernel would give back first; 0 where it does not tell."""
+    try:
+        lines = [line.split() for line in statistics.read_text().splitlines()]
+        return sum(int(line[1]) for line in lines if line[:1] == [name])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,181 @@
+"""Counters: one MemorySample per device that this process uses, at each step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from tbmem.model.oom import CGROUP, MACHINE
+from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
+from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
+from tbmem.sources.counters.host import HostMemory
+from tbmem.units import format_bytes
+
+_new_sample = tuple.__new__
+
+
+def _unknown() -> None:
+    """Whether an optimizer has stepped, where nobody looks."""
+
+
+class Counters:
+    """Samples every watched device and the host.
+
+    Args:
+        devices: ``'auto'`` (the accelerators on which this process holds memory, else the CPU) or names
+            separated by commas.
+        host: The host's figures; closed with this object.
+        rank: Global rank to write into each sample.
+        reset_peaks: Whether peak counters may be reset at each sample.
+        updated: Tells whether an optimizer has stepped since it was last asked; called once a sample.
+        find_devices: Returns the devices in use, for ``'auto'``; a test gives its own.
+        open_one: Opens a device by name; a test gives its own.
+
+    Raises:
+        ConfigError: A named device does not exist here.
+    """
+
+    def __init__(
+        self,
+        devices: str,
+        host: HostMemory,
+        *,
+        rank: int = 0,
+        reset_peaks: bool = True,
+        updated: Callable[[], bool | None] | None = None,
+        find_devices: Callable[[], Sequence[str]] | None = None,
+        open_one: Callable[[str], Device] | None = None,
+    ) -> None:
+        self._host = host
+        self._rank = rank
+        self._updated = updated or _unknown
+        self._find_devices = find_devices or devices_in_use
+        self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
+        self._auto = devices.strip() == AUTO
+        self.resumed_after = 0
+        """Steps before this run, in a training that goes on."""
+        self.quiet_from = self.quiet_until = -math.inf
+        """Unix time between which no counter is due: steps that end there may be passed over."""
+        self._passed: list[tuple[float, bool | None]] = []
+        self._look_at = 0
+        self._device_due = -math.inf
+        self._devices: dict[str, Device] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
+        self._plan: list[tuple[str, Callable[[], DeviceReading], tuple[int, int] | tuple[None, None]]] = []
+        self._rests: Device | None = None
+        names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
+        try:
+            self._watch(names)
+        except BaseException:
+            self.close()
+            raise
+
+    def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
+        """Read all counters: one sample per watched device, after those of the steps that were passed over.
+
+        Args:
+            step: The step that has just ended.
+            thorough: Also ask each device's driver how full the device is; dear.
+            profiled: The step ran under a profiler window.
+        """
+        samples = self.passed(step - 1) if self._passed else []
+        if self._auto and step - self.resumed_after >= self._look_at:
+            # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
+            self._look_at = 1 << (step - self.resumed_after).bit_length()
+            self._watch(self._find_devices())
+        if thorough:
+            self._read_usage(self._devices)
+        now = time.time()
+        host = self._host
+        # the next lines run at every step: few calls, and two dozen values by position past the constructor
+        peak_rss = None if host.read_at <= now < host.read_again_at else host.read(now)
+        updated = self._updated()
+        for name, read, usage in self._plan:
+            values = (
+                *(step, now, name, self._rank, *read(), *usage, host.resident, peak_rss, host.available),
+                *(host.workers_rss, profiled, updated, host.private, host.workers_private),
+            )
+            samples.append(_new_sample(MemorySample, values))
+        if self._rests is not None and (rest := self._rests.rest):
+            if samples[-1].allocated is not None:
+                self._device_due = now + rest
+            self.quiet_from, self.quiet_until = now, min(self._device_due, host.read_again_at)
+        return samples
+
+    def pass_over(self, now: float) -> bool:
+        """Whether no counter is due at a step's end; its sample is made later then, with others on warm caches."""
+        if not self.quiet_from <= now < self.quiet_until:
+            return False
+        self._passed.append((now, self._updated()))
+        return True
+
+    def passed(self, step: int) -> list[MemorySample]:
+        """The samples of the steps that were passed over, up to ``step``."""
+        host, passed = self._host, self._passed
+        self._passed = []
+        return [
+            _new_sample(
+                MemorySample,
+                (
+                    *(number, at, name, self._rank, *NOTHING, *usage, host.resident, None, host.available),
+                    *(host.workers_rss, False, updated, host.private, host.workers_private),
+                ),
+            )
+            for number, (at, updated) in enumerate(passed, start=step - len(passed) + 1)
+            for name, _, usage in self._plan
+        ]
+
+    def notes(self) -> list[str]:
+        """What a reader of the figures must know about this machine."""
+        notes = [
+            f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
+            for device in self._devices.values()
+            if not getattr(device, "counts_malloc", True)
+        ]
+        limit = self._host.limit
+        if limit is not None and limit.name not in (MACHINE, CGROUP):
+            left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
+            notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
+        return notes
+
+    def refresh(self) -> None:
+        """Read anew what is left on the host; meant for a thread of its own."""
+        self._host.refresh()
+
+    def refresh_workers(self) -> None:
+        """Read anew what child processes hold; meant for a thread of its own."""
+        self._host.refresh_workers()
+
+    def discard_peaks(self) -> None:
+        """Forget the peaks since the last sample: they were tbmem's own doing, not the training's."""
+        self._host.peak_rss()
+        for device in self._devices.values():
+            device.read()
+
+    def close(self) -> None:
+        """Let go of every device and of the host."""
+        for device in self._devices.values():
+            device.close()
+        self._host.close()
+
+    def _read_usage(self, names: Iterable[str]) -> None:
+        for name in names:
+            usage = self._devices[name].read_usage()
+            if usage is not None:
+                self._usage[name] = usage
+        nothing = (None, None)
+        self._plan = [(name, each.read, self._usage.get(name, nothing)) for name, each in self._devices.items()]
+        self._rests = next(iter(self._devices.values())) if len(self._devices) == 1 else None
+
+    def _watch(self, names: Sequence[str]) -> None:
+        accelerators = [name for name in (*self._devices, *names) if name != CPU]
+        if self._auto and accelerators:
+            # the CPU stands in only as long as there is nothing else
+            self._devices.pop(CPU, None)
+            names = accelerators
+        new = [name for name in dict.fromkeys(names) if name not in self._devices]
+        for name in new:
+            self._devices[name] = self._open(name)
+        self._read_usage(new)

@@ -1,0 +1,1 @@
+"""What both recording readers share: gzip, alloc/free pairing, nesting, annotations and phases."""

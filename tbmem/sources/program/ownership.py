@@ -1,0 +1,198 @@
+"""Running frames, classes and modules, told apart by whose they are: the user's own, a library's or tbmem's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
+from typing import Any
+
+from tbmem.model.code_owner import Owner, owner_of
+from tbmem.sources.program import introspection as plain
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
+    torch = sys.modules.get("torch")
+    found |= {os.path.dirname(torch.__file__)} if torch is not None and torch.__file__ else set()
+    folders = {os.path.join(folder, "") for one in found for folder in (one, os.path.realpath(one))}
+    return tuple(folder.replace("\\", "/") for folder in sorted(folders))
+
+
+@functools.lru_cache(maxsize=16384)
+def is_user_file(filename: str) -> bool:
+    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours."""
+    return _owner(filename) is Owner.USER
+
+
+def is_ours(filename: str) -> bool:
+    """Whether the monitor itself is at work there."""
+    return _owner(filename) is Owner.OURS
+
+
+def _owner(filename: str) -> Owner:
+    path = filename if filename.startswith("<") else os.path.abspath(filename)
+    return owner_of(path, _library_folders())
+
+
+def is_user_class(kind: type) -> bool:
+    """Whether a class is defined in a user's file; judged by its module, or else by its methods."""
+    if not kind.__flags__ & (1 << 9):  # made in C
+        return False
+    if plain.module_of(kind) in sys.modules:
+        return is_user_module(plain.module_of(kind))
+    for entry in plain.class_attributes(kind).values():
+        function = getattr(entry, "__func__", entry) if type(entry) in (staticmethod, classmethod) else entry
+        if type(function) is FunctionType and not function.__code__.co_filename.startswith("<"):
+            return is_user_file(function.__code__.co_filename)
+    return is_user_module(plain.module_of(kind))
+
+
+def is_user_module(name: str) -> bool:
+    """Whether a module is a user's; one that cannot be found is, because libraries can."""
+    module = sys.modules.get(name)
+    if type(module) is not ModuleType:
+        return module is None and name.split(".")[0] not in ("tbmem", "torch", "numpy", "builtins")
+    filename = module.__dict__.get("__file__")
+    if type(filename) is str:
+        return is_user_file(filename)
+    return name == "__main__"
+
+
+def is_our_class(kind: type) -> bool:
+    """Whether a class belongs to the monitor."""
+    return is_our_module(plain.module_of(kind))
+
+
+def is_our_module(name: str) -> bool:
+    """Whether a module belongs to the monitor; the demonstration's training is a user's like any other."""
+    return name.partition(".")[0] == "tbmem" and not name.startswith("tbmem.demo")
+
+
+def stack_of(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it, innermost first, our own left out."""
+    while frame is not None:
+        if not is_ours(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of a running stack whose code the user wrote, innermost first."""
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def asking_line(frame: FrameType | None) -> str:
+    """The user's innermost line of a running stack, ``'train.py:31 in forward()'``; empty where none is the user's."""
+    return next((_place(one.f_code, one.f_lineno) for one in user_frames(frame)), "")
+
+
+def raising_line(traceback: TracebackType | None) -> str:
+    """The same of an exception: the last of the user's lines that it has passed."""
+    found = ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_user_file(code.co_filename):
+            found = _place(code, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def innermost_frame(traceback: TracebackType | None) -> FrameType | None:
+    """The innermost frame that an exception has passed; its variables are still there."""
+    frame = None
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+    return frame
+
+
+def training_frame() -> FrameType | None:
+    """Where the program stands: this thread's frame, or the main thread's where no Python has called this one."""
+    own: FrameType | None = sys._getframe(1)
+    main = threading.main_thread().ident
+    if threading.get_ident() == main or main is None:
+        return own
+    if asking_line(own):
+        return own
+    return sys._current_frames().get(main)
+
+
+def _place(code: CodeType, line: int) -> str:
+    name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{line}" if code.co_name == "<module>" else f"{name}:{line} in {code.co_name}()"
+
+
+def frames_of_other_threads() -> list[FrameType]:
+    """Where the other threads stand. (This thread's own frame in a variable of its own would be a circle.)."""
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    return list(frames.values())
+
+
+def qualified_name(code: CodeType) -> str:
+    """A function's name with its class, as far as this Python knows it, without ``<locals>``."""
+    return plain_name(getattr(code, "co_qualname", code.co_name))
+
+
+def plain_name(name: str) -> str:
+    """A qualified name without ``<locals>``."""
+    return name.replace(".<locals>", "")
+
+
+def has_fast_locals(frame: FrameType) -> bool:
+    """Whether ``f_locals`` is a copy; in a module or a class body it is the namespace itself."""
+    return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+
+
+def locals_of(frame: FrameType, tidy: bool = True) -> dict[str, Any]:
+    """A frame's variables by name, closure variables included.
+
+    Up to Python 3.12 reading them leaves a dict in the frame that keeps every value alive. It is emptied again,
+    unless the user holds it (``locals()``) or a debugger may be about to write it back. What else holds it for the
+    moment (a list of all objects) must be gone before.
+
+    Args:
+        frame: A frame that is not running at this moment.
+        tidy: Whether the dict may be emptied: no trace or profile function is at work in the frame's thread.
+    """
+    found = frame.f_locals
+    copy = dict(found)
+    if tidy and has_fast_locals(frame) and type(found) is dict and sys.getrefcount(found) <= _ONLY_THE_FRAME:
+        found.clear()
+    return copy
+
+
+def variables_left_in(frame: FrameType) -> list[dict[str, Any]]:
+    """The dict that reading a frame's variables fills, in a list; none where the user holds it or where it is none."""
+    found = frame.f_locals
+    if not has_fast_locals(frame) or type(found) is not dict or sys.getrefcount(found) > _ONLY_THE_FRAME:
+        return []
+    return [found]
+
+
+def local_of(frame: FrameType, name: str) -> Any:
+    """One variable of a frame, ``None`` where it is not set; nothing is left behind in the frame."""
+    if not has_fast_locals(frame):
+        return frame.f_globals.get(name)
+    if sys.version_info >= (3, 13) or not nobody_traces():  # a trace function refreshes the dict and writes it back
+        return frame.f_locals.get(name)
+    return locals_of(frame).get(name)
+
+
+_ONLY_THE_FRAME = 3
+"""The frame's own reference, the variable and the argument of ``getrefcount``."""
+
+
+def nobody_traces() -> bool:
+    """Whether no trace or profile function is set in this thread."""
+    return sys.gettrace() is None and sys.getprofile() is None

@@ -1,0 +1,371 @@
+"""Syntax of source files: the functions in them, and the statements that add to a name."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from tbmem.model.evidence import CodeLine
+from tbmem.sources.program import introspection as plain
+from tbmem.sources.program.ownership import is_user_file, plain_name
+
+ADDING = frozenset(
+    ("append", "appendleft", "extend", "extendleft", "add", "insert", "update", "setdefault", "put", "put_nowait")
+    + ("push", "write", "register_hook", "add_param_group", "add_module", "register_module", "register_buffer")
+)
+"""Methods that make something longer."""
+_REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
+"""Methods that give an element."""
+_JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
+Search = Callable[[ast.stmt, "Handle"], bool]
+"""Whether a statement does something with what a handle stands for."""
+Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LARGEST = 3_000_000
+"""Characters of a file that is still read."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What the source calls a thing: a variable or an attribute, and the keys behind it. Holds no object."""
+
+    root: str = ""
+    """Name of the variable, or of the attribute."""
+    is_attribute: bool = False
+    path: tuple[tuple[str, Any], ...] = ()
+    """``("key", k)`` and ``("attr", name)`` behind it; a key of ``None`` is any."""
+    files: tuple[str, ...] = ()
+    """Where to look, likeliest first."""
+    function_line: int = 0
+    """First line of the function in which the variable lives; 0 for a whole file."""
+
+
+class Definition(NamedTuple):
+    """A function, a lambda or a class."""
+
+    name: str
+    """Qualified, as Python has it."""
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+    around: Definition | None
+    first: int
+    """First line, decorators included, as a code object has it."""
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is written with ``def``."""
+        return isinstance(self.node, Functions)
+
+
+class SourceFile:
+    """The syntax of one file; an empty tree for a file that cannot be read or parsed."""
+
+    def __init__(self, filename: str) -> None:
+        text = "".join(linecache.getlines(filename))
+        try:
+            self.tree = ast.parse(text if len(text) < _LARGEST else "")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.tree = ast.Module([], [])
+        self.definitions = list(_definitions(self.tree, None))
+
+    def function_at(self, line: int) -> Definition | None:
+        """The innermost function around a line; ``None`` for the module itself."""
+        around = [one for one in self.definitions if one.first <= line <= (one.node.end_lineno or 0)]
+        return next((one for one in reversed(around) if one.is_function), None)
+
+    def function_from(self, line: int, name: str = "") -> Definition | None:
+        """The function whose code begins at a line (at its first decorator, if it has any)."""
+        for one in self.definitions:
+            is_there = not isinstance(one.node, ast.ClassDef) and line in (one.first, one.node.lineno)
+            if is_there and (not name or one.name.rpartition(".")[2] == name):
+                return one
+        return None
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The smallest statement around a line; of one with a body, only its head."""
+        around = [one for one in statements(self.tree) if one.lineno <= line <= _last_line(one)]
+        return max(reversed(around), key=lambda one: one.lineno, default=None)
+
+
+def _definitions(node: ast.AST, around: Definition | None) -> Iterator[Definition]:
+    """The definitions in a node in the order of the file, each before those inside it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*Functions, ast.ClassDef, ast.Lambda)):
+            inside = "" if around is None else "." if isinstance(around.node, ast.ClassDef) else ".<locals>."
+            name = "<lambda>" if isinstance(child, ast.Lambda) else child.name
+            first = min([one.lineno for one in getattr(child, "decorator_list", ())] + [child.lineno])
+            found = Definition(f"{around.name if around is not None else ''}{inside}{name}", child, around, first)
+            yield found
+            yield from _definitions(child, found)
+        else:
+            yield from _definitions(child, around)
+
+
+class SourceCode:
+    """Files of the user's, each read and parsed once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, SourceFile] = {}
+
+    def file(self, filename: str) -> SourceFile:
+        """The syntax of a file."""
+        if filename not in self._files:
+            self._files[filename] = SourceFile(filename)
+        return self._files[filename]
+
+    def code_line(self, filename: str, line: int, function: str = "") -> CodeLine:
+        """A line, or the first one of the statement that it is a part of."""
+        source = self.file(filename)
+        statement = source.statement(line)
+        first = statement.lineno if statement is not None else line
+        around = None if function else source.function_at(first)
+        return CodeLine(
+            file=filename if filename.startswith("<") else os.path.abspath(filename),
+            line=first,
+            function=plain_name(around.name) if around is not None else function,
+            text=linecache.getline(filename, first).strip(),
+        )
+
+    def binding_function(self, filename: str, line: int, name: str, variable: str) -> tuple[str, int] | None:
+        """The function around another one in which a closure's variable lives: its name and first line.
+
+        Args:
+            filename: Of the inner function.
+            line: Its first line.
+            name: Its name.
+            variable: The free variable.
+        """
+        found = self.file(filename).function_from(line, name)
+        while found is not None:
+            found = found.around
+            if found is not None and found.is_function and variable in _bound_names(found.node):
+                return plain_name(found.name), found.node.lineno
+        return None
+
+    def files_of(self, kind: type) -> tuple[str, ...]:
+        """Users' files in which a class and its bases are defined."""
+        files: dict[str, None] = {}
+        for base in plain.mro(kind):
+            for value in plain.class_attributes(base).values():
+                function = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
+                if type(function) is FunctionType and is_user_file(function.__code__.co_filename):
+                    files[function.__code__.co_filename] = None
+            module = sys.modules.get(plain.module_of(base))
+            filename = getattr(module, "__dict__", {}).get("__file__")
+            if type(filename) is str and is_user_file(filename):
+                files[filename] = None
+        return tuple(files)
+
+    def adding_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
+        """The lines that add to what a handle stands for, likeliest first.
+
+        Args:
+            handle: From a name.
+            more_files: Files to look in when the handle's own have no such line.
+        """
+        return self._lines((adds, _calls, _passes), handle, more_files)
+
+    def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
+        """The lines that write into a buffer, likeliest first: most of its methods move in it or read it."""
+        return self._lines((adds, _passes), handle, more_files)
+
+    def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
+        for filename in dict.fromkeys((*handle.files, *more_files)):
+            within = self.scope(filename, handle)
+            for search in searches:
+                lines = self._code_lines(filename, [one for one in statements(within) if search(one, handle)])
+                if lines:
+                    return lines
+        return []
+
+    def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
+        """The lines that give a variable a new value, and whether the old one is in it."""
+        for filename in dict.fromkeys((*handle.files, *more_files)):
+            found = [
+                (self.code_line(filename, one.lineno), uses_old_value(one, handle))
+                for one in statements(self.scope(filename, handle))
+                if any(matches(target, handle) for target in _targets(one))
+            ]
+            if found:
+                return found
+        return []
+
+    def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
+        """Whether a line gives a variable a value that is made of its old one."""
+        statement = self.file(line.file).statement(line.line)
+        return statement is not None and uses_old_value(statement, handle)
+
+    def calls(self, files: Iterable[str], wanted: Callable[[ast.Call], bool]) -> list[CodeLine]:
+        """Statements of some files with a call that a function accepts."""
+        return self._statements(
+            files, lambda one: any(isinstance(node, ast.Call) and wanted(node) for node in own_nodes(one))
+        )
+
+    def attribute_lines(self, files: Iterable[str], names: Iterable[str]) -> list[CodeLine]:
+        """Statements of some files that set an attribute with one of some names."""
+        wanted = set(names)
+        return self._statements(
+            files, lambda one: any(isinstance(to, ast.Attribute) and to.attr in wanted for to in _targets(one))
+        )
+
+    def _statements(self, files: Iterable[str], wanted: Callable[[ast.stmt], bool]) -> list[CodeLine]:
+        trees = {name: self.file(name).tree for name in files}
+        return [
+            line
+            for name, tree in trees.items()
+            for line in self._code_lines(name, [one for one in statements(tree) if wanted(one)])
+        ]
+
+    def _code_lines(self, filename: str, found: Iterable[ast.stmt]) -> list[CodeLine]:
+        return [self.code_line(filename, line) for line in dict.fromkeys(one.lineno for one in found)]
+
+    def scope(self, filename: str, handle: Handle) -> ast.AST:
+        """The function in which a handle's variable lives, or a whole file."""
+        file = self.file(filename)
+        found = file.function_from(handle.function_line) if handle.function_line else None
+        return found.node if found is not None else file.tree
+
+
+def definition_line(function: FunctionType, sources: SourceCode) -> CodeLine:
+    """The line with a function's ``def``, past its decorators."""
+    code = function.__code__
+    found = sources.file(code.co_filename).function_from(code.co_firstlineno, code.co_name)
+    line = found.node.lineno if found is not None else code.co_firstlineno
+    return sources.code_line(code.co_filename, line, plain_name(function.__qualname__))
+
+
+def called(call: ast.Call) -> str:
+    """Name of the function or method that a call calls."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def creates_graph(call: ast.Call) -> bool:
+    """Whether a call is made with ``create_graph=True``."""
+    return any(word.arg == "create_graph" and getattr(word.value, "value", None) is True for word in call.keywords)
+
+
+def _last_line(node: ast.stmt) -> int:
+    """Last line of a statement, or of its head where it has a body."""
+    body = getattr(node, "body", None)
+    if isinstance(body, list) and body:
+        return max(node.lineno, int(body[0].lineno) - 1)
+    return node.end_lineno or node.lineno
+
+
+def statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """All statements of a function or a file."""
+    return (node for node in ast.walk(scope) if isinstance(node, ast.stmt))
+
+
+def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """The expressions of a statement, without those of the statements inside it."""
+    stack = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
+
+
+def _bound_names(node: ast.AST) -> set[str]:
+    """Variables that a function gives a value to; arguments too."""
+    found: set[str] = set()
+    for child in ast.walk(node):
+        if isinstance(child, ast.arg):
+            found.add(child.arg)
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            found.add(child.id)
+        elif isinstance(child, (*Functions, ast.ClassDef)):
+            found.add(child.name)
+    return found
+
+
+def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = list(statement.targets)
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        targets = [statement.target]
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", None), ast.Store):
+                yield node
+
+
+def adds(statement: ast.stmt, handle: Handle) -> bool:
+    """Whether a statement calls a method that adds, sets an element, or adds up."""
+    if isinstance(statement, ast.AugAssign) and matches(statement.target, handle):
+        return True
+    if isinstance(statement, ast.Assign) and uses_old_value(statement, handle):
+        return True
+    if any(isinstance(target, ast.Subscript) and matches(target.value, handle) for target in _targets(statement)):
+        return True
+    return any(is_adding_call(node, handle) for node in own_nodes(statement))
+
+
+def is_adding_call(node: ast.AST, handle: Handle) -> bool:
+    """Whether an expression calls what makes something longer."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
+        return matches(node.func.value, handle)
+    return called(node) in _JOINING and bool(node.args) and matches(node.args[0], handle)
+
+
+def _calls(statement: ast.stmt, handle: Handle) -> bool:
+    """Whether a statement calls any method of it, or of what it is a part of (``queue.put`` for ``queue.queue``)."""
+    owners = [replace(handle, path=handle.path[:length]) for length in range(len(handle.path) + 1)]
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and any(matches(node.func.value, owner) for owner in owners)
+        for node in own_nodes(statement)
+    )
+
+
+def _passes(statement: ast.stmt, handle: Handle) -> bool:
+    """Whether a statement gives it to a function."""
+    calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)]
+    arguments = [one for node in calls for one in (*node.args, *(word.value for word in node.keywords))]
+    return any(matches(one, handle) for one in arguments)
+
+
+def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
+    """Whether a statement gives something a value that is made of its old one."""
+    if isinstance(statement, ast.AugAssign):
+        return matches(statement.target, handle)
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+        return False
+    if not any(matches(target, handle) for target in _targets(statement)):
+        return False
+    return any(isinstance(node, ast.expr) and matches(node, handle) for node in ast.walk(statement.value))
+
+
+def matches(node: ast.AST, handle: Handle) -> bool:
+    """Whether an expression stands for what a handle means."""
+    for kind, label in reversed(handle.path):
+        inner = _owner_of_element(node, label) if kind != "attr" else _owner_of_attribute(node, label)
+        if inner is None:
+            return False
+        node = inner
+    if handle.is_attribute:
+        return isinstance(node, ast.Attribute) and node.attr == handle.root
+    return isinstance(node, ast.Name) and node.id == handle.root
+
+
+def _owner_of_attribute(node: ast.AST, name: str) -> ast.AST | None:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == name else None
+
+
+def _owner_of_element(node: ast.AST, key: Any) -> ast.AST | None:
+    """``x`` of ``x[key]``, ``x[any]`` or ``x.setdefault(...)``."""
+    if isinstance(node, ast.Subscript):
+        index = node.slice
+        is_other = isinstance(index, ast.Constant) and key is not None and index.value != key
+        return None if is_other else node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REACHING:
+        return node.func.value
+    return None

@@ -1,0 +1,178 @@
+"""Bounds of containers that are written in the user's own code.
+
+``if len(self.memory) < self.capacity: self.memory.append(x)`` is a bound as good as ``deque(maxlen=...)``, and the
+usual one in replay buffers and caches that are written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tbmem.sources.program import introspection as plain
+from tbmem.sources.program.syntax import (
+    Handle,
+    SourceCode,
+    adds,
+    called,
+    is_adding_call,
+    matches,
+    own_nodes,
+    statements,
+    uses_old_value,
+)
+from tbmem.sources.retainers.reachability import Place, Step
+
+_TAKING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
+"""Methods that make something shorter."""
+
+
+@dataclass(frozen=True)
+class _LengthCheck:
+    """A comparison of a container's length by which the source keeps it from growing on."""
+
+    container: ast.expr
+    limit: ast.expr
+    """What the length is compared with."""
+    file: str
+
+
+def written_bound(place: Place, handle: Handle, sources: SourceCode) -> int | None:
+    """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now."""
+    kinds = plain.mro(type(place.value))
+    length = plain.length_function(type(place.value))
+    if not handle.root or length is None:
+        return None
+    bounds = [_value(check, place) for check in _length_checks(handle, list in kinds, sources)]
+    known = [bound for bound in bounds if bound is not None and bound >= length(place.value)]
+    return max(known) if known and len(known) == len(bounds) else None
+
+
+def _value(check: _LengthCheck, place: Place) -> int | None:
+    """What a container's length is compared with, now."""
+    limit = check.limit
+    if isinstance(limit, ast.Constant):
+        found: Any = limit.value
+    elif isinstance(limit, ast.Attribute):
+        is_beside = isinstance(check.container, ast.Attribute) and _same(limit.value, check.container.value)
+        found = _attribute(place, limit.attr) if is_beside else None
+    elif isinstance(limit, ast.Name):
+        found = next((names[limit.id] for names in _variables(place, check.file) if limit.id in names), None)
+    else:
+        return None
+    return found if type(found) is int else None
+
+
+def _same(one: ast.expr, other: ast.expr) -> bool:
+    return ast.dump(one) == ast.dump(other)
+
+
+def _attribute(place: Place, name: str) -> Any:
+    """What stands beside a container, in the object whose attribute it is or in that one's class."""
+    if place.step not in (Step.ATTRIBUTE, Step.CLASS_ATTRIBUTE) or not isinstance(place.owner, Place):
+        return None
+    owner = place.owner.value
+    kinds = plain.mro(owner if type in plain.mro(type(owner)) else type(owner))
+    spaces = [plain.instance_dict(owner) or {}, *(plain.class_attributes(kind) for kind in kinds)]
+    return next((names[name] for names in spaces if name in names), None)
+
+
+def _variables(place: Place, filename: str) -> Iterator[dict[str, Any]]:
+    """Variables beside the container's: those of its closure, then those of the file's module."""
+    owner = place.owner.value if isinstance(place.owner, Place) else None
+    if type(owner) is FunctionType:
+        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=False)
+        yield {name: plain.cell_value(cell) for name, cell in cells}
+    for module in list(sys.modules.values()):
+        if type(module) is ModuleType and module.__dict__.get("__file__") == filename:
+            yield module.__dict__
+
+
+def _length_checks(handle: Handle, is_list: bool, sources: SourceCode) -> list[_LengthCheck]:
+    """What keeps a container from growing, wherever the source adds to it; empty where it may grow freely.
+
+    An ``if len(x) < n`` around the line that adds, or an ``if len(x) > n`` in the same function that takes out.
+    """
+    for filename in handle.files:
+        adding = [one for one in statements(sources.scope(filename, handle)) if _lengthens(one, handle, is_list)]
+        if adding:
+            around = [sources.file(filename).function_at(one.lineno) for one in adding]
+            checks = [
+                _check(one, handle, inner.node) for one, inner in zip(adding, around, strict=True) if inner is not None
+            ]
+            kept = [_LengthCheck(*check, filename) for check in checks if check is not None]
+            return kept if len(kept) == len(adding) else []
+    return []
+
+
+def _lengthens(statement: ast.stmt, handle: Handle, is_list: bool) -> bool:
+    """Whether a statement makes a container longer; a list's element is only replaced, and a slice is shorter."""
+    if _cuts(statement, handle):
+        return False
+    if not is_list or isinstance(statement, ast.AugAssign) or uses_old_value(statement, handle):
+        return adds(statement, handle)
+    return any(is_adding_call(node, handle) for node in own_nodes(statement))
+
+
+def _cuts(statement: ast.AST, handle: Handle) -> bool:
+    """Whether only a slice of a container is kept: ``x = x[-100:]``."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Subscript):
+        return False
+    is_slice = isinstance(statement.value.slice, ast.Slice) and matches(statement.value.value, handle)
+    return is_slice and any(matches(target, handle) for target in statement.targets)
+
+
+def _check(adding: ast.stmt, handle: Handle, function: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The comparison in a function that bounds what one statement adds."""
+    for node in ast.walk(function):
+        if not isinstance(node, (ast.If, ast.While)):
+            continue
+        compared = _compared(node, handle)
+        if compared is None:
+            continue
+        container, limit, is_below = compared
+        inside = [part for one in node.body for part in ast.walk(one)]
+        otherwise = [part for one in node.orelse for part in ast.walk(one)]
+        is_bounded = any(part is adding for part in (inside if is_below else otherwise))
+        if is_bounded or (not is_below and any(_takes_out(part, handle) for part in inside)):
+            return container, limit
+    return None
+
+
+def _compared(node: ast.If | ast.While, handle: Handle) -> tuple[ast.expr, ast.expr, bool] | None:
+    """The container, what its length is compared with, and whether the length is the smaller one."""
+    test = node.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right, operator = test.left, test.comparators[0], test.ops[0]
+    if _is_length(right, handle):
+        left, right, turned = right, left, True
+    elif _is_length(left, handle):
+        turned = False
+    else:
+        return None
+    assert isinstance(left, ast.Call)
+    if isinstance(operator, (ast.Lt, ast.LtE)):
+        return left.args[0], right, not turned
+    if isinstance(operator, (ast.Gt, ast.GtE)):
+        return left.args[0], right, turned
+    return (left.args[0], right, False) if isinstance(operator, ast.Eq) else None
+
+
+def _is_length(node: ast.AST, handle: Handle) -> bool:
+    return (
+        isinstance(node, ast.Call) and called(node) == "len" and len(node.args) == 1 and matches(node.args[0], handle)
+    )
+
+
+def _takes_out(node: ast.AST, handle: Handle) -> bool:
+    """Whether something is taken out of a container, or less of it is kept."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _TAKING and matches(node.func.value, handle)
+    if isinstance(node, ast.Delete):
+        return any(isinstance(one, ast.Subscript) and matches(one.value, handle) for one in node.targets)
+    return _cuts(node, handle)

@@ -1,0 +1,291 @@
+"""Tracer of the user's lines, for a step or two, that tells during which of them watched objects grow.
+
+Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
+coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does
+counts for the user's line that called it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
+from types import CodeType, CoroutineType, FrameType, GeneratorType
+from typing import Any
+
+from tbmem.sources.program.ownership import (
+    has_fast_locals,
+    is_user_file,
+    locals_of,
+    nobody_traces,
+    stack_of,
+    user_frames,
+    variables_left_in,
+)
+from tbmem.sources.retainers.probes import Probe
+
+EVENTS = 150_000
+"""Lines that are followed at most; then the watch ends by itself."""
+
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_LEFTOVERS = 50
+_ONLY_THE_FRAME_AND_WE = 4
+"""References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
+Line = tuple[CodeType, int]
+_monitoring: Any = getattr(sys, "monitoring", None)
+"""Python 3.12 and later."""
+
+
+class LineWatch:
+    """Which line ran when something grew."""
+
+    def __init__(self, probes: dict[Hashable, Probe]) -> None:
+        self._probes = probes
+        self._counts: Counter[tuple[Hashable, Line]] = Counter()
+        self._now: dict[int, Line] = {}
+        self._events = 0
+        self._backend: _Tracing | _Monitoring | None = None
+        self.overflowed = False
+
+    def start(self, frame: FrameType | None) -> bool:
+        """Begin to watch; ``False`` where somebody else is already tracing."""
+        if not nobody_traces() or self._backend is not None:
+            return False
+        backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
+        if backend is None:
+            return False
+        self._at(next(user_frames(frame), None))
+        self._backend = backend
+        _keep_from_the_compiler()
+        backend.start(self, frame)
+        return True
+
+    def stop(self, frame: FrameType | None) -> None:
+        """Stop watching, for good; may be called at any time and again."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            try:
+                if frame is not None:
+                    self._check(frame)
+            except Exception:  # the last count is lost, nothing else
+                pass
+            finally:
+                backend.stop(frame)
+        for probe in self._probes.values():
+            probe.release()
+
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """What is watched."""
+        return tuple(self._probes)
+
+    def lines(self, key: Hashable) -> list[Line]:
+        """The lines during which one of the probes grew, most frequent first."""
+        counts = {line: count for (owner, line), count in self._counts.items() if owner == key}
+        return sorted(counts, key=lambda line: -counts[line])
+
+    def at_line(self, frame: FrameType) -> None:
+        """A line of the user's is about to run."""
+        self._check(frame)
+        self._at(frame)
+
+    def at_return(self, frame: FrameType) -> None:
+        """A function of the user's is about to return to whoever called it."""
+        self._check(frame)
+        self._at(next(user_frames(frame.f_back), None))
+
+    def _at(self, frame: FrameType | None) -> None:
+        """What grows from now on in this thread grows on the line at which a frame stands."""
+        if frame is not None:
+            self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
+
+    def too_many(self) -> bool:
+        """Count an event; whether there have been so many that watching costs too much."""
+        self._events += 1
+        if self._events > EVENTS:
+            self.overflowed = True
+        return self.overflowed
+
+    def _check(self, frame: FrameType) -> None:
+        line = self._now.get(threading.get_ident())
+        for key, probe in self._probes.items():
+            grown = probe.grew(frame)
+            if grown and line is not None:
+                self._counts[key, line] += grown
+
+
+def _keep_from_the_compiler() -> None:
+    """Tell torch's compiler, where it is loaded, to pass over what is called back from within a compiled function.
+
+    It would try to compile that, which takes milliseconds for each function.
+    """
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is not None and rules not in _TOLD:
+        with contextlib.suppress(Exception):
+            rules.__dict__["add"](__package__)
+        _TOLD.append(rules)
+
+
+_TOLD: list[object] = []
+
+
+class _Tracing:
+    """``sys.settrace``: Python 3.10 and 3.11, this thread only.
+
+    Once a frame's variables were read, the first event in it fills its dict of variables, which then keeps them
+    alive. It may be emptied only while no event of that same frame is being handled: Python would write the empty
+    dict back. So it is emptied as soon as the frame has called something.
+    """
+
+    def __init__(self) -> None:
+        self._watch: LineWatch | None = None
+        self._codes: set[CodeType] = set()
+        self._leftovers: list[dict[str, Any]] = []
+
+    def start(self, watch: LineWatch, frame: FrameType | None) -> None:
+        self._watch = watch
+        for one in user_frames(frame):
+            if one.f_trace is None:
+                self._leftovers.extend(variables_left_in(one))
+                one.f_trace = self._in_frame
+        sys.settrace(self._at_call)
+
+    def stop(self, frame: FrameType | None) -> None:
+        self._watch = None
+        if sys.gettrace() == self._at_call:
+            sys.settrace(None)
+        for one in stack_of(frame):
+            if one.f_trace == self._in_frame:
+                one.f_trace = None
+        self._tidy(frame)
+
+    def _tidy(self, frame: FrameType | None) -> None:
+        """Empty the dicts of variables that tracing has left in frames which are still there."""
+        self._leftovers.clear()
+        if not nobody_traces():
+            return
+        frames = list(user_frames(frame))
+        suspended = any(code.co_flags & _GENERATOR for code in self._codes)
+        for one in gc.get_objects() if suspended else ():
+            if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
+                frames.append(one.gi_frame)
+            elif type(one) is CoroutineType and one.cr_code in self._codes and one.cr_frame is not None:
+                frames.append(one.cr_frame)
+        for each in frames:
+            if each.f_trace == self._in_frame:
+                each.f_trace = None
+            if has_fast_locals(each):
+                locals_of(each)
+        self._codes.clear()
+
+    def _at_call(self, frame: FrameType, event: str, arg: object) -> Any:
+        if self._watch is None:
+            sys.settrace(None)
+            return None
+        for variables in self._leftovers:
+            if sys.getrefcount(variables) <= _ONLY_THE_FRAME_AND_WE:  # not the user's own locals()
+                variables.clear()
+        code = frame.f_code
+        if not is_user_file(code.co_filename):
+            return None
+        self._codes.add(code)
+        if code.co_flags & _GENERATOR:
+            self._leftovers[_LEFTOVERS:] = variables_left_in(frame)
+        return self._in_frame(frame, "line", arg)
+
+    def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
+        watch = self._watch
+        if watch is None or watch.too_many():
+            self._watch = frame.f_trace = None
+            return None
+        try:
+            if event == "line":
+                watch.at_line(frame)
+            elif event == "return":
+                watch.at_return(frame)
+        except Exception:
+            self._watch = None
+        return self._in_frame
+
+
+class _Monitoring:
+    """``sys.monitoring``: Python 3.12 and later, all threads, users' code only."""
+
+    def __init__(self, tool: int) -> None:
+        self._tool = tool
+        self._watch: LineWatch | None = None
+        self._codes: set[CodeType] = set()
+
+    @classmethod
+    def free(cls) -> _Monitoring | None:
+        """One with a tool number that nobody uses."""
+        for tool in (4, 3):
+            if _monitoring.get_tool(tool) is None:
+                with contextlib.suppress(ValueError):
+                    _monitoring.use_tool_id(tool, "tbmem")
+                    return cls(tool)
+        return None
+
+    def start(self, watch: LineWatch, frame: FrameType | None) -> None:
+        events = _monitoring.events
+        self._watch = watch
+        for event, function in self._callbacks(events).items():
+            _monitoring.register_callback(self._tool, event, function)
+        for one in user_frames(frame):
+            self._follow(one.f_code)
+        _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
+        _monitoring.restart_events()
+
+    def stop(self, frame: FrameType | None) -> None:
+        self._watch = None
+        _monitoring.set_events(self._tool, 0)
+        for code in self._codes:
+            _monitoring.set_local_events(self._tool, code, 0)
+        for event in self._callbacks(_monitoring.events):
+            _monitoring.register_callback(self._tool, event, None)
+        _monitoring.free_tool_id(self._tool)
+        self._codes.clear()
+
+    def _callbacks(self, events: Any) -> dict[int, Callable[..., Any]]:
+        return {
+            events.PY_START: self._at_start,
+            events.PY_RESUME: self._at_start,
+            events.LINE: self._at_line,
+            events.PY_RETURN: self._at_return,
+            events.PY_YIELD: self._at_return,
+        }
+
+    def _follow(self, code: CodeType) -> None:
+        if code not in self._codes:
+            events = _monitoring.events
+            self._codes.add(code)
+            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+
+    def _at_start(self, code: CodeType, offset: int) -> Any:
+        if self._watch is None or not is_user_file(code.co_filename):
+            return _monitoring.DISABLE
+        self._follow(code)
+        return None
+
+    def _at_line(self, code: CodeType, line: int) -> Any:
+        watch = self._watch
+        if watch is None or watch.too_many():
+            return _monitoring.DISABLE
+        try:
+            watch.at_line(sys._getframe(1))
+        except Exception:
+            self._watch = None
+        return None
+
+    def _at_return(self, code: CodeType, offset: int, value: object) -> Any:
+        watch = self._watch
+        if watch is not None:
+            try:
+                watch.at_return(sys._getframe(1))
+            except Exception:
+                self._watch = None
+        return None

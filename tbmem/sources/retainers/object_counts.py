@@ -1,0 +1,208 @@
+"""Lengths of containers and numbers of objects that Python's collector knows, look after look.
+
+Between two looks only addresses, lengths and names of types are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Hashable
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from tbmem.sources.program import introspection as plain
+from tbmem.sources.program.ownership import is_our_class, is_user_class
+from tbmem.sources.retainers.reachability import PLAIN_TENSORS
+
+_GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
+_TENSORS = 50_000
+"""Tensors that are looked at one by one."""
+
+
+_ENOUGH = 4
+"""New elements between two looks from which a rate is told."""
+
+
+class Series:
+    """One size at several looks."""
+
+    __slots__ = ("points",)
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, int]] = []
+
+    def add(self, step: int, size: int) -> None:
+        """The size at one look."""
+        self.points.append((step, size))
+
+    def _changes(self) -> list[tuple[int, int]]:
+        """Each later look's step, and how much larger it was than the look before."""
+        return [
+            (step, after - before) for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False)
+        ]
+
+    @property
+    def rises(self) -> int:
+        """How often it was larger than at the look before."""
+        return sum(change > 0 for _, change in self._changes())
+
+    @property
+    def is_growing(self) -> bool:
+        """Larger at two looks at least and smaller at none."""
+        return self.rises >= 2 and all(change >= 0 for _, change in self._changes())
+
+    @property
+    def per_step(self) -> float:
+        """Growth per step: since the look before last where that is enough to tell, else over all looks."""
+        (first, before), (last, after) = self.points[-2:]
+        if after - before < _ENOUGH:
+            first, before = self.points[0]
+        return (after - before) / max(last - first, 1)
+
+    @property
+    def growth(self) -> int:
+        """Growth over all looks."""
+        return self.points[-1][1] - self.points[0][1]
+
+    @property
+    def since(self) -> int:
+        """First look at which it was larger than before."""
+        return next((step for step, change in self._changes() if change > 0), self.points[-1][0])
+
+
+class Objects:
+    """All that the collector knows, by type. Holds everything: for the length of one look only."""
+
+    def __init__(self) -> None:
+        everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
+        table = _Table()
+        for one in everything:
+            ones = table[type(one)]
+            if ones is not None:
+                ones.append(one)
+        self.by_kind: dict[type, list[Any]] = {kind: found for kind, found in table.items() if found}
+
+    def containers(self) -> list[tuple[type, list[Any]]]:
+        """Kinds of containers that can grow, and all there are of each."""
+        return [(kind, found) for kind, found in self.by_kind.items() if plain.length_function(kind) is not None]
+
+    def generators(self) -> list[Any]:
+        """Live generators and coroutines."""
+        return [one for kind in _GENERATORS for one in self.by_kind.get(kind, ())]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Plain tensors and parameters."""
+        return [one for kind in PLAIN_TENSORS for one in self.by_kind.get(kind, ())][:_TENSORS]
+
+    def leaves_with_graphs(self) -> list[torch.Tensor]:
+        """Leaf tensors whose gradient has a graph of its own."""
+        leaves = [one for one in self.tensors() if one.requires_grad and one.is_leaf]
+        return [one for one in leaves if one.grad is not None and one.grad.grad_fn is not None]
+
+    def contexts(self) -> list[type]:
+        """Types of autograd nodes that users' functions have made."""
+        return [kind for kind in self.by_kind if BackwardCFunction in plain.mro(kind)]
+
+    def user_classes(self) -> list[type]:
+        """Classes of the user's of which there are objects, autograd's nodes left out."""
+        return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
+
+
+class _Table(dict[type, "list[Any] | None"]):
+    """A list for each type that is of interest, decided when it is first met."""
+
+    def __missing__(self, kind: type) -> list[Any] | None:
+        found: list[Any] | None = [] if _is_wanted(kind) else None
+        self[kind] = found
+        return found
+
+
+def _is_wanted(kind: type) -> bool:
+    if plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS:
+        return True
+    return _is_countable(kind)
+
+
+def _is_countable(kind: type) -> bool:
+    kinds = plain.mro(kind)
+    return type not in kinds and not is_our_class(kind) and (BackwardCFunction in kinds or is_user_class(kind))
+
+
+Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+class Census:
+    """Which containers, and which classes in number, have grown over the looks so far."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._last_step = 0
+        self._lengths: dict[int, Lengths] = {}
+        self._containers: dict[int, Series] = {}
+        self._classes: dict[Hashable, Series] = {}
+
+    def look(self, step: int, objects: Objects) -> None:
+        """One more look."""
+        lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
+        kept: dict[int, Series] = {}
+        for kind, (addresses, sizes) in lengths.items():
+            if kind in self._lengths:
+                self._compare(step, self._lengths[kind], (addresses, sizes), kept)
+        self._containers = kept
+        self._lengths = lengths
+        self._count(step, objects)
+        self._last_step = step
+        self.looks += 1
+
+    def _compare(self, step: int, before: Lengths, now: Lengths, kept: dict[int, Series]) -> None:
+        """Carry on the series of what has grown at this look or at an earlier one."""
+        _, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
+        sizes, last = now[1][new], before[1][old]
+        addresses = now[0][new]
+        known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
+        for i in np.flatnonzero((sizes > last) | known).tolist():
+            address = int(addresses[i])
+            series = self._containers.get(address)
+            if series is None:
+                series = Series()
+                series.add(self._last_step, int(last[i]))
+            elif sizes[i] < last[i]:
+                continue
+            series.add(step, int(sizes[i]))
+            kept[address] = series
+
+    def _count(self, step: int, objects: Objects) -> None:
+        kinds = (*objects.user_classes(), *objects.contexts())
+        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
+        counted["leaves"] = len(objects.leaves_with_graphs())
+        self._classes = {key: self._classes.get(key) or Series() for key in counted}
+        for key, series in self._classes.items():
+            series.add(step, counted[key])
+
+    def growing_containers(self) -> dict[int, Series]:
+        """Series of the containers that are growing, by address."""
+        return {address: series for address, series in self._containers.items() if series.is_growing}
+
+    def growing_classes(self) -> dict[Hashable, Series]:
+        """Series of the classes whose objects become more; ``'leaves'`` for leaf tensors with a graph."""
+        return {key: series for key, series in self._classes.items() if series.is_growing}
+
+
+def class_key(kind: type) -> Hashable:
+    """A class without holding it."""
+    return (id(kind), kind.__name__)
+
+
+def _lengths(kind: type, found: list[Any]) -> Lengths:
+    """Addresses, sorted, and lengths of containers."""
+    length = plain.length_function(kind)
+    assert length is not None
+    addresses = np.fromiter(map(id, found), np.int64, len(found))
+    sizes = np.fromiter(map(length, found), np.int64, len(found))
+    order = np.argsort(addresses)
+    return addresses[order], sizes[order]

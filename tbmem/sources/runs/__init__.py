@@ -1,0 +1,1 @@
+"""Run folders, their recordings and live logs: found and read."""

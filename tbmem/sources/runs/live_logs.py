@@ -1,0 +1,141 @@
+"""Reads the live logs of a run, one for each rank, and where each rank stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tbmem.analysis.runs.run_report import RunState
+from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.files import MONITOR_LOG
+from tbmem.model.monitor_log import MonitorLog, read_monitor_log
+from tbmem.sources.runs.catalog import RunFiles, find_runs, run_folder
+from tbmem.sources.runs.log_reader import FollowedLog
+from tbmem.sources.runs.process_identity import is_alive
+from tbmem.sources.runs.recording_files import IN_FOLDERS
+
+_NAMED = 5
+_ELSEWHERE = "traces, snapshots and estimates are for tbmem analyze"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogs:
+    """The logs of one run."""
+
+    folder: Path
+    logs: tuple[MonitorLog, ...]
+    states: tuple[RunState, ...]
+    """Where each rank stands, by rank."""
+
+    @property
+    def name(self) -> str:
+        """Of the run: its folder's."""
+        return self.folder.name or "run"
+
+
+def read_run(path: str | os.PathLike[str]) -> RunLogs:
+    """Read all logs of a run.
+
+    Args:
+        path: The run's folder, one above it with a single run in it, or the log itself.
+
+    Raises:
+        FileFormatError: There is no such folder, or no log in it, or it is damaged.
+        UsageError: There are several runs in the folder.
+        OSError: A file cannot be read.
+    """
+    place = Path(path).expanduser().absolute()
+    if place.is_file():
+        if place.name.endswith(IN_FOLDERS):
+            raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
+        return _read(run_folder(place), [place])
+    if not place.is_dir():
+        raise FileFormatError(f"{path}: no such file or folder")
+    found = sorted(place.rglob(MONITOR_LOG))
+    if not found:
+        raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
+    runs = sorted({run_folder(log) for log in found})
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs[-_NAMED:])
+        raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
+    return _read(runs[0], found)
+
+
+def _read(folder: Path, paths: Sequence[Path]) -> RunLogs:
+    pairs = [read_log(path) for path in paths]
+    states = sorted((state for _, state in pairs), key=lambda state: state.rank)
+    return RunLogs(folder=folder, logs=tuple(log for log, _ in pairs), states=tuple(states))
+
+
+def read_log(path: Path) -> tuple[MonitorLog, RunState]:
+    """A log, and where its rank stands; whether its process is there is asked between two looks at how it ended.
+
+    Raises:
+        FileFormatError: It is something else.
+        OSError: It cannot be read.
+    """
+    log, alive = read_monitor_log(path), None
+    if not log.has_ended:
+        alive = is_alive((log.headers[-1] if log.headers else {}).get("process") or {})
+        log = read_monitor_log(path) if alive is False else log
+    state = RunState()
+    state.add(log)
+    state.is_alive = alive
+    return log, state
+
+
+class ReadRun:
+    """A run, read as far as it is written."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self._logs = [(FollowedLog(path), RunState()) for path in files.logs]
+
+    def read(self) -> None:
+        """Take in what was written since the last call.
+
+        Raises:
+            FileFormatError: A log is none.
+            UsageError: A log cannot be read.
+        """
+        for log, state in self._logs:
+            _take(log, state)
+            if state.end is None and state.signal is None:
+                state.is_alive = is_alive(state.header.get("process") or {})
+                _take(log, state)  # what a process that is gone wrote last
+
+    @property
+    def states(self) -> Sequence[RunState]:
+        """One per rank, in order."""
+        return sorted((state for _, state in self._logs), key=lambda state: state.rank)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every rank has ended."""
+        return all(state.has_ended for state in self.states)
+
+
+def _take(log: FollowedLog, state: RunState) -> None:
+    try:
+        for piece in log.read():
+            state.add(piece)
+    except OSError as error:
+        raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_one_run(path: str | os.PathLike[str]) -> ReadRun:
+    """The one run that a path means.
+
+    Raises:
+        UsageError: There is none, or there are several.
+        FileFormatError: A log is none.
+    """
+    found = find_runs(path)
+    if len(found) > 1:
+        names = ", ".join(run.name for run in found[-3:])
+        raise UsageError(f"{path}: holds {len(found)} runs; name one, such as {names}")
+    run = ReadRun(found[0])
+    run.read()
+    return run

@@ -1,0 +1,1 @@
+"""CUDA memory snapshots (pickles, nothing run) -> AllocationTimeline."""

@@ -1,0 +1,161 @@
+"""Columns of a snapshot's events: the allocator's log of one device."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from itertools import compress
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tbmem.model.columns import I8, I32, I64, U64
+from tbmem.model.stacks import Names
+from tbmem.model.timeline_tables import MarkRows, ReservationKind, ReservationRows
+from tbmem.sources.snapshot.segments import Pools
+from tbmem.sources.snapshot.stacks import SnapshotStacks
+
+_Number = TypeVar("_Number", np.int64, np.uint64)
+
+
+class Action(IntEnum):
+    """What an event is; segments in the order of ``ReservationKind``, what moves no memory in that of ``MarkKind``."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    FREE_COMPLETED = 2
+    SEGMENT_ALLOC = 3
+    SEGMENT_FREE = 4
+    SEGMENT_MAP = 5
+    SEGMENT_UNMAP = 6
+    OOM = 7
+    SNAPSHOT = 8
+    OTHER = 9
+
+
+class _Codes(dict[str, int]):
+    def __missing__(self, word: str) -> int:
+        return Action.OTHER
+
+
+_CODES = _Codes({action.name.lower(): int(action) for action in Action})
+_WITH_STACK = np.isin(
+    np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
+)
+_NOTHING_SAID = {"", "N/A", None}
+_CONTEXTS = ("user_metadata", "compile_context")
+
+
+class Events(NamedTuple):
+    """One entry per event of a device, in order."""
+
+    action: I8
+    address: U64
+    bytes: I64
+    stream: I64
+    ns: I64
+    """-1 where there is no time."""
+    stack: I32
+    """-1 also for frees: where memory was let go of is not kept."""
+    pool: I32
+    """-1 where the file does not say."""
+    context: I32
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
+    """Columns of one device's log; the tables of stacks, pools and contexts grow on the way."""
+    action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
+    time = _column(trace, "time_us", -1, np.int64)
+    return Events(
+        action=action,
+        address=_column(trace, "addr", 0, np.uint64),
+        bytes=_column(trace, "size", 0, np.int64),
+        stream=_column(trace, "stream", 0, np.int64),
+        ns=np.where(time < 0, -1, time * 1000),
+        stack=_stacks(trace, action, stacks),
+        pool=_pools(trace, pools),
+        context=_contexts(trace, action, contexts),
+    )
+
+
+def _column(trace: list[dict[str, Any]], key: str, default: int, dtype: type[_Number]) -> NDArray[_Number]:
+    try:
+        return np.fromiter(map(itemgetter(key), trace), dtype, len(trace))
+    except KeyError:
+        # an event of another kind, or an old layout: look it up one by one
+        return np.fromiter((event.get(key, default) for event in trace), dtype, len(trace))
+
+
+def _stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> I32:
+    numbers = np.full(len(trace), -1, np.int32)
+    which = _WITH_STACK[action]
+    numbers[which] = stacks.numbers(event.get("frames") for event in compress(trace, which.tolist()))
+    return numbers
+
+
+def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
+    """Newer torch says it in each event, older in none."""
+    if not trace or "pool_id" not in trace[0]:
+        return np.full(len(trace), -1, np.int32)
+    return np.array([pools.number(event.get("pool_id")) for event in trace], np.int32)
+
+
+def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
+    """The user's own words, else torch.compile's; torch 2.9 and later write them, mostly empty."""
+    numbers = np.full(len(trace), -1, np.int32)
+    which = action == Action.ALLOC
+    allocs = list(compress(trace, which.tolist()))
+    if not any(_says_something(allocs, key) for key in _CONTEXTS):
+        return numbers
+    said = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
+    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(said)}
+    numbers[which] = [known[words] for words in said]
+    return numbers
+
+
+def _says_something(events: list[dict[str, Any]], key: str) -> bool:
+    try:
+        return not set(map(itemgetter(key), events)) <= _NOTHING_SAID
+    except KeyError:
+        return any(event.get(key) not in _NOTHING_SAID for event in events)
+
+
+def _context(words: tuple[Any, ...]) -> str:
+    return "; ".join(str(word) for word in words if word not in _NOTHING_SAID)
+
+
+def reservations(events: Events, device: int) -> ReservationRows:
+    """Changes of the reserved memory."""
+    at = np.flatnonzero((events.action >= Action.SEGMENT_ALLOC) & (events.action <= Action.SEGMENT_UNMAP))
+    kind = events.action[at] - Action.SEGMENT_ALLOC
+    less = (kind == ReservationKind.FREE) | (kind == ReservationKind.UNMAP)
+    return ReservationRows.of(
+        len(at),
+        device=device,
+        event=at,
+        ns=events.ns[at],
+        bytes=np.where(less, -events.bytes[at], events.bytes[at]),
+        kind=kind,
+        address=events.address[at],
+        stream=events.stream[at],
+        stack=events.stack[at],
+    )
+
+
+def marks(events: Events, trace: list[dict[str, Any]], device: int) -> MarkRows:
+    """Events that move no memory."""
+    at = np.flatnonzero(events.action >= Action.OOM)
+    return MarkRows.of(
+        len(at),
+        device=device,
+        event=at,
+        ns=events.ns[at],
+        kind=events.action[at] - Action.OOM,
+        bytes=events.bytes[at],
+        device_free_bytes=[trace[event].get("device_free", -1) for event in at.tolist()],
+        stack=events.stack[at],
+    )

@@ -1,0 +1,184 @@
+"""Reads CUDA memory snapshots of any torch from 2.0 on into an AllocationTimeline; nothing in them is run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tbmem.errors import FileFormatError
+from tbmem.model.stacks import Names
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import (
+    AllocationRows,
+    BlockRows,
+    DeviceTotals,
+    MarkRows,
+    ReservationRows,
+    SegmentRows,
+)
+from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, phases, read_ranges, steps
+from tbmem.sources.events.compressed_file import load_plain_pickle
+from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.snapshot.allocations import rows_of_device
+from tbmem.sources.snapshot.events import marks, read_events, reservations
+from tbmem.sources.snapshot.segments import Pools, read_segments
+from tbmem.sources.snapshot.stacks import SnapshotStacks
+from tbmem.units import format_bytes
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
+    """Read what ``torch.cuda.memory._dump_snapshot`` or tbmem wrote.
+
+    Raises:
+        UnsafeFileError: The pickle wants to run code; nothing was run.
+        FileFormatError: The file is damaged, is something else, or holds nothing.
+        OSError: The file cannot be read.
+    """
+    place = os.fspath(path)
+    with collector_paused():
+        # a call of its own: the snapshot is gone before the collector looks round again
+        return _read(place)
+
+
+def _read(place: str) -> AllocationTimeline:
+    snapshot = load_plain_pickle(place)
+    try:
+        return timeline_of_snapshot(snapshot, about={"file": os.path.basename(place)})
+    except FileFormatError as error:
+        raise FileFormatError(f"{place}: {error}") from None
+    except _MALFORMED as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{place}: a memory snapshot whose parts do not fit together ({what})") from error
+
+
+def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:
+    """Turn a snapshot that is in memory into a timeline.
+
+    Args:
+        snapshot: What ``torch.cuda.memory._snapshot()`` returns, or the bare list of ``memory_snapshot()``.
+        about: Which file, run and rank it is.
+
+    Raises:
+        FileFormatError: It is something else, or holds nothing.
+    """
+    segments, traces = _parts(snapshot)
+    return _Reader(segments, traces).timeline(snapshot if isinstance(snapshot, dict) else {}, about or {})
+
+
+def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+    segments = snapshot.get("segments") if isinstance(snapshot, dict) else snapshot
+    if not isinstance(segments, list) or any(not isinstance(one, dict) or "blocks" not in one for one in segments):
+        raise FileFormatError(f"a pickle of something else, not a memory snapshot of torch ({_what(snapshot)})")
+    traces = snapshot.get("device_traces") or [] if isinstance(snapshot, dict) else []
+    if not segments and not any(traces):
+        raise FileFormatError(
+            "a memory snapshot with no segments and no events: the process had allocated nothing on a CUDA device"
+            " when it was taken; take it later, in the process that trains"
+        )
+    return segments, traces
+
+
+def _what(snapshot: Any) -> str:
+    if isinstance(snapshot, dict):
+        keys = ", ".join(repr(key) for key in list(snapshot)[:4])
+        return f"a dict with the keys {keys}" if keys else "an empty dict"
+    name = type(snapshot).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+class _Reader:
+    """Reads one snapshot; its tables of stacks and words grow on the way."""
+
+    def __init__(self, segments: list[dict[str, Any]], traces: list[list[dict[str, Any]]]) -> None:
+        self._segments, self._traces = segments, traces
+        indices = {int(segment.get("device", 0)) for segment in segments}
+        indices |= {index for index, trace in enumerate(traces) if trace}
+        self._devices = {index: number for number, index in enumerate(sorted(indices))}
+        self._stacks, self._pools, self._contexts, self._names = SnapshotStacks(), Pools(), Names(), Names()
+        self._rows = 0
+
+    def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:
+        segments, blocks = read_segments(self._segments, self._devices, self._pools, self._stacks)
+        parts = [self._device(index, segments, blocks) for index in self._devices]
+        rows = AllocationRows.join([part[0] for part in parts])
+        ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
+        stacks, range_names = self._stacks.table(), self._names.table()
+        step, counted = steps(rows, ranges, range_names)
+        timeline = AllocationTimeline(
+            source="snapshot",
+            rows=rows.replace(phase=phases(rows, ranges, stacks), step=step),
+            devices=tuple(part[1] for part in parts),
+            segments=segments,
+            blocks=blocks,
+            reservations=ReservationRows.join([part[2] for part in parts]),
+            marks=MarkRows.join([part[3] for part in parts]),
+            ranges=ranges,
+            stacks=stacks,
+            pools=self._pools.table(),
+            contexts=self._contexts.table(),
+            range_names=range_names,
+            settings=snapshot.get("allocator_settings") or {},
+            about=about,
+        )
+        return replace(timeline, notes=_notes_on(timeline, counted))
+
+    def _device(
+        self, index: int, segments: SegmentRows, blocks: BlockRows
+    ) -> tuple[AllocationRows, DeviceTotals, ReservationRows, MarkRows]:
+        number = self._devices[index]
+        trace = self._traces[index] if index < len(self._traces) else []
+        events = read_events(trace, self._stacks, self._pools, self._contexts)
+        changes = reservations(events, number)
+        own = np.flatnonzero(segments.device[blocks.segment] == number)
+        part = rows_of_device(events, segments, blocks.take(own), number, index, int(changes.bytes.sum()))
+        blocks.row[own] = np.where(part.row_of_block < 0, -1, part.row_of_block + self._rows)
+        self._rows += len(part.rows)
+        return part.rows, part.totals, changes, marks(events, trace, number)
+
+
+def _notes_on(timeline: AllocationTimeline, steps_are_counted: bool) -> tuple[str, ...]:
+    """What the recording cannot know, one sentence each."""
+    notes = [f"{device.name}: {note}" for device in timeline.devices for note in _notes_on_device(device)]
+    recorded = timeline.rows.alloc_event >= 0
+    if recorded.any() and not (timeline.rows.alloc_ns[recorded] >= 0).any():
+        notes.append("The events have no times (torch 2.0): they are in order, but nothing is known of durations.")
+    bare = int((timeline.rows.stack < 0).sum())
+    if bare:
+        notes.append(
+            f"{bare} of {len(timeline.rows)} allocations have no stack: they were made before the recording began, by a"
+            " thread without Python, or with stacks turned off."
+        )
+    if steps_are_counted:
+        notes.append(STEPS_ARE_COUNTED)
+    return tuple(notes)
+
+
+def _notes_on_device(device: DeviceTotals) -> list[str]:
+    notes = []
+    if device.allocs + device.frees <= 1:
+        notes.append(
+            "no history was recorded, only the state when the snapshot was taken; the real peak may"
+            " have been higher (record with enabled='all')."
+        )
+    elif device.base_bytes > 0:
+        notes.append(
+            f"{format_bytes(device.base_bytes)} had been allocated when the history begins, because"
+            " recording began late or its ring buffer (max_entries) overflowed; an earlier peak is not seen."
+        )
+    if device.unmatched_frees:
+        notes.append(f"{device.unmatched_frees} frees are of blocks that are older than the history.")
+    lost = device.lost_frees + device.repeated_allocs
+    if lost:
+        notes.append(
+            f"the frees of {lost} allocations are missing: recording was paused; until then these count as alive."
+        )
+    if device.unlisted_bytes:
+        notes.append(
+            f"events and blocks differ by {format_bytes(abs(device.unlisted_bytes))}, which no allocation explains."
+        )
+    return notes

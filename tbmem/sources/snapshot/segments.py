@@ -1,0 +1,114 @@
+"""Tables of a snapshot's segments and their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tbmem.model.columns import I64, U64
+from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
+from tbmem.sources.snapshot.stacks import FrameDicts, SnapshotStacks
+
+_STATES = {
+    "inactive": BlockState.INACTIVE,
+    "active_allocated": BlockState.ALLOCATED,
+    "active_pending_free": BlockState.PENDING_FREE,
+    "active_awaiting_free": BlockState.PENDING_FREE,
+}
+_KINDS = {"small": SegmentKind.SMALL}
+_DEFAULT_POOL = (0, 0)
+
+
+class Pools:
+    """Numbers the memory pools of a snapshot."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {_DEFAULT_POOL: 0}
+
+    def number(self, pool: Sequence[int] | None) -> int:
+        """Number of a pool; that of the default pool if the file does not say (torch before 2.1 had no other)."""
+        first, second = pool or _DEFAULT_POOL
+        return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
+
+    def table(self) -> tuple[tuple[int, int], ...]:
+        """All pools so far."""
+        return tuple(self._numbers)
+
+
+def read_segments(
+    segments: list[dict[str, Any]], devices: dict[int, int], pools: Pools, stacks: SnapshotStacks
+) -> tuple[SegmentRows, BlockRows]:
+    """Tables of what the allocator holds at the end; ``devices`` has the row of a device by torch's index of it."""
+    blocks = _blocks(segments, stacks)
+
+    def summed(sizes: I64) -> I64:
+        # old layouts do not give all of the sums
+        total = np.zeros(len(segments), np.int64)
+        np.add.at(total, blocks.segment, sizes)
+        return total
+
+    table = SegmentRows.of(
+        len(segments),
+        device=[devices[int(segment.get("device", 0))] for segment in segments],
+        address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
+        bytes=[segment["total_size"] for segment in segments],
+        allocated_bytes=summed(np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0)),
+        active_bytes=summed(np.where(blocks.state != BlockState.INACTIVE, blocks.bytes, 0)),
+        requested_bytes=summed(blocks.requested_bytes),
+        stream=[segment.get("stream", 0) for segment in segments],
+        kind=[_KINDS.get(segment.get("segment_type", ""), SegmentKind.LARGE) for segment in segments],
+        pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
+        expandable=[bool(segment.get("is_expandable")) for segment in segments],
+        stack=stacks.numbers(segment.get("frames") for segment in segments),
+    )
+    return table, blocks
+
+
+def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    owner = np.repeat(np.arange(len(segments)), [len(segment["blocks"]) for segment in segments])
+    sizes = np.array([block["size"] for block in blocks], np.int64)
+    if (sizes < 0).any():
+        raise ValueError("a block of less than nothing")
+    states = [_STATES.get(block["state"], BlockState.PENDING_FREE) for block in blocks]
+    return BlockRows.of(
+        len(blocks),
+        segment=owner,
+        address=_addresses(segments, blocks, owner, sizes),
+        bytes=sizes,
+        requested_bytes=[
+            0 if state == BlockState.INACTIVE else _requested(block)
+            for block, state in zip(blocks, states, strict=True)
+        ],
+        state=states,
+        stack=stacks.numbers(map(_frames, blocks)),
+    )
+
+
+def _addresses(segments: list[dict[str, Any]], blocks: list[dict[str, Any]], owner: I64, sizes: I64) -> U64:
+    """As the file says; torch 2.0 gives none, but all blocks in their order."""
+    if all("address" in block for block in blocks):
+        return np.array([block["address"] for block in blocks], np.uint64)
+    offset = np.cumsum(sizes) - sizes
+    first = np.searchsorted(owner, np.arange(len(segments)))
+    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
+    found: U64 = starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64)
+    return found
+
+
+def _requested(block: dict[str, Any]) -> int:
+    """What was asked for; the first entry of the history is the present one (torch 2.0)."""
+    if "requested_size" in block:
+        return int(block["requested_size"])
+    history = block.get("history")
+    return int(history[0]["real_size"] if history else block["size"])
+
+
+def _frames(block: dict[str, Any]) -> FrameDicts | None:
+    if "frames" in block:
+        frames: FrameDicts = block["frames"]
+        return frames
+    history = block.get("history")
+    return history[0].get("frames") if history else None

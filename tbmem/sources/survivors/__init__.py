@@ -1,0 +1,1 @@
+"""Which lines allocate what survives its step (CPU: profiler; CUDA/XPU: memory history)."""

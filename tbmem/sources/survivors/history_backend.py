@@ -1,0 +1,196 @@
+"""Surviving births on a device, read from the blocks and stacks of its memory history."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
+from tbmem.sources.survivors.allocation_sites import Birth, Frame, Place, rises
+from tbmem.sources.survivors.base import BUDGET, FEWEST_STEPS, Births, nothing
+
+_MOST_ENTRIES = 50_000
+"""Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
+_RUN_BACKWARD = "_engine_run_backward"
+
+_Stack = tuple[tuple[str, int, str], ...]
+
+
+class _Block(NamedTuple):
+    size: int
+    stack: _Stack
+    """File, line, function, innermost first; empty for what is older than the recording."""
+
+
+class DeviceBirths(Births):
+    """Surviving births on a device whose allocator keeps a memory history with Python stacks.
+
+    The blocks that are alive when a step ends, without those that were alive before it, were born in it. The
+    allocator knows of each the stack that asked for it, so no event of the history has to be read.
+
+    Args:
+        memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
+        index: Index of the device.
+        history_is_on: Whether history is recorded already, by the program or by tbmem: it is used, and left on.
+        budget: Seconds that reading may take in all.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        memory: Any,
+        index: int,
+        *,
+        history_is_on: bool = False,
+        budget: float = BUDGET,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._memory = memory
+        self._index = index
+        self._history_is_on = history_is_on
+        super().__init__(budget, clock)
+        self._is_light = "include_traces" in inspect.signature(memory.memory_snapshot).parameters
+        self._blocks: dict[int, _Block] = {}
+        self._requested: list[int] = []
+        self._metadata: str | None = None
+        self._is_watching = False
+        self._is_owner = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
+        too_slow = self._seconds > 3 * self._budget
+        enough = self._generations.steps >= FEWEST_STEPS and self._seconds > self._budget
+        return not self._is_watching or too_slow or enough
+
+    def begin(self, step: int) -> None:
+        """Watch from now on; ``step`` is the one that begins."""
+        with self._counted(), self._off_if_it_fails():
+            if self._history_is_on and not self._is_light:
+                self._notes.append("memory history is recorded already, and is too long to be read in each step")
+                return
+            if not self._history_is_on:
+                self._record()
+            self._is_watching = True
+            self._label(step)
+            self._blocks = self._read_blocks()
+            self._requested.append(self._read_requested())
+
+    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
+        """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
+        if self._is_watching:
+            self._end_step(step)
+        between()
+
+    def _end_step(self, step: int) -> None:
+        with self._counted(), self._off_if_it_fails():
+            before, self._blocks = self._blocks, self._read_blocks()
+            self._forget(before)
+            born = {address: block for address, block in self._blocks.items() if before.get(address) != block}
+            self._generations.step(
+                {address: Birth(block.size, self._place(block.stack)) for address, block in born.items()}
+            )
+            self._requested.append(self._read_requested())
+            self._label(step + 1)
+
+    def _take_last(self) -> None:
+        if self._is_watching:
+            before, self._blocks = self._blocks, self._read_blocks()
+            self._forget(before)
+
+    def abandon(self) -> None:
+        """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
+        self._is_watching = False
+        with contextlib.suppress(Exception):
+            if self._metadata is not None:
+                before, self._metadata = self._metadata, None
+                self._memory._set_memory_metadata(before)
+        with contextlib.suppress(Exception):
+            if self._is_owner:
+                self._is_owner = False
+                self._memory._record_memory_history(enabled=None)
+
+    def snapshot(self, path: Path) -> None:
+        """Write the allocator's state and what history there is, before ``finish``; the file is complete or absent.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with self._counted(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
+            pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
+
+    def _record(self) -> None:
+        self._is_owner = True
+        # without the light reading a snapshot always holds the events as well: there must be none
+        how = {"enabled": "all", "context": "alloc"} if self._is_light else {"enabled": "state", "context": "state"}
+        self._memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES, **how)
+
+    def _label(self, step: int) -> None:
+        """Write the step's number onto its events, for who reads the snapshot (torch 2.13 and later)."""
+        if not hasattr(self._memory, "_set_memory_metadata"):
+            return
+        if self._metadata is None:
+            self._metadata = self._memory._get_memory_metadata()
+        self._memory._set_memory_metadata(f"step={step}")
+
+    def _read_blocks(self) -> dict[int, _Block]:
+        """Every block that a tensor uses, by address."""
+        options = {"include_traces": False} if self._is_light else {}
+        segments = self._memory.memory_snapshot(**options)
+        return {
+            address: _Block(block.get("requested_size", block["size"]), _stack(block))
+            for segment in segments
+            if segment["device"] == self._index
+            for address, block in _blocks(segment)
+            if block["state"] == "active_allocated"
+        }
+
+    def _forget(self, before: Mapping[int, _Block]) -> None:
+        for address, block in before.items():
+            if self._blocks.get(address) != block:
+                self._generations.free(address)
+
+    def _place(self, stack: _Stack) -> Place:
+        frames = []
+        for name, line, function in stack:
+            file = self._code.file(name)
+            if file:
+                frames.append(Frame(file, line, function))
+        in_backward = not stack or any(function.endswith(_RUN_BACKWARD) for _, _, function in stack)
+        return Place(tuple(frames), "", in_backward)
+
+    def _read_requested(self) -> int:
+        """Bytes that were ever asked for: a block may be up to 1 MiB larger, now more, now less."""
+        stats = self._memory.memory_stats_as_nested_dict(self._index)
+        return int(stats["requested_bytes"]["all"]["allocated"])
+
+    def _sizes_grow(self) -> float:
+        """Whether steps allocate more and more, the one place that grows most left out: nothing tells more here."""
+        steps = [after - before for before, after in zip(self._requested, self._requested[1:], strict=False)]
+        rest = [total - own for total, own in zip(steps, self._generations.largest_growing(), strict=True)]
+        return float(rises(rest))
+
+    @contextmanager
+    def _off_if_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+
+
+def _blocks(segment: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    address = segment["address"]
+    for block in segment["blocks"]:
+        yield address, block
+        address += block["size"]
+
+
+def _stack(block: Mapping[str, Any]) -> _Stack:
+    return tuple((frame["filename"], frame["line"], frame["name"]) for frame in block.get("frames", ()))

@@ -1,0 +1,1 @@
+"""What torch knows: storages, modules, autograd graphs, memory history, profiler state."""

@@ -1,0 +1,132 @@
+"""Autograd graphs: their nodes and what these keep alive.
+
+Nodes have a number that grows with the time of their making, so that two looks at a variable tell whether its graph
+goes back to the value that was there before: then it gets longer with every step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from tbmem.sources.program import introspection as plain
+
+LEAF = 1 << 62
+"""Nodes that accumulate gradients have the largest number there is: they are older than everything."""
+
+
+def number_of(node: Any) -> int:
+    """When a node was made, as a running number of its thread; -1 where it does not tell."""
+    try:
+        return int(node._sequence_nr())
+    except Exception:
+        return -1
+
+
+def parents(node: Any) -> list[Any]:
+    """The nodes whose results a node has used."""
+    try:
+        return [one for one, _ in node.next_functions if one is not None]
+    except Exception:
+        return []
+
+
+def reaches(node: Any, number: int, limit: int = 5000) -> bool:
+    """Whether a graph goes back to the node with a given number.
+
+    Args:
+        node: Newest node of the graph.
+        number: Of the node that was the newest at an earlier look.
+        limit: Nodes at most; the oldest are followed first, so that a long chain is found quickly.
+    """
+    heap = [(number_of(node), 0, node)]
+    seen = {node}
+    while heap and limit > 0:
+        at, _, one = heapq.heappop(heap)
+        if at == number:
+            return True
+        limit -= 1
+        for other in parents(one):
+            at = number_of(other)
+            if number <= at < LEAF and other not in seen:
+                seen.add(other)
+                heapq.heappush(heap, (at, len(seen), other))
+    return False
+
+
+class Graph:
+    """Nodes of one or several graphs, each counted once."""
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        self.nodes: set[Any] = set()
+        self.complete = True
+        self._limit = limit
+        self._ends = time.thread_time() + seconds
+
+    def add(self, root: Any, newer_than: int = -1) -> list[Any]:
+        """The nodes behind a root that were not known before; those of leaves are left out.
+
+        Args:
+            root: A tensor's ``grad_fn``.
+            newer_than: Nodes with this number or a smaller one are left out, and what is behind them.
+        """
+        new = []
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node in self.nodes or not newer_than < number_of(node):
+                continue
+            if len(self.nodes) >= self._limit or time.thread_time() > self._ends:
+                self.complete = False
+                break
+            self.nodes.add(node)
+            if not is_leaf(node):
+                new.append(node)
+            stack.extend(parents(node))
+        return new
+
+
+def is_leaf(node: Any) -> bool:
+    """Whether a node stands for a parameter or another leaf."""
+    return type(node).__name__ == "AccumulateGrad"
+
+
+def leaves(nodes: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The parameters (and other leaves) that nodes give gradients to."""
+    for node in nodes:
+        if is_leaf(node):
+            yield node.variable
+
+
+def saved(node: Any) -> Iterator[Any]:
+    """What a node has saved for the backward pass, as it is stored.
+
+    A user's hooks that would bring it back (from the CPU, by computing it again) are not run: what they have packed
+    is given instead. Nothing comes from a node whose backward pass has run.
+    """
+    for name in _names(type(node)):
+        try:
+            kept = getattr(node, name)
+        except Exception:
+            continue
+        for one in kept if isinstance(kept, (tuple, list)) else (kept,):
+            data = _packed(one)
+            if data is not None:
+                yield data
+
+
+def _packed(kept: Any) -> Any:
+    try:
+        return kept.data
+    except Exception:
+        return None
+
+
+@plain.remembered
+def _names(kind: type) -> tuple[str, ...]:
+    """Names of what a type of node saves; only the raw form tells without running hooks."""
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

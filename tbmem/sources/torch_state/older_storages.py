@@ -1,0 +1,132 @@
+"""Storages of the CPU that are alive when a recording begins, and the moments at which they are freed.
+
+torch counts memory of the CPU only while a profiler runs: what was allocated before is missing in its totals and its
+free makes no event, while what was freed between two recordings still counts. So tbmem looks itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing import reductions
+
+from tbmem.model.trace_additions import OlderStorages
+from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.program import introspection as plain
+from tbmem.sources.retainers.reachability import PLAIN_TENSORS
+from tbmem.sources.torch_state import autograd_graph as graphs
+
+_MOST = 50_000
+"""Tensors; where there are more, nothing is noted."""
+_GRAPHS = (50_000, 0.1)
+"""Nodes of autograd's graphs that are followed, and the seconds for that."""
+
+
+_weak: Callable[[torch.UntypedStorage], Any] = reductions.StorageWeakRef
+
+
+class _Watched:
+    """One storage."""
+
+    __slots__ = ("bytes", "freed_ns", "reference", "tensors")
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.bytes = storage.nbytes()
+        self.reference: Any = _weak(storage)
+        self.tensors: dict[int, weakref.ref[torch.Tensor]] = {}
+        self.freed_ns = -1
+        """When its last known tensor died."""
+
+
+class OlderStoragesWatch:
+    """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only."""
+
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._watched: dict[int, _Watched] = {}
+        self._is_complete = False
+
+    def begin(self) -> None:
+        """Note every storage of the CPU; before the profiler is on, which would record each look."""
+        self.forget()
+        try:
+            with torch._C.DisableTorchFunction(), collector_paused():
+                self._is_complete = self._note(plain.live_objects(torch.Tensor)[0])
+        except Exception:
+            self.forget()  # a trace without is better than none
+        plain.forget()
+
+    def end(self) -> OlderStorages | None:
+        """What was noted; ``None`` where that was not possible. Nothing is watched any longer."""
+        now = self._clock()
+        watched, complete = self._watched, self._is_complete
+        freed = [
+            (one.freed_ns if one.freed_ns >= 0 else now) if one.reference.expired() else -1 for one in watched.values()
+        ]
+        self.forget()
+        if not complete:
+            return None
+        return OlderStorages(
+            address=np.array(list(watched), np.int64),
+            bytes=np.array([one.bytes for one in watched.values()], np.int64),
+            freed_ns=np.array(freed, np.int64),
+        )
+
+    def forget(self) -> None:
+        """Watch nothing any longer."""
+        for one in self._watched.values():
+            one.tensors.clear()  # each callback refers to what holds it
+        self._watched, self._is_complete = {}, False
+
+    def _note(self, tensors: list[torch.Tensor]) -> bool:
+        if len(tensors) > _MOST:
+            return False
+        for tensor in tensors:
+            self._add(tensor, by_object=True)
+        graph = graphs.Graph(*_GRAPHS)
+        for tensor in tensors:
+            for kept in _kept_by_graph(tensor, graph):
+                self._add(kept, by_object=False)
+        return True
+
+    def _add(self, tensor: torch.Tensor, by_object: bool) -> None:
+        """Note a tensor's storage; what wraps others (DTensor, sparse) is passed over: its parts are tensors too."""
+        try:
+            if tensor.device.type != "cpu" or isinstance(tensor, FakeTensor):
+                return
+            storage = tensor.untyped_storage()
+            address = storage.data_ptr()
+            if not address or not storage.nbytes() or storage.is_shared() or storage.filename is not None:
+                return  # the allocator has not given it out
+        except Exception:
+            return
+        watched = self._watched.get(address)
+        if watched is None:
+            watched = self._watched[address] = _Watched(storage)
+        if by_object:
+            watched.tensors[id(tensor)] = weakref.ref(tensor, functools.partial(self._died, watched, id(tensor)))
+
+    def _died(self, watched: _Watched, number: int, _: object) -> None:
+        watched.tensors.pop(number, None)
+        if not watched.tensors:
+            watched.freed_ns = self._clock()
+
+
+def _kept_by_graph(tensor: torch.Tensor, graph: graphs.Graph) -> Iterator[torch.Tensor]:
+    """What autograd keeps alive because of a tensor that somebody holds: Python knows no object for it."""
+    try:
+        nodes = graph.add(tensor.grad_fn) if tensor.grad_fn is not None else []
+    except Exception:
+        return
+    for node in nodes:
+        for kept in graphs.saved(node):
+            # hooks may have packed a tensor together with something else
+            parts = kept if type(kept) in (tuple, list) else (kept,)
+            yield from (one for one in parts if type(one) in PLAIN_TENSORS)

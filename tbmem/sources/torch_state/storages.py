@@ -1,0 +1,130 @@
+"""Storages behind models, optimizers and tensors, with names; models among a program's modules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from tbmem.model.address_book import StorageNote
+from tbmem.model.category import Category
+from tbmem.sources.program import introspection as plain
+
+
+def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> Iterator[StorageNote]:
+    """The storages that a tensor stands on.
+
+    Args:
+        tensor: Any tensor; the parts of a wrapper (DTensor, a quantised tensor) and of a sparse one are
+            looked into, and what holds no memory (meta, fake) is passed over.
+        category: What the tensor is.
+        name: What it is called.
+
+    Yields:
+        One note per storage; nothing for a tensor that does not let itself be looked at.
+    """
+    for part in _parts(tensor):
+        try:
+            storage = part.untyped_storage()
+            address, size = storage.data_ptr(), storage.nbytes()
+        except (RuntimeError, NotImplementedError):
+            continue
+        if address and size:
+            device = part.device
+            place = device.type if device.index is None else f"{device.type}:{device.index}"
+            yield StorageNote(time.time_ns(), place, address, size, category, name)
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        for name in names:
+            part = getattr(tensor, name)
+            if isinstance(part, torch.Tensor):  # DTensor names its mesh as well
+                yield from _parts(part)
+    elif tensor.layout is torch.strided:
+        if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
+            yield tensor
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+
+
+def model_notes(model: torch.nn.Module) -> Iterator[StorageNote]:
+    """Parameters and buffers of a model by their names in it; a tied weight has its first name."""
+    for name, parameter in model.named_parameters():
+        yield from tensor_notes(parameter, Category.PARAMETER, name)
+    for name, buffer in model.named_buffers():
+        yield from tensor_notes(buffer, Category.BUFFER, name)
+
+
+def gradient_notes(parameters: Iterable[tuple[str, torch.Tensor]]) -> Iterator[StorageNote]:
+    """Gradients that exist now, each by the name of its parameter."""
+    for name, parameter in parameters:
+        gradient = parameter.grad if parameter.is_leaf else None
+        if gradient is not None:
+            yield from tensor_notes(gradient, Category.GRADIENT, name)
+
+
+def optimizer_parameters(
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """An optimizer's parameters with names.
+
+    Args:
+        optimizer: Any torch optimizer.
+        names: Name by ``id`` of the parameter; one without is called by its place, ``group0.param3``.
+    """
+    for number, group in enumerate(optimizer.param_groups):
+        for position, parameter in enumerate(group["params"]):
+            yield names.get(id(parameter), f"group{number}.param{position}"), parameter
+
+
+def optimizer_state_notes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[StorageNote]:
+    """Tensors in an optimizer's state, such as ``head.weight.exp_avg``; arguments as above."""
+    for name, parameter in optimizer_parameters(optimizer, names):
+        for key, value in _tensors(optimizer.state.get(parameter, {})):
+            yield from tensor_notes(value, Category.OPTIMIZER_STATE, f"{name}.{key}")
+
+
+def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of one parameter's state, also those in lists and mappings (L-BFGS, Shampoo)."""
+    for key, value in state.items():
+        if isinstance(value, torch.Tensor):
+            yield str(key), value
+        elif isinstance(value, Mapping):
+            for inner, tensor in _tensors(value):
+                yield f"{key}.{inner}", tensor
+        elif isinstance(value, (list, tuple)):
+            yield from ((f"{key}.{i}", each) for i, each in enumerate(value) if isinstance(each, torch.Tensor))
+
+
+def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
+    """The outermost module that holds most of an optimizer's parameters.
+
+    Looks at every object that the collector knows: some ten milliseconds, once.
+
+    Returns:
+        The module, or ``None`` if none holds any of them.
+    """
+    trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    best, most = None, 0
+    for module in outermost(plain.live_objects(torch.nn.Module)[0]):
+        held = sum(id(parameter) in trained for parameter in module.parameters())
+        if held > most:
+            best, most = module, held
+    return best
+
+
+def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+    """The modules that are in no other; those that are not made yet are left out."""
+    modules = list(modules)
+    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
+    return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]

@@ -1,0 +1,1 @@
+"""Torch.profiler JSON traces -> AllocationTimeline."""

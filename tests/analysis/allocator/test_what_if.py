@@ -1,0 +1,172 @@
+"""Recordings under other settings of the allocator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.from_recording import Refused
+from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.allocator.what_if import DEFAULTS, what_ifs
+from tbmem.errors import UsageError
+from tbmem.estimator.timeline import timeline_of_run
+from tbmem.model.gpus import Gpu
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.present.text.what_if import what_if_lines, what_if_view
+from tbmem.sources.snapshot.reader import timeline_of_snapshot
+from tbmem.units import GIB, MIB
+from tests.analysis.allocator.recording import Recorder, busy_recorder
+from tests.analysis.allocator.test_recorded import as_snapshot
+from tests.analysis.test_estimate import run
+from tests.analysis.timelines import recording
+
+EXPANDABLE = parse_settings("expandable_segments:True")
+
+
+def test_an_estimate_before_and_after() -> None:
+    timeline = timeline_of_run(run(), AllocatorSettings())
+
+    (found,) = what_ifs(timeline, [EXPANDABLE])
+    (after,) = found.after
+
+    assert found.recorded_reserved == found.before.peak_reserved == 500 * MIB
+    assert found.before.settings == DEFAULTS
+    assert after.settings == "expandable_segments:True"
+    # the last two could go back: free pages of 20 MiB are cache, not pieces
+    assert (after.peak_reserved, after.end_cached, after.end_fragmented) == (500 * MIB, 200 * MIB, 0)
+    assert found.before.allocated_percent == pytest.approx(90)
+    assert found.note == ""
+
+
+def test_a_recording_that_begins_in_the_middle_says_so() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3)
+    timeline = timeline_of_snapshot(as_snapshot(recorder, first=len(recorder.rows) // 2))
+
+    (found,) = what_ifs(timeline, [EXPANDABLE])
+    text = "\n".join(what_if_lines("x", [found]))
+
+    assert found.after[0].peak_reserved < found.before.peak_reserved
+    assert "expandable_segments:True" in text
+    assert found.note in text
+    assert what_if_view("x", [found])["devices"][0]["after"][0]["peak_reserved"] == found.after[0].peak_reserved
+
+
+def test_segments_that_grew_tell_that_they_could() -> None:
+    """Given a snapshot without settings, when pages were mapped, then it is replayed so, and as it was recorded."""
+    recorder = busy_recorder(EXPANDABLE, SimpleDevice(100 * GIB), seed=3, operations=300)
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert found.before.settings == "expandable_segments:True"
+    assert found.note == ""
+
+
+def test_a_recording_whose_segments_all_went_back_is_replayed() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3, operations=300)
+    while recorder.live:
+        recorder.free(0)
+    recorder.complete()
+    recorder.empty_cache()
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert recorder.segments() == []
+    assert found.before.peak_reserved == found.recorded_reserved
+    assert found.before.end_reserved == 0
+
+
+def test_a_recording_that_begins_with_nothing_in_use_blames_what_it_does_not_tell() -> None:
+    recorder = busy_recorder(parse_settings("roundup_power2_divisions:2"), SimpleDevice(100 * GIB), seed=3)
+
+    (found,) = what_ifs(timeline_of_snapshot(as_snapshot(recorder, first=0)), [])
+
+    assert found.note.startswith("The recording does not tell all that its allocator went by")
+
+
+def test_of_several_devices_one_without_events_is_named() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3, operations=100)
+    snapshot = as_snapshot(recorder, first=0)
+    others = [{**one, "device": 1} for one in snapshot["segments"]]  # type: ignore[attr-defined]
+    both = {**snapshot, "segments": [*snapshot["segments"], *others]}  # type: ignore[misc]
+    said: list[str] = []
+
+    (found,) = what_ifs(timeline_of_snapshot(both), [], on_skip=said.append)
+
+    assert found.device == "cuda:0"
+    assert said == ["cuda:1: no events of this device are in it"]
+
+
+def in_pieces(settings: AllocatorSettings, requested: int) -> AllocationTimeline:
+    """A device of 100 MiB, 30 of a segment of 60 in use, when a request fails; then the program goes on."""
+    device = SimpleDevice(100 * MIB)
+    recorder = Recorder(settings, device)
+    recorder.malloc(60 * MIB)
+    recorder.free(0)
+    recorder.malloc(30 * MIB)
+    recorder.malloc(requested)
+    recorder.malloc(20 * MIB)
+    written = as_snapshot(recorder, first=0)
+    for entry in written["device_traces"][0]:  # type: ignore[index]
+        if entry["action"] == "oom":
+            entry["device_free"] = 100 * MIB - device.used
+    return timeline_of_snapshot(written)
+
+
+def test_a_request_that_failed_is_asked_for_again() -> None:
+    """Given 70 MiB free in two pieces, when 70 failed, then they fit where a segment can grow, and not otherwise."""
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE, parse_settings("max_split_size_mb:128")])
+
+    assert found.refused == (Refused(requested=70 * MIB, room=100 * MIB),)
+    assert found.before.served == (False,)
+    assert [after.served for after in found.after] == [(True,), (False,)]
+    assert found.after[0].peak_allocated == found.before.peak_allocated == 60 * MIB
+    text = "\n".join(what_if_lines("x", [found]))
+    assert "70.00 MiB failed when 100.00 MiB could be reserved in all; it fits under expandable_segments:True." in text
+    assert what_if_view("x", [found])["devices"][0]["refused"] == ({"requested": 70 * MIB, "room": 100 * MIB},)
+
+
+def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 80 * MIB), [EXPANDABLE])
+
+    assert not found.after[0].served[0]
+    assert "it does not fit under the other settings either" in "\n".join(what_if_lines("x", [found]))
+
+
+def test_a_replay_that_serves_what_failed_tells_nothing() -> None:
+    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE])
+    before = replace(found.before, served=(True,))
+
+    assert "so it cannot tell" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
+
+
+def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:
+    """Given too small a share of the memory, then its row ends there and is compared to nothing."""
+    small = Gpu(name="a small one", capability=(8, 0), total=1000 * MIB, context=100 * MIB)
+    timeline = timeline_of_run(run(), AllocatorSettings())
+
+    (found,) = what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.3")], small)
+    text = "\n".join(what_if_lines("x", [found]))
+
+    assert found.before.failure == ""
+    assert (found.before.replayed, found.gpu) == (1.0, "a small one")
+    (after,) = found.after
+    assert after.peak_reserved <= 300 * MIB
+    assert 0 < after.replayed < 1
+    assert "this process may reserve 300.00 MiB" in after.failure
+    assert "not to compare" in text
+    assert f"after {100 * after.replayed:.0f} % of the recording, where its row ends: {after.failure}." in text
+
+
+def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:
+    timeline = in_pieces(AllocatorSettings(), 70 * MIB)
+    assert timeline.devices[0].total_bytes is None
+
+    with pytest.raises(UsageError, match="add --gpu"):
+        what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.5")])
+
+
+def test_what_has_no_allocator_cannot_be_replayed() -> None:
+    with pytest.raises(UsageError, match="no segments of a caching allocator"):
+        what_ifs(recording({"begin": 0, "bytes": 5}), [EXPANDABLE])

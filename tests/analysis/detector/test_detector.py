@@ -1,0 +1,471 @@
+"""The detector with evidence: suspicions out, conclusions in; channels beside the device; samples in batches."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+
+from tbmem.analysis.detector.detector import Detector, judge
+from tbmem.model.evidence import Channel, Conclusion, Outcome
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.sample import MemorySample
+from tbmem.units import GIB, KIB, MIB
+
+HEAP = 115 * MIB
+
+
+def heap(levels: Sequence[int | None], **columns: Sequence[object]) -> list[MemorySample]:
+    """Samples of a process on the CPU, a step of 10 ms each; other columns by name."""
+    return [
+        MemorySample(
+            step=step,
+            time=1000.0 + step / 100,
+            device="cpu",
+            allocated=level,
+            reserved=None if level is None else level + 6 * MIB,
+            host_rss=300 * MIB,
+            host_available=8 * GIB,
+            device_total=16 * GIB,
+        )._replace(**{name: values[step - 1] for name, values in columns.items()})
+        for step, level in enumerate(levels, start=1)
+    ]
+
+
+def leaking(steps: int, per_step: int = 64 * KIB, since: int = 0) -> list[int]:
+    return [HEAP + per_step * max(step - since, 0) for step in range(steps)]
+
+
+def feed(detector: Detector, samples: Sequence[MemorySample]) -> list[Finding]:
+    return [finding for sample in samples for finding in detector.update(sample)]
+
+
+def kinds(findings: Sequence[Finding]) -> list[str]:
+    return [finding.kind.value for finding in findings]
+
+
+def conclusion(outcome: Outcome, step: int = 40, **others: object) -> Conclusion:
+    values = {"reason": "held by list 'losses' in train()", **others}
+    return Conclusion(outcome=outcome, step=step, **values)  # type: ignore[arg-type]
+
+
+# suspicion
+
+
+def test_a_suspicion_is_raised_in_silence() -> None:
+    # given
+    detector = Detector(awaits_evidence=True)
+    # when
+    findings = feed(detector, heap(leaking(40)))
+    # then
+    assert kinds(findings) == ["suspect"]
+    assert findings[0].severity is Severity.INFO
+    (suspicion,) = detector.suspicions
+    assert suspicion.channel is Channel.ALLOCATED
+    assert suspicion.bytes_per_step == pytest.approx(64 * KIB, rel=0.01)
+    assert suspicion.first_step <= 6
+    assert suspicion.level == suspicion.base + suspicion.growth
+    assert suspicion.base == pytest.approx(HEAP, abs=MIB)
+
+
+def test_without_anybody_who_answers_nothing_is_suspected() -> None:
+    detector = Detector()
+    assert feed(detector, heap(leaking(200))) == []
+    assert detector.suspicions == ()
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("per_step", [3 * KIB, 260 * KIB])
+def test_a_leak_after_the_profilers_windows_is_suspected_in_time(every: int, per_step: int) -> None:
+    # given: the default windows cover the steps 2 to 12, and leave 3 MiB behind
+    levels = [level + (3 * MIB if step >= 13 else 0) for step, level in enumerate(leaking(60, per_step), start=1)]
+    levels = [levels[step // every * every] for step in range(60)]
+    samples = heap(levels, profiled=[2 <= step <= 12 for step in range(1, 61)])
+    # when
+    found = feed(Detector(awaits_evidence=True), samples)
+    # then
+    assert kinds(found) == ["suspect"]
+    assert found[0].last_step <= 50
+    assert found[0].evidence["bytes_per_step"] == pytest.approx(per_step, rel=0.35)
+
+
+def test_rare_readings_do_not_hide_a_leak() -> None:
+    # given: reading is dear, so that every sixth step is read
+    levels: list[int | None] = [level if step % 6 == 0 else None for step, level in enumerate(leaking(90))]
+    # when / then
+    assert kinds(feed(Detector(awaits_evidence=True), heap(levels))) == ["suspect"]
+
+
+def test_growth_that_falls_back_is_suspected_no_more() -> None:
+    # given
+    detector = Detector(awaits_evidence=True)
+    # when
+    findings = feed(detector, heap([*leaking(48), *[HEAP] * 12]))
+    # then
+    assert kinds(findings) == ["suspect", "dismissed"]
+    assert "fell back" in findings[1].message
+    assert detector.suspicions == ()
+
+
+# conclusions
+
+
+def suspicious(steps: int = 400, per_step: int = 64 * KIB) -> tuple[Detector, list[MemorySample]]:
+    """A detector that suspects a leak at step 40, and the samples that follow."""
+    samples = heap(leaking(steps, per_step))
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    assert len(detector.suspicions) == 1
+    return detector, samples[40:]
+
+
+def test_what_is_confirmed_is_a_leak_with_all_that_is_known() -> None:
+    # given
+    detector, after = suspicious()
+    (suspicion,) = detector.suspicions
+    drawn = conclusion(
+        Outcome.CONFIRMED,
+        cause="a graph that was never freed",
+        advice="use loss.item()",
+        share=0.98,
+        evidence={"holder": "losses"},
+    )
+    # when
+    (leak,) = detector.conclude(suspicion, drawn)
+    # then
+    assert leak.kind is FindingKind.LEAK
+    assert leak.severity is Severity.CRITICAL
+    for words in ("held by list 'losses'", "a graph that was never freed", "98 %", "out of memory in ~"):
+        assert words in leak.message
+    assert "no evidence" not in leak.message
+    assert leak.advice == "use loss.item()"
+    assert leak.evidence["holder"] == "losses"
+    assert leak.evidence["share"] == 0.98
+    assert detector.suspicions == ()
+    # and when it has doubled it is told again, with its holder, and stands at the end
+    again = feed(detector, after)
+    assert set(kinds(again)) == {"leak"}
+    assert again[0].evidence["growth_bytes"] >= 1.9 * leak.evidence["growth_bytes"]
+    assert again[0].evidence["holder"] == "losses"
+    assert detector.verdict().kind is FindingKind.LEAK
+
+
+def test_what_is_confirmed_and_falls_back_is_taken_back() -> None:
+    # given
+    detector, _ = suspicious()
+    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED))
+    # when
+    findings = feed(detector, [each._replace(step=each.step + 40) for each in heap([HEAP] * 20)])
+    # then
+    assert kinds(findings) == ["growing"]
+    assert detector.verdict().kind is not FindingKind.LEAK
+
+
+@pytest.mark.parametrize(("lasting", "verdict"), [(False, "stable"), (True, "leak")])
+def test_a_leak_that_has_ended_stands_only_if_it_is_of_no_use(lasting: bool, verdict: str) -> None:
+    # given: a cache that is full at step 128
+    samples = heap([HEAP + 64 * KIB * min(step, 128) for step in range(600)])
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    # when
+    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED, lasting=lasting))
+    feed(detector, samples[40:])
+    # then
+    assert detector.verdict().kind.value == verdict
+
+
+def test_what_is_dismissed_is_logged_with_its_reason_and_grows_in_peace() -> None:
+    # given
+    detector, after = suspicious()
+    # when
+    (finding,) = detector.conclude(
+        detector.suspicions[0], conclusion(Outcome.DISMISSED, reason="a deque with maxlen 400", ends_at=400)
+    )
+    # then
+    assert (finding.kind, finding.severity) == (FindingKind.DISMISSED, Severity.INFO)
+    assert "a deque with maxlen 400" in finding.message
+    assert feed(detector, after) == []
+    verdict = detector.verdict()
+    assert verdict.kind is FindingKind.GROWING
+    assert "a deque with maxlen 400" in verdict.message
+
+
+def test_what_goes_on_beyond_its_bound_is_suspected_again() -> None:
+    # given
+    detector, after = suspicious()
+    # when
+    detector.conclude(detector.suspicions[0], conclusion(Outcome.DISMISSED, ends_at=100))
+    findings = feed(detector, after)
+    # then
+    assert kinds(findings)[0] == "suspect"
+    assert 100 < findings[0].last_step <= 130
+
+
+def test_what_stays_open_is_decided_by_patience() -> None:
+    # given
+    detector, after = suspicious()
+    # when
+    assert detector.conclude(detector.suspicions[0], conclusion(Outcome.OPEN)) == ()
+    findings = feed(detector, after)
+    # then
+    assert "leak" in kinds(findings)
+    leak = next(finding for finding in findings if finding.kind is FindingKind.LEAK)
+    assert leak.last_step <= 320
+    assert "looked into without an answer: held by list 'losses' in train()" in leak.message
+
+
+def test_a_conclusion_about_what_is_gone_changes_nothing() -> None:
+    # given
+    detector, _ = suspicious()
+    (suspicion,) = detector.suspicions
+    feed(detector, [each._replace(step=each.step + 40) for each in heap([HEAP] * 20)])
+    # when / then
+    assert detector.conclude(suspicion, conclusion(Outcome.CONFIRMED)) == ()
+    assert detector.verdict().kind is not FindingKind.LEAK
+
+
+# other channels
+
+
+def test_what_malloc_does_not_show_is_found_in_the_resident_memory() -> None:
+    # given: 200 KiB a step outside malloc
+    samples = heap([HEAP] * 400, host_rss=[300 * MIB + 200 * KIB * step for step in range(400)])
+    # when
+    findings = judge(samples)
+    # then
+    assert findings[-1].kind is FindingKind.LEAK
+    assert findings[-1].evidence["channel"] == "host"
+    assert findings[-1].message.startswith("the resident memory of the process +200.00 KiB/step")
+
+
+def test_what_malloc_shows_is_told_once() -> None:
+    # given
+    samples = heap(leaking(700), host_rss=[300 * MIB + 64 * KIB * step for step in range(700)])
+    # when / then
+    assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
+
+
+def test_a_host_leak_beside_a_stable_gpu_is_found() -> None:
+    # given
+    samples = [
+        each._replace(device="cuda:0", peak_allocated=HEAP)
+        for each in heap([HEAP] * 400, host_rss=[GIB + MIB * step for step in range(400)])
+    ]
+    # when / then
+    assert judge(samples)[-1].evidence["channel"] == "host"
+
+
+def test_the_private_memory_goes_before_the_resident() -> None:
+    # given: the resident memory grows by shared pages
+    samples = heap([HEAP] * 400, host_rss=[GIB + MIB * step for step in range(400)], host_private=[200 * MIB] * 400)
+    # when / then
+    assert judge(samples)[-1].kind is FindingKind.STABLE
+
+
+def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
+    # given: read once a second, a hundred steps a second
+    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
+    # when
+    findings = judge(heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    # then
+    assert findings[-1].kind is FindingKind.LEAK
+    assert findings[-1].evidence["channel"] == "workers"
+    assert "child processes" in findings[-1].message
+
+
+# optimizer steps
+
+
+@pytest.mark.parametrize("every", [2, 4, 32])
+def test_gradient_accumulation_is_no_sawtooth_where_the_optimizer_is_known(every: int) -> None:
+    # given: gradients of 40 MiB between two steps of the optimizer
+    stepped = [step % every == 0 for step in range(1, 401)]
+    levels = [HEAP + (0 if now else 40 * MIB) for now in stepped]
+    # when / then
+    assert kinds(judge(heap(levels, updated=stepped)))[-1] == "stable"
+
+
+def test_a_leak_in_a_loop_without_optimizer_steps_is_found() -> None:
+    # given: training, then evaluation for long
+    levels = [*[HEAP] * 100, *leaking(500)]
+    # when
+    found = feed(Detector(awaits_evidence=True), heap(levels, updated=[step < 100 for step in range(600)]))
+    # then
+    assert "suspect" in kinds(found)
+
+
+# spikes
+
+
+def test_a_spike_that_is_held_until_the_next_step_is_exact() -> None:
+    # given: 4 MiB for one step, as a whole validation set in one batch
+    levels = [HEAP + (4 * MIB + 100 * KIB if step == 60 else 0) for step in range(100)]
+    # when
+    findings = judge(heap(levels))
+    # then
+    assert [finding.kind for finding in findings] == [FindingKind.SPIKE] * 2
+    assert (findings[0].first_step, findings[0].last_step) == (61, 61)
+    assert findings[0].evidence["height_bytes"] == 4 * MIB + 100 * KIB
+    assert "(4 %)" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [HEAP + (20 * MIB if step % 2 else 0) for step in range(200)],
+        [HEAP + (40 * MIB if step % 4 != 3 else 0) for step in range(200)],
+        [HEAP + MIB * (step % 16) for step in range(200)],
+        [HEAP - step // 6 * MIB for step in range(200)],
+    ],
+    ids=["two tasks in turn", "accumulation", "a cache for each request", "pruning"],
+)
+def test_what_comes_and_goes_is_no_spike(levels: list[int]) -> None:
+    findings = judge(heap(levels))
+    assert kinds(findings) == ["stable"]
+
+
+def test_a_first_checkpoint_makes_no_verdict_once_the_beat_is_known() -> None:
+    # given
+    levels = [HEAP + (9 * MIB if step % 15 == 14 else 0) for step in range(150)]
+    # when
+    findings = judge(heap(levels))
+    # then
+    assert findings[-1].kind is FindingKind.STABLE
+    assert findings[-1].evidence["period_steps"] == 15
+    assert kinds(findings).count("spike") <= 1
+
+
+def test_the_level_that_a_window_leaves_behind_is_neither_spike_nor_shift() -> None:
+    # given
+    levels = [HEAP + (30 * MIB if step > 60 else 0) for step in range(1, 201)]
+    # when / then
+    assert kinds(judge(heap(levels, profiled=[58 <= step <= 60 for step in range(1, 201)]))) == ["stable"]
+
+
+# fragmentation
+
+
+def fragmented(reserved: float, split: float) -> list[MemorySample]:
+    return [
+        MemorySample(
+            step=step,
+            time=float(step),
+            device="cuda:0",
+            allocated=20 * GIB,
+            peak_allocated=40 * GIB,
+            reserved=round(reserved * GIB),
+            inactive_split=round(split * GIB),
+            device_total=80 * GIB,
+        )
+        for step in range(1, 101)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reserved", "split", "verdict"),
+    [(60, 15, "fragmentation"), (41, 15, "stable"), (60, 1, "stable")],
+    ids=["holes", "cache that was needed once", "whole segments that are free"],
+)
+def test_a_cache_is_not_called_fragmentation(reserved: float, split: float, verdict: str) -> None:
+    findings = judge(fragmented(reserved, split))
+    assert findings[-1].kind.value == verdict
+    assert kinds(findings[:-1]) == (["fragmentation"] if verdict == "fragmentation" else [])
+
+
+def test_fragmentation_is_told_in_the_figures_of_an_analysis() -> None:
+    # given 60 GiB that are reserved, of which no more than 40 were in use at once, and 15 lie in pieces
+    verdict = judge(fragmented(60, 15))[-1]
+
+    assert verdict.message == (
+        "20.00 GiB (33 % of 60.00 GiB that are reserved) were not in use even at the peak: 15.00 GiB are fragmented, in"
+        " gaps between used blocks that fit no request"
+    )
+    assert (verdict.evidence["never_used_bytes"], verdict.evidence["fragmented_bytes"]) == (20 * GIB, 15 * GIB)
+
+
+# batches, memory
+
+
+def mixed(steps: int, seed: int) -> list[MemorySample]:
+    """Everything at once: noise, a leak, outliers, unread steps, windows, workers."""
+    dice = random.Random(seed)
+    samples = []
+    for step in range(1, steps + 1):
+        cuda = seed % 2 == 0
+        unread = 0.6 if seed in (1, 3) else 0.02  # readings of a heap are rationed
+        level = GIB + 200 * KIB * max(step - 200, 0) + dice.randrange(64 * KIB) + (300 * MIB if step % 97 == 0 else 0)
+        samples.append(
+            MemorySample(
+                step=step,
+                time=1000 + step / 50,
+                device="cuda:0" if cuda else "cpu",
+                allocated=None if dice.random() < unread else level,
+                reserved=3 * GIB if cuda or dice.random() < 0.5 else None,
+                peak_allocated=level + 100 * MIB + dice.randrange(MIB) if cuda else None,
+                live_blocks=500 + step if cuda else None,
+                inactive_split=2 * GIB if cuda else None,
+                host_rss=2 * GIB + dice.randrange(MIB) + 40 * KIB * step,
+                host_peak_rss=None if dice.random() < 0.5 else 2 * GIB + dice.randrange(2 * MIB) + 40 * KIB * step,
+                host_available=10 * GIB - step // 100 * MIB,
+                device_total=4 * GIB if cuda else 16 * GIB,
+                workers_rss=GIB + step // 50 * MIB,
+                profiled=300 <= step < 305,
+                updated=None if seed % 3 else step % 4 == 0,
+            )
+        )
+    return samples
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("size", [3, 10, 64])
+def test_together_the_same_is_found_as_one_by_one(seed: int, size: int) -> None:
+    # given
+    samples = mixed(900, seed)
+    one, many = (Detector(awaits_evidence=True) for _ in range(2))
+    # when
+    singly = feed(one, samples)
+    together = [
+        finding for start in range(0, len(samples), size) for finding in many.update_all(samples[start : start + size])
+    ]
+    # then
+    assert len(singly) > 3
+    assert together == singly
+    assert many.close() == one.close()
+    assert many.verdict() == one.verdict()
+    assert many.suspicions == one.suspicions
+    assert many.update_all([]) == []
+
+
+def test_a_channel_takes_less_than_64_kib_after_a_million_steps() -> None:
+    # given: four series are judged, and noisy, so that every part has something to remember
+    detector = Detector(awaits_evidence=True)
+    dice = random.Random(0)
+    base = MemorySample(
+        step=0, time=0.0, device="cuda:0", host_rss=GIB, workers_rss=GIB, device_total=80 * GIB, reserved=60 * GIB
+    )
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for start in range(0, 1_000_000, 500):
+            # steps in leaps, so that a million pass in seconds: what is kept depends on their number alone
+            samples = [
+                base._replace(
+                    step=start + at,
+                    time=float(start + at),
+                    allocated=40 * GIB + dice.randrange(GIB) + start * 1000,
+                    peak_allocated=60 * GIB + dice.randrange(GIB),
+                    live_blocks=dice.randrange(10**6),
+                    host_rss=GIB + dice.randrange(GIB),
+                    workers_rss=GIB + dice.randrange(GIB),
+                )
+                for at in range(1, 501, 10)
+            ]
+            detector.update_all(samples)
+        del samples
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    # then
+    assert taken < 4 * 64 * KIB

@@ -1,0 +1,112 @@
+"""Jumps of the resident memory, told in the peaks that the screens show."""
+
+from __future__ import annotations
+
+from tbmem.analysis.detector.detector import judge
+from tbmem.analysis.detector.resident_peaks import ResidentPeaks
+from tbmem.analysis.detector.spike_test import Jump, JumpKind
+from tbmem.analysis.runs.run_report import RunState
+from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.sample import MemorySample
+from tbmem.present.lines import memory_line
+from tbmem.present.text.run_status import run_lines, run_view
+from tbmem.present.views.overview import overview_of
+from tbmem.present.views.run_logs import LoggedRun
+from tbmem.units import format_bytes
+from tests.conftest import GIB, MIB
+
+
+def _peaks(*levels: int) -> ResidentPeaks:
+    peaks = ResidentPeaks()
+    peaks.note((step, level * MIB) for step, level in enumerate(levels, 1))
+    return peaks
+
+
+def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
+    # given what was judged: 150 MiB less, which malloc had free at each step's beginning
+    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[500] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 500 * MIB, 500 * MIB, 0)
+
+
+def test_what_malloc_had_kept_free_is_told_apart() -> None:
+    # given a second spike: malloc has kept 300 of the 500 MiB of the first
+    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[800] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 800 * MIB, 500 * MIB, 300 * MIB)
+
+
+def test_the_usual_is_that_of_the_steps_before() -> None:
+    # given a level that changes at step 20, and a spike some steps later
+    peaks = _peaks(*[500] * 20, *[700] * 20, 1200)
+
+    shift = peaks.shown(Jump(JumpKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
+    spike = peaks.shown(Jump(JumpKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
+
+    assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
+    assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
+
+
+def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
+    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    assert ResidentPeaks().shown(judged) == judged
+
+
+def _run_with_a_spike() -> list[MemorySample]:
+    """A process that holds 140 MiB, beside which malloc has 170 MiB free, and one step far above the others."""
+    return [
+        MemorySample(
+            step=step,
+            time=1000.0 + step,
+            device="cpu",
+            allocated=140 * MIB,
+            reserved=310 * MIB,
+            host_peak_rss=1100 * MIB if step == 45 else 527 * MIB,
+            host_rss=500 * MIB,
+            host_available=20 * GIB,
+            device_total=24 * GIB,
+        )
+        for step in range(1, 61)
+    ]
+
+
+def test_the_sentence_names_the_figures_of_the_samples() -> None:
+    findings = judge(_run_with_a_spike())
+
+    [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
+    assert (
+        spike.message == "step 45 reached a resident peak of 1.07 GiB, +573.00 MiB (109 %) above the usual 527.00 MiB"
+    )
+    figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
+    assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
+    assert findings[-1].message == spike.message
+
+
+def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:
+    # given the run of a process on the CPU, one step of which needs far more
+    samples = _run_with_a_spike()
+    spike = next(one for one in judge(samples) if one.kind is FindingKind.SPIKE)
+    rows = [
+        SampleRow(first_step=one.step, count=1, allocated_min=None, allocated_max=None, sample=one) for one in samples
+    ]
+    state = RunState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows, findings=[spike]))
+
+    # when
+    view = run_view("mine", [state], now=1100.0)
+    (device,) = view["ranks"][0]["devices"]
+    (card,) = overview_of(LoggedRun("mine", [state]), now=1100.0)["cards"]
+
+    # then the peak is the run's, in its step, and the usual one is that of any other line of the console
+    assert spike.evidence["peak_bytes"] == device["peak"] == card["peak"] == max(device["peaks"]) == max(card["peaks"])
+    assert spike.first_step == device["peak_step"] == card["peak_step"]
+    assert f"resident peak {format_bytes(spike.evidence['usual_bytes'])} " in memory_line(samples[40])
+    assert any(f"resident peak {format_bytes(device['peak'])}" in line.plain for line in run_lines(view))
+    assert card["peak_word"] == "resident peak"
+    assert f"a resident peak of {format_bytes(card['peak'])}" in spike.message

@@ -1,0 +1,46 @@
+"""Rises that fall back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbmem.analysis.detector.sawtooth import Cycles
+
+
+def fed(levels: list[float], least: float = 10) -> tuple[Cycles, list[int]]:
+    cycles = Cycles(least)
+    return cycles, [tick for tick, level in enumerate(levels) if cycles.add(tick, level)]
+
+
+def test_a_sawtooth_is_a_cycle_of_its_length_and_height() -> None:
+    cycles, ends = fed([100 + 5 * (tick % 20) for tick in range(100)])
+    assert ends == [20, 40, 60, 80]
+    assert cycles.length == 20
+    assert cycles.ceiling == pytest.approx(195 + 95 / 4)
+
+
+def test_a_jump_that_falls_is_no_cycle() -> None:
+    # given: validation, which takes all at once
+    cycles, ends = fed([100 + 50 * (tick % 25 == 24) for tick in range(100)])
+    assert ends == []
+    assert cycles.length == 0
+
+
+def test_noise_below_the_least_height_is_no_cycle() -> None:
+    assert fed([100 + tick % 5 for tick in range(100)])[1] == []
+
+
+def test_a_fall_of_less_than_half_ends_no_cycle() -> None:
+    levels = [float(tick) for tick in range(100)] + [60.0 + tick for tick in range(100)]
+    assert fed(levels)[1] == []
+
+
+def test_of_cycles_of_different_lengths_the_longest_counts() -> None:
+    levels = [float(tick) for length in (20, 90, 40, 150) for tick in range(length)] + [0.0]
+    cycles, ends = fed(levels)
+    assert len(ends) == 4
+    assert cycles.length == 150
+
+
+def test_nothing_seen_is_no_cycle() -> None:
+    assert (Cycles(1).length, Cycles(1).ceiling) == (0, float("-inf"))

@@ -1,0 +1,304 @@
+"""Single steps far above the usual, and changes of level."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from scipy.stats import median_abs_deviation
+
+from tbmem.analysis.detector.spike_test import RETURN_WITHIN, WINDOW, Jump, JumpKind, SpikeTest
+from tests.conftest import GIB, MIB
+
+USUAL = 46 * GIB
+
+
+def make_test(spike_percent: float = 5.0, min_spike: int = 32 * MIB) -> SpikeTest:
+    return SpikeTest(spike_percent, min_spike)
+
+
+def run(peaks: Iterable[int], test: SpikeTest | None = None) -> list[Jump]:
+    """All jumps of a series, the one that is open at its end included."""
+    test, peaks = test or make_test(), list(peaks)
+    jumps = [jump for _, jump in test.extend(range(1, len(peaks) + 1), peaks)]
+    return [*jumps, *test.close()]
+
+
+def spike_at(step: int, peak: int, usual: int = USUAL, last: int | None = None) -> Jump:
+    return Jump(JumpKind.SPIKE, step, last or step, peak, usual)
+
+
+# what is usual
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("count", [33, 47, WINDOW - 1])
+def test_usual_and_threshold_are_those_of_scipy(count: int, seed: int) -> None:
+    # given: an odd number of noisy peaks; the threshold may be some steps old
+    dice = random.Random(seed)
+    peaks = [USUAL + dice.randrange(GIB) for _ in range(count)]
+    usual = int(np.median(peaks))
+    height = max(8 * float(median_abs_deviation(peaks, scale="normal")), 1.03 * max(peaks) - usual)
+    # when
+    below = run([*peaks, round(usual + height * 0.8)], make_test(0, 0))
+    above = run([*peaks, round(usual + height * 1.25)], make_test(0, 0))
+    # then
+    assert below == []
+    assert [(jump.first_step, jump.kind) for jump in above] == [(count + 1, JumpKind.SPIKE)]
+    assert above[0].usual == pytest.approx(usual, rel=0.002)
+
+
+def test_only_the_last_steps_define_what_is_usual() -> None:
+    # given: a lower level long ago, left in steps too small for a jump
+    peaks = [20 * GIB] * WINDOW + [20 * GIB + 600 * MIB * step for step in range(40)] + [44 * GIB] * WINDOW
+    # when
+    jumps = run([*peaks, 78 * GIB])
+    # then
+    assert jumps[-1].usual == 44 * GIB
+
+
+@pytest.mark.parametrize("width", [GIB, 3 * GIB])
+def test_what_counts_as_high_grows_with_the_noise(width: int) -> None:
+    # given: the median absolute deviation of even noise is a quarter of its width
+    dice = random.Random(0)
+    peaks = [USUAL + dice.randrange(width) for _ in range(63)]
+    deviation = float(median_abs_deviation(np.array(peaks), scale="normal"))
+    usual = float(np.median(peaks))
+    # when / then
+    assert run([*peaks, round(usual + 7.9 * deviation)], make_test(0, 0)) == []
+    assert len(run([*peaks, round(usual + 8.1 * deviation)], make_test(0, 0))) == 1
+
+
+@pytest.mark.parametrize(
+    ("percent", "size", "height", "found"),
+    [
+        (5.0, 0, 0.049, False),
+        (5.0, 0, 0.051, True),
+        (0.0, 2 * GIB, 0.043, False),
+        (0.0, 2 * GIB, 0.044, True),
+        (50.0, 0, 0.4, False),
+    ],
+)
+def test_a_spike_must_be_as_high_as_both_limits(percent: float, size: int, height: float, found: bool) -> None:
+    # given: perfectly flat, so that the noise asks for nothing
+    peaks = [USUAL] * 40 + [round(USUAL * (1 + height))] + [USUAL] * 5
+    # when / then
+    assert bool(run(peaks, make_test(percent, size))) is found
+
+
+@pytest.mark.parametrize(("height", "found"), [(0.1, False), (0.2, True)])
+@pytest.mark.parametrize("before", [1, 2, 7])
+def test_with_little_to_compare_with_only_a_high_jump_counts(before: int, height: float, found: bool) -> None:
+    peaks = [USUAL] * before + [round(USUAL * (1 + height)), USUAL]
+    assert bool(run(peaks)) is found
+
+
+def test_the_first_step_is_never_a_spike() -> None:
+    assert run([78 * GIB]) == []
+    assert run([78 * GIB, USUAL, USUAL]) == []
+
+
+# spikes
+
+
+@pytest.mark.parametrize("width", range(1, RETURN_WITHIN + 1))
+def test_a_few_high_steps_are_one_spike(width: int) -> None:
+    # given
+    high = [60 * GIB + GIB * step for step in range(width)]
+    # when
+    jumps = run([USUAL] * 20 + high + [USUAL] * 20)
+    # then
+    assert jumps == [spike_at(21, high[-1], last=20 + width)]
+
+
+def test_a_spike_is_told_as_soon_as_it_is_over() -> None:
+    # given
+    test = make_test()
+    before = test.extend(range(1, 41), [USUAL] * 40)
+    # when
+    during, after = test.extend([41], [78 * GIB]), test.extend([42], [USUAL])
+    # then
+    assert (before, during) == ([], [])
+    assert after == [(42, spike_at(41, 78 * GIB))]
+
+
+def test_a_spike_among_the_first_steps_is_told_when_it_is_known_what_is_usual() -> None:
+    # given: one step to compare with
+    test = make_test()
+    # when
+    told = [test.extend([step], [78 * GIB if step == 2 else USUAL]) for step in range(1, 40)]
+    # then
+    assert [jumps for jumps in told if jumps] == [[(32, spike_at(2, 78 * GIB))]]
+
+
+def test_a_spike_that_is_still_open_at_the_end_is_told_then() -> None:
+    # given
+    test = make_test()
+    assert test.extend([1, 2, 3], [USUAL, USUAL, 78 * GIB]) == []
+    # when / then
+    assert test.close() == [spike_at(3, 78 * GIB)]
+    assert test.close() == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 10, 64, 1000])
+def test_how_many_steps_are_handed_in_at_once_makes_no_difference(size: int) -> None:
+    # given: noise, spikes early and late, a change of level, a beat
+    dice = random.Random(3)
+    peaks = [USUAL + dice.randrange(GIB) + 10 * GIB * (step > 300) for step in range(700)]
+    for step in (5, 150, 400, 450, 500, 550, 620):
+        peaks[step] += (20 + step % 7) * GIB
+    one, many = make_test(), make_test()
+    # when
+    singly = [found for step, peak in enumerate(peaks) for found in one.extend([step], [peak])]
+    steps = list(range(len(peaks)))
+    together = [
+        found
+        for start in range(0, len(peaks), size)
+        for found in many.extend(steps[start : start + size], peaks[start : start + size])
+    ]
+    # then
+    assert {jump.kind for _, jump in singly} == set(JumpKind)
+    assert together == singly
+
+
+def test_a_later_spike_is_news_only_if_it_is_higher() -> None:
+    # given
+    peaks = [USUAL] * 40 + [60 * GIB] + [USUAL] * 20 + [60 * GIB] + [USUAL] * 40 + [70 * GIB] + [USUAL] * 5
+    # when / then
+    assert [jump.first_step for jump in run(peaks)] == [41, 103]
+
+
+@pytest.mark.parametrize("every", [12, 25, 50, 100])
+@pytest.mark.parametrize("wide", [1, 3])
+def test_validation_that_comes_again_is_told_once(every: int, wide: int) -> None:
+    # given: 1 % of difference from one pass to the next
+    dice = random.Random(every)
+    peaks = [
+        60 * GIB + dice.randrange(600 * MIB) if step % every >= every - wide else USUAL + dice.randrange(100 * MIB)
+        for step in range(600)
+    ]
+    # when
+    jumps = run(peaks)
+    # then: a spike, and from the third on a beat
+    kinds = [jump.kind for jump in jumps]
+    assert kinds[-1] is JumpKind.BEAT
+    assert kinds.count(JumpKind.BEAT) == 1
+    assert kinds.count(JumpKind.SPIKE) <= 1
+    assert jumps[-1].period == every
+    assert set(jumps[-1].members) >= {jump.first_step for jump in jumps[:-1]}
+
+
+def test_an_outlier_between_validations_is_told_though_it_is_lower() -> None:
+    # given: validation at 60 GiB every 50 steps, one odd step at 55 GiB
+    peaks = [60 * GIB if step % 50 == 49 else USUAL for step in range(400)]
+    peaks[222] = 55 * GIB
+    # when
+    jumps = run(peaks)
+    # then
+    assert [jump.first_step for jump in jumps if jump.kind is JumpKind.SPIKE][-1] == 223
+
+
+def test_an_outlier_before_the_beat_is_known_is_told_when_it_is() -> None:
+    # given
+    peaks = [60 * GIB if step % 50 == 40 else USUAL for step in range(400)]
+    peaks[122] = 55 * GIB
+    # when
+    jumps = run(peaks)
+    # then
+    assert [(jump.kind, jump.first_step) for jump in jumps] == [
+        (JumpKind.SPIKE, 41),
+        (JumpKind.BEAT, 141),
+        (JumpKind.SPIKE, 123),
+    ]
+
+
+def test_slow_growth_beyond_the_threshold_is_no_jump() -> None:
+    # given: readings are rare, so that the level of the window lags behind
+    peaks = [GIB + 3 * MIB * step for step in range(400)]
+    # when / then
+    assert run(peaks, make_test(2.0, MIB)) == []
+
+
+# changes of level
+
+
+@pytest.mark.parametrize("level", [50 * GIB, 60 * GIB, 78 * GIB])
+def test_a_jump_that_stays_is_a_change_of_level(level: int) -> None:
+    # when
+    jumps = run([USUAL] * 40 + [level] * 60)
+    # then
+    assert jumps == [Jump(JumpKind.SHIFT, 41, 41 + RETURN_WITHIN, level, USUAL)]
+
+
+def test_after_a_change_of_level_the_new_one_is_usual() -> None:
+    jumps = run([USUAL] * 40 + [60 * GIB] * 40 + [75 * GIB] + [60 * GIB] * 5)
+    assert [(jump.first_step, jump.usual, jump.kind) for jump in jumps] == [
+        (41, USUAL, JumpKind.SHIFT),
+        (81, 60 * GIB, JumpKind.SPIKE),
+    ]
+
+
+def test_a_fall_is_no_jump() -> None:
+    assert run([USUAL] * 30 + [20 * GIB] * 60) == []
+
+
+def test_slow_growth_is_no_jump() -> None:
+    assert run([USUAL + 10 * MIB * step for step in range(2000)]) == []
+
+
+def test_after_a_rebase_nothing_is_usual() -> None:
+    # given
+    test = make_test()
+    run([USUAL] * 30, test)
+    # when
+    test.rebase()
+    # then
+    assert run([20 * GIB] * 3, test) == []
+
+
+@pytest.mark.parametrize("percent", [0.1, 1.0, 4.0, 20.0])
+def test_flat_noise_has_no_spikes(percent: float) -> None:
+    # given
+    found = 0
+    for seed in range(100):
+        dice = random.Random(seed)
+        # when
+        found += bool(run(round(USUAL * (1 + percent / 100 * dice.random())) for _ in range(300)))
+    # then
+    assert found < 2
+
+
+def test_what_it_keeps_does_not_grow_with_the_run() -> None:
+    # given
+    def size(steps: int) -> int:
+        test = make_test()
+        run((USUAL + (step * 7919) % GIB for step in range(steps)), test)
+        return len(pickle.dumps(test))
+
+    # when / then
+    assert size(20_000) <= 1.1 * size(1_000)
+
+
+# a spike that comes together with a change of level
+
+
+def test_a_spike_on_top_of_a_new_level_is_a_spike_as_well() -> None:
+    # given: the first evaluation takes twelve for a step, and leaves five behind for good
+    peaks = [100 * MIB] * 12 + [117 * MIB] + [105 * MIB] * 60
+    # when
+    jumps = run(peaks, make_test(2.0, 1 * MIB))
+    # then
+    assert jumps == [spike_at(13, 117 * MIB, usual=105 * MIB)]
+
+
+def test_one_that_comes_again_is_told_once() -> None:
+    peaks = [100 * MIB] * 12 + [117 * MIB] + [105 * MIB] * 60 + [117 * MIB] + [105 * MIB] * 20
+    assert len(run(peaks, make_test(2.0, 1 * MIB))) == 1
+
+
+def test_a_level_that_goes_on_rising_has_no_spike() -> None:
+    peaks = [100 * MIB] * 12 + [110 * MIB, 110 * MIB, 110 * MIB, 111 * MIB, 116 * MIB, 117 * MIB] + [117 * MIB] * 60
+    assert JumpKind.SPIKE not in {jump.kind for jump in run(peaks, make_test(2.0, 1 * MIB))}

@@ -1,0 +1,96 @@
+"""Thresholds of a device's capacity."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbmem.analysis.detector.feed import Full, Watch
+from tbmem.analysis.detector.thresholds import CapacityTest
+from tbmem.config.schema import PatternsConfig
+from tbmem.model.sample import MemorySample
+from tests.conftest import GIB, MakeSample
+
+THRESHOLDS = (87.5, 93.75, 97.5)
+
+
+def news(*percents: float, thresholds: tuple[float, ...] = THRESHOLDS) -> list[int]:
+    test = CapacityTest(thresholds)
+    return [test.update(percent) for percent in percents]
+
+
+@pytest.mark.parametrize(
+    ("percents", "levels"),
+    [
+        ([10, 50, 87.4], [0, 0, 0]),
+        ([87.5], [1]),
+        ([93.75], [2]),
+        ([97.5], [3]),
+        ([120], [3]),
+        ([88, 94, 98], [1, 2, 3]),
+        ([88, 88, 89, 88], [1, 0, 0, 0]),
+        ([98, 94, 88], [3, 0, 0]),
+        ([88, 10, 88], [1, 0, 1]),
+        ([88, 86, 88, 85.6, 88], [1, 0, 0, 0, 0]),
+        ([88, 85.4, 88], [1, 0, 1]),
+        ([98, 94, 98], [3, 0, 3]),
+        ([98, 96, 98], [3, 0, 0]),
+        ([98, 0, 94], [3, 0, 2]),
+    ],
+)
+def test_a_threshold_is_news_once_until_use_has_clearly_fallen_below_it(
+    percents: list[float], levels: list[int]
+) -> None:
+    assert news(*percents) == levels
+
+
+def test_each_threshold_keeps_its_own_distance() -> None:
+    # given: from the third to just below the first, by less than the two per cent that make it news again
+    assert news(98, 87.4, 88) == [3, 0, 0]
+    assert news(98, 94.9, 95.1, thresholds=(95.0, 96.0, 97.0)) == [3, 0, 0]
+
+
+def test_the_highest_threshold_ever_is_kept() -> None:
+    # given
+    test = CapacityTest(THRESHOLDS)
+    # when
+    for percent in (94, 10, 88):
+        test.update(percent)
+    # then
+    assert test.highest == 2
+
+
+def used_percent(sample: MemorySample) -> float | None:
+    """How full the watch finds the device."""
+    watch = Watch(PatternsConfig(capacity_percent=(1e-9, 1e-8, 1e-7)))
+    full = [event for columns in watch.columns([sample]) for event in watch.take(columns)]
+    return full[0].percent if full and isinstance(full[0], Full) else None
+
+
+def test_an_accelerator_counts_its_own_peak(make_sample: MakeSample) -> None:
+    assert used_percent(make_sample(1, 45.0, 78.0)) == pytest.approx(97.5)
+
+
+def test_what_other_processes_use_counts_as_well(make_sample: MakeSample) -> None:
+    assert used_percent(make_sample(1, 45.0, 46.0, device_used=60 * GIB)) == pytest.approx(75.0)
+    assert used_percent(make_sample(1, 45.0, 70.0, device_used=60 * GIB)) == pytest.approx(87.5)
+
+
+def test_the_cpu_counts_the_whole_machine(make_sample: MakeSample) -> None:
+    # given
+    sample = make_sample(1, 45.0, device="cpu", host_available=20 * GIB)
+    # when / then
+    assert used_percent(sample) == pytest.approx(75.0)
+    assert used_percent(sample._replace(host_available=0)) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("total", [None, 0])
+def test_without_a_capacity_nothing_can_be_said(total: int | None, make_sample: MakeSample) -> None:
+    assert used_percent(make_sample(1, 45.0, device_total=total)) is None
+
+
+def test_a_cpu_that_does_not_tell_what_is_available_is_not_judged(make_sample: MakeSample) -> None:
+    assert used_percent(make_sample(1, 45.0, device="cpu")) is None
+
+
+def test_counters_that_are_none_use_nothing() -> None:
+    assert used_percent(MemorySample(step=1, time=0.0, device="cuda:0", device_total=80 * GIB)) is None

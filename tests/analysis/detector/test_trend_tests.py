@@ -1,0 +1,109 @@
+"""Floors that climb, and those that only seem to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scipy.stats import kendalltau
+
+from tbmem.analysis.detector.floors import Floor
+from tbmem.analysis.detector.trend_tests import (
+    climbs,
+    is_explained,
+    is_line,
+    kendall,
+    rises_regularly,
+    since_last_fall,
+    tau_for,
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tau_is_that_of_scipy(seed: int) -> None:
+    dice = random.Random(seed)
+    values = [dice.random() for _ in range(20)]
+    assert kendall(values) == pytest.approx(kendalltau(range(20), values).statistic)
+
+
+def test_tau_by_chance_is_rare() -> None:
+    # given: what is four standard deviations from chance comes three times in a hundred thousand
+    dice = random.Random(0)
+    limit = tau_for(16, 3.0)
+    hits = sum(kendall([dice.random() for _ in range(16)]) >= limit for _ in range(3000))
+    assert hits <= 15
+    assert tau_for(6, 4.9) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        (list(range(12)), True),
+        ([0, 2, 1, 3, 4, 6, 5, 7, 8, 9, 11, 10], True),
+        ([5] * 12, False),
+        (list(range(12, 0, -1)), False),
+        ([0] * 6 + [10] * 6, False),
+        ([0] * 4 + [5] * 4 + [10] * 4, False),
+        ([0, 1, 2, 3, 4, 5, 6, 6, 6, 6, 6, 6], False),
+        ([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3], False),
+        ([0, 5, 1, 6, 2, 7, 3, 8, 4, 9, 5, 10], False),
+    ],
+    ids=["line", "noise", "flat", "falling", "one jump", "two jumps", "ended", "just begun", "sawtooth"],
+)
+def test_a_climb_goes_on_throughout(levels: list[float], expected: bool) -> None:
+    assert climbs(levels, 1, 3.4) is expected
+
+
+def test_a_climb_that_is_too_small_does_not_count() -> None:
+    assert not climbs(list(range(12)), 12, 3.4)
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], True),
+        ([0, 1, 1, 1, 1, 1, 1, 1, 2, 3, 4], False),
+        ([0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4], False),
+        ([0, 1, 2, 12, 13, 14], False),
+        ([0, 10, 20, 30, 40, 40.01, 40.02, 40.03], False),
+    ],
+    ids=["every other", "gaps of all lengths", "ended", "one large", "crumbs"],
+)
+def test_regular_rises(levels: list[float], expected: bool) -> None:
+    assert rises_regularly(levels, 1, 4) is expected
+
+
+def test_a_line_rises_evenly() -> None:
+    assert is_line([0, 10, 21, 30, 42])
+    assert not is_line([0, 10, 11, 30, 42])
+
+
+def test_what_counts_after_a_fall() -> None:
+    floors = [Floor(level, step, step) for step, level in enumerate([3, 4, 1, 2, 3])]
+    assert [floor.level for floor in since_last_fall(floors)] == [1, 2, 3]
+    assert since_last_fall(floors[3:]) == floors[3:]
+
+
+def grown(counts: list[int | None], needs: list[int]) -> list[Floor]:
+    return [Floor(step, step, step, count, need) for step, (count, need) in enumerate(zip(counts, needs, strict=True))]
+
+
+def test_more_allocations_explain_nothing() -> None:
+    floors = grown(list(range(24)), list(range(100, 124)))
+    assert not is_explained(floors[12:], floors)
+
+
+def test_longer_sequences_explain_growth_without_more_allocations() -> None:
+    floors = grown([7] * 24, list(range(100, 124)))
+    assert is_explained(floors[12:], floors)
+
+
+def test_one_growing_tensor_is_told_from_longer_sequences_when_there_are_enough_floors() -> None:
+    floors = grown([7] * 24, [100] * 24)
+    assert not is_explained(floors[12:], floors)
+    assert is_explained(floors[12:], floors[6:])
+
+
+def test_where_allocations_are_not_counted_nothing_is_explained() -> None:
+    floors = grown([None] * 24, list(range(100, 124)))
+    assert not is_explained(floors[12:], floors)

@@ -1,0 +1,210 @@
+"""Suspicions and evidence as they come from real loops: what is concluded, and in which words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tbmem.analysis.diagnosis.leak_cause import explain
+from tbmem.model.evidence import (
+    Channel,
+    CodeLine,
+    Conclusion,
+    Contents,
+    Evidence,
+    Holder,
+    HolderKind,
+    LineSource,
+    Outcome,
+    Site,
+    Suspicion,
+)
+from tbmem.units import KIB, MIB
+
+APPEND = CodeLine(file="src/train.py", line=57, function="train", text="history.append(loss)")
+FORWARD = CodeLine(file="src/model.py", line=12, function="Net.forward", text="y = x.tanh()")
+GROWTH = Suspicion(
+    device="cpu",
+    channel=Channel.ALLOCATED,
+    first_step=10,
+    last_step=42,
+    base=0,
+    level=32 * 64 * KIB,
+    bytes_per_step=64.0 * KIB,
+    judged_steps=32,
+)
+
+LIST = Holder(
+    kind=HolderKind.LIST,
+    name="list 'history' in train()",
+    lines=(APPEND,),
+    known_by=LineSource.SEEN,
+    length=1204,
+    per_step=1.0,
+    contents=Contents.GRAPHS,
+    bytes_per_element=60 * KIB,
+)
+DEQUE = replace(
+    LIST, kind=HolderKind.DEQUE, name="deque 'buffer' in train()", length=25, bound=40, contents=Contents.TENSORS
+)
+CACHE = replace(DEQUE, kind=HolderKind.LRU_CACHE, name="lru_cache of mask_for()", bound=128, hits=0)
+SURVIVORS = Site(stack=(FORWARD,), operator="aten::tanh", generations=6, steps=6, bytes_per_step=60.0 * KIB)
+BUSY = replace(SURVIVORS, generations=1)
+
+
+def concluded(
+    *holders: Holder,
+    sites: tuple[Site, ...] | None = (),
+    sizes_grow: float = 0.0,
+    suspicion: Suspicion = GROWTH,
+    collector_on: bool = True,
+    room: int | None = None,
+    looked_before: int = 0,
+) -> Conclusion:
+    evidence = Evidence(
+        first_step=42,
+        last_step=49,
+        holders=holders,
+        sites=sites,
+        sizes_grow=sizes_grow,
+        collector_on=collector_on,
+    )
+    return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before)
+
+
+def test_a_list_without_an_end_is_a_leak() -> None:
+    # when
+    conclusion = concluded(LIST, sites=(SURVIVORS,))
+    # then
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert conclusion.reason == (
+        "held by list 'history' in train() at train.py:57  history.append(loss)"
+        " · 1 204 tensors, each keeps its graph (60.00 KiB each)"
+    )
+    assert conclusion.cause == "an output kept with its graph"
+    assert conclusion.advice == "use loss.detach() or loss.item()"
+    assert conclusion.share == pytest.approx(60 / 64)
+    assert conclusion.evidence["line"]["text"] == "history.append(loss)"
+    assert conclusion.evidence["holder"] == "list 'history' in train()"
+    assert conclusion.evidence["site"]["generations"] == 6
+    assert json.loads(json.dumps(conclusion.evidence)) == conclusion.evidence
+
+
+def test_two_lists_that_grow_alike_are_both_named() -> None:
+    # given
+    targets = replace(LIST, name="list 'targets' in train()", bytes_per_element=50 * KIB)
+    # when
+    conclusion = concluded(LIST, targets)
+    # then
+    assert "and by list 'targets' in train()" in conclusion.reason
+    assert conclusion.share == 1.0
+
+
+def test_a_bounded_container_will_stop() -> None:
+    # when
+    conclusion = concluded(DEQUE, sites=(SURVIVORS,))
+    # then
+    assert conclusion.outcome is Outcome.DISMISSED
+    assert conclusion.ends_at == 49 + 15
+    assert "25 of 40, full in about 15 steps (step 64) at 2.34 MiB" in conclusion.reason
+
+
+def test_a_bound_that_does_not_fit_into_memory_is_none() -> None:
+    assert concluded(replace(DEQUE, bound=1_000_000), room=10 * MIB).outcome is Outcome.CONFIRMED
+
+
+def test_a_cache_that_never_answers_is_a_leak_even_when_it_is_full() -> None:
+    # when
+    conclusion = concluded(CACHE)
+    # then
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert conclusion.lasting
+    assert conclusion.ends_at == 49 + 103
+    assert "never hit, bounded at 128" in conclusion.reason
+    assert concluded(replace(CACHE, hits=3)).outcome is Outcome.DISMISSED
+
+
+@pytest.mark.parametrize("kind", [HolderKind.GARBAGE, HolderKind.CONTEXT])
+def test_cycles_wait_for_the_collector_unless_it_is_off(kind: HolderKind) -> None:
+    # given
+    cycle = replace(LIST, kind=kind, name="ctx.y of F")
+    # then
+    assert concluded(cycle, sites=(SURVIVORS,)).outcome is Outcome.OPEN
+    assert concluded(cycle, collector_on=False).outcome is Outcome.CONFIRMED
+
+
+def test_a_graph_of_a_gradient_is_not_for_the_collector() -> None:
+    cycle = replace(LIST, kind=HolderKind.CONTEXT, type="create_graph")
+    assert concluded(cycle).outcome is Outcome.CONFIRMED
+
+
+def test_survivors_without_a_holder_are_a_leak_with_the_line_that_allocates() -> None:
+    # when
+    conclusion = concluded(sites=(replace(SURVIVORS, stack=()), SURVIVORS))
+    # then
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert "allocated at model.py:12  y = x.tanh()" in conclusion.reason
+    assert conclusion.evidence["holder"] is None
+    assert conclusion.evidence["line"]["text"] == "y = x.tanh()"
+
+
+def test_a_curriculum_keeps_nothing_but_the_last_step() -> None:
+    # when
+    conclusion = concluded(sites=(BUSY,), sizes_grow=0.9)
+    # then
+    assert conclusion.outcome is Outcome.DISMISSED
+    assert "the steps themselves need more" in conclusion.reason
+
+
+@pytest.mark.parametrize(
+    ("holders", "sites"),
+    [
+        ((), None),
+        ((), ()),
+        ((replace(LIST, bytes_per_element=32),), ()),
+    ],
+    ids=["births unseen", "outside of torch", "too small a part"],
+)
+def test_what_names_no_cause_leaves_it_open(holders: tuple[Holder, ...], sites: tuple[Site, ...] | None) -> None:
+    assert concluded(*holders, sites=sites).outcome is Outcome.OPEN
+
+
+def test_a_list_of_numbers_is_too_little_to_matter() -> None:
+    # given: a list of floats, and growth of as little
+    floats = replace(LIST, contents=Contents.OBJECTS, bytes_per_element=32)
+    slow = replace(GROWTH, level=32 * 40, bytes_per_step=40.0)
+    # then
+    assert concluded(floats, suspicion=slow).outcome is Outcome.OPEN
+
+
+def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() -> None:
+    # when
+    conclusion = concluded(looked_before=1)
+    # then
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert conclusion.cause == "memory outside torch's sight"
+    # but not where births could not be watched, and not what the collector will free
+    assert concluded(sites=None, looked_before=1).outcome is Outcome.OPEN
+    cycle = replace(LIST, kind=HolderKind.GARBAGE)
+    assert concluded(cycle, looked_before=1).outcome is Outcome.OPEN
+
+
+def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:
+    # given: what torch keeps of collectives, 1 KiB in each step of DDP until there are 2,000 of them
+    records = replace(GROWTH, first_step=1, last_step=1201, level=1200 * KIB, bytes_per_step=1.0 * KIB)
+    # then
+    assert concluded(suspicion=records, looked_before=3).outcome is Outcome.OPEN
+
+
+def test_plain_objects_that_grow_along_are_not_the_holder() -> None:
+    # given: a thread for each batch; its waiters are plain and small, the batches survive
+    waiters = replace(LIST, name="deque done._cond._waiters in make()", contents=Contents.OBJECTS, bytes_per_element=80)
+    nameless = replace(LIST, name="list without a name", lines=(), bytes_per_element=20 * KIB)
+    # when
+    conclusion = concluded(nameless, waiters, sites=(SURVIVORS,))
+    # then
+    assert conclusion.evidence["holder"] is None
+    assert "grows along with it: deque done._cond._waiters in make() at train.py:57" in conclusion.reason
+    assert [line["text"] for line in conclusion.evidence["lines"]] == ["y = x.tanh()", "history.append(loss)"]

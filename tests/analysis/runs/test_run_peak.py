@@ -1,0 +1,91 @@
+"""The peak of a run, from samples and from rows of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tbmem.analysis.runs.run_peak import RunPeak
+from tbmem.model.monitor_log import RowBuilder, SampleRow
+from tbmem.model.sample import MemorySample
+from tests.conftest import GIB, MakeSample
+
+
+def _cpu(step: int, resident: int | None, *, level: int = 10, profiled: bool = False) -> MemorySample:
+    return MemorySample(
+        step=step, time=step / 100, device="cpu", allocated=level, host_peak_rss=resident, profiled=profiled
+    )
+
+
+def _rows(samples: Sequence[MemorySample], every: int = 10) -> list[SampleRow]:
+    builder = RowBuilder(every, began=0.0)
+    return [*builder.add(samples), *builder.close()]
+
+
+def _peaks(samples: Sequence[MemorySample]) -> tuple[RunPeak, RunPeak]:
+    """Of the samples, and of the rows that the log has of them."""
+    live, logged = RunPeak(), RunPeak()
+    live.add(samples)
+    for row in _rows(samples):
+        logged.add_row(row)
+    return live, logged
+
+
+@pytest.mark.parametrize(
+    ("samples", "bytes_", "step"),
+    [
+        pytest.param([_cpu(step, 100 + (step == 13)) for step in range(1, 31)], 101, 13, id="inside of a row"),
+        pytest.param([_cpu(step, 100) for step in range(1, 31)], 100, 1, id="the first of equal ones"),
+        pytest.param(
+            [_cpu(step, 900 if step == 5 else 100 + step, profiled=4 <= step <= 6) for step in range(1, 31)],
+            130,
+            30,
+            id="not the profiler's own",
+        ),
+        pytest.param([_cpu(step, 100 + step, profiled=True) for step in range(1, 6)], 105, 5, id="all profiled"),
+        pytest.param(
+            [_cpu(step, None if step % 2 else 100 + step, level=500) for step in range(1, 30)],
+            128,
+            28,
+            id="peaks first",
+        ),
+        pytest.param([_cpu(step, None, level=50 - abs(step - 17)) for step in range(1, 31)], 50, 17, id="levels only"),
+    ],
+)
+def test_the_log_has_the_same_peak_as_the_run_itself(samples: list[MemorySample], bytes_: int, step: int) -> None:
+    for found in _peaks(samples):
+        assert found.peak is not None
+        assert (found.peak.bytes, found.peak.step) == (bytes_, step)
+
+
+def test_on_an_accelerator_profiled_steps_count(make_sample: MakeSample) -> None:
+    samples = [make_sample(step, 1.0, 9.0 if step == 3 else 2.0, profiled=step == 3) for step in range(1, 8)]
+
+    for found in _peaks(samples):
+        assert found.peak is not None
+        assert (found.peak.bytes, found.peak.step, found.peak.headroom) == (9 * GIB, 3, 71 * GIB)
+
+
+def test_headroom_is_known_where_the_capacity_is_and_never_less_than_nothing(make_sample: MakeSample) -> None:
+    over, without = RunPeak(), RunPeak()
+    over.add([make_sample(1, 81.0)])
+    without.add([make_sample(1, 81.0, device_total=None)])
+
+    assert over.peak is not None
+    assert without.peak is not None
+    assert (over.peak.headroom, without.peak.headroom) == (0, None)
+
+
+def test_a_row_ends_where_the_profiler_goes_on_or_off() -> None:
+    rows = _rows([_cpu(step, 100, profiled=4 <= step <= 6) for step in range(1, 11)])
+
+    assert [(row.first_step, row.sample.step, row.sample.profiled) for row in rows] == [
+        (1, 3, False),
+        (4, 6, True),
+        (7, 10, False),
+    ]
+
+
+def test_nothing_is_known() -> None:
+    assert RunPeak().peak is None

@@ -1,0 +1,91 @@
+"""Where a run stands, from what is known of its ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import Standing, rank_status, run_status, status_notes
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tests.conftest import MakeSample
+
+END: dict[str, Any] = {"type": "end"}
+
+
+def _state(make_sample: MakeSample, *, rank: int = 0, alive: bool | None = None, **ends: Any) -> RunState:
+    """A rank whose last of ten steps ended at 1000.1 s."""
+    rows = [SampleRow(step, 1, None, None, make_sample(step, 1.0, rank=rank)) for step in range(1, 11)]
+    state = RunState()
+    state.add(MonitorLog(headers=[{"rank": rank, "started": 999.0}], rows=rows, **ends))
+    state.is_alive = alive
+    return state
+
+
+@pytest.mark.parametrize(
+    ("ends", "alive", "now", "standing", "text"),
+    [
+        ({"end": END}, None, 1001.0, Standing.ENDED, "ended in order"),
+        ({"end": {**END, "exception": "ValueError"}}, False, 1001.0, Standing.FAILED, "ended by ValueError"),
+        (
+            {"end": {**END, "exception": "RuntimeError", "out_of_memory": True}},
+            False,
+            1001.0,
+            Standing.OUT_OF_MEMORY,
+            "ran out of memory (RuntimeError)",
+        ),
+        ({"end": {**END, "out_of_memory": True}}, False, 1001.0, Standing.OUT_OF_MEMORY, "ran out of memory"),
+        ({"signal": {"name": "SIGTERM", "ends": True}}, False, 1001.0, Standing.TERMINATED, "ended by SIGTERM"),
+        ({}, False, 1001.0, Standing.DIED, "died without an end: killed?"),
+        ({}, True, 1001.0, Standing.RUNNING, "running"),
+        ({}, True, 1240.6, Standing.RUNNING, "running, nothing for 4 min 0 s"),
+        ({}, None, 1001.0, Standing.RUNNING, "running"),
+        ({}, None, 1240.6, Standing.UNKNOWN, "unknown: nothing for 4 min 0 s"),
+    ],
+)
+def test_one_rank(
+    ends: dict[str, Any], alive: bool | None, now: float, standing: Standing, text: str, make_sample: MakeSample
+) -> None:
+    status = rank_status(_state(make_sample, alive=alive, **ends), now)
+
+    assert (status.standing, status.text) == (standing, text)
+
+
+def test_before_the_first_step_it_starts() -> None:
+    state = RunState()
+    state.add(MonitorLog(headers=[{"started": 999.0}]))
+
+    assert rank_status(state, 1000.0).text == "starting"
+
+
+def test_a_rank_that_has_failed_while_others_run(make_sample: MakeSample) -> None:
+    running = _state(make_sample, alive=True)
+    failed = [_state(make_sample, rank=rank, end={**END, "exception": "KeyError"}) for rank in (1, 2)]
+
+    status = run_status([running, *failed], 1001.0)
+
+    assert (status.standing, status.sentence) == (Standing.RUNNING, "running · ranks 1, 2 ended by KeyError")
+
+
+def test_of_a_run_that_is_over_the_rank_counts_that_says_why(make_sample: MakeSample) -> None:
+    others = [_state(make_sample, rank=rank, signal={"name": "SIGTERM", "ends": True}) for rank in (0, 2)]
+    first = _state(make_sample, rank=1, end={**END, "exception": "OutOfMemoryError", "out_of_memory": True})
+
+    status = run_status([others[0], first, others[1]], 1001.0)
+
+    assert status.to_dict() == {
+        "status": "out_of_memory",
+        "status_text": "ran out of memory (OutOfMemoryError) · ranks 0, 2 ended by SIGTERM",
+        "ended_by": "OutOfMemoryError",
+    }
+
+
+def test_recordings_only() -> None:
+    assert run_status([], 0.0).text == "recordings only"
+
+
+def test_a_run_that_did_not_come_to_its_end_is_told(make_sample: MakeSample) -> None:
+    states = [_state(make_sample, alive=False), _state(make_sample, rank=1, end=END)]
+
+    assert status_notes(states, 1001.0) == ["rank 0: died without an end: killed?; it is judged up to step 10"]

@@ -1,0 +1,70 @@
+"""The growth rate, the steps that it counts, and how long a step takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import theilslopes
+
+from tbmem.analysis.growth_rate import Point, Splice, StepTime, growth_rate, thinned
+from tests.conftest import MIB
+
+
+def test_it_is_nearly_the_one_of_theil_and_sen() -> None:
+    generator = np.random.default_rng(0)
+    levels = [float(level) for level in 1000 * np.arange(50) + generator.normal(0, 5000, 50)]
+    points = [Point(step, level) for step, level in enumerate(levels)]
+    assert growth_rate(points) == pytest.approx(theilslopes(levels, range(50)).slope, rel=0.05)
+
+
+@pytest.mark.parametrize("every", [2, 7, 20])
+def test_stairs_have_the_rate_of_the_ramp_below_them(every: int) -> None:
+    points = [Point(step, step // every * every * MIB) for step in range(0, 400, 4)]
+    assert growth_rate(points) == pytest.approx(MIB, rel=0.01)
+
+
+def test_three_points_tell_nothing() -> None:
+    assert growth_rate([Point(step, step) for step in range(3)]) is None
+
+
+def test_points_of_one_step_tell_nothing() -> None:
+    assert growth_rate([Point(1, level) for level in range(5)]) is None
+
+
+def test_many_points_are_thinned_out_evenly() -> None:
+    steps = [point.step for point in thinned([Point(16 * at, at) for at in range(1, 1001)])]
+    assert len(steps) == 64
+    assert (steps[0], steps[-1]) == (16, 16_000)
+    assert np.ptp(np.diff(steps)) <= 16
+
+
+def test_what_was_left_out_is_left_out_of_levels_and_of_steps() -> None:
+    # given: a MiB a step; the profiler is on in steps 21 to 50, and leaves 100 MiB behind
+    splice = Splice()
+    points = [splice.join(step, step * MIB) for step in range(1, 21)]
+    splice.interrupt()
+    points += [splice.join(step, (step + 100) * MIB) for step in range(51, 71)]
+
+    assert growth_rate(points) == pytest.approx(MIB)
+    assert (splice.steps, splice.bytes) == (31, 131 * MIB)
+
+
+def test_an_interruption_before_the_first_point_leaves_nothing_out() -> None:
+    splice = Splice()
+    splice.interrupt()
+    assert splice.join(7, 5.0) == Point(7, 5.0)
+
+
+def test_a_step_lasts_as_long_as_those_without_a_profiler() -> None:
+    # given: half a second a step; steps 4 and 5 are profiled, and the writing after them takes 10 s
+    clock = StepTime()
+    for step, time in ((1, 0.5), (2, 1.0), (3, 1.5), (4, 6.0), (5, 11.0), (6, 21.5), (7, 22.0), (9, 23.0)):
+        clock.add(step, time, profiled=step in (4, 5))
+
+    assert clock.seconds == pytest.approx(0.5)
+
+
+def test_one_step_has_no_duration() -> None:
+    clock = StepTime()
+    clock.add(1, 5.0, profiled=False)
+    assert clock.seconds is None

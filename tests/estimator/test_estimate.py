@@ -1,0 +1,186 @@
+"""What would make it fit is estimated as well; the runs are made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tbmem
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.errors import UsageError
+from tbmem.estimator import estimate as module
+from tbmem.estimator.estimate import estimate_job, name_of, ranks_that_fit, write_estimate
+from tbmem.estimator.fit import Estimate, Fit, estimate_of
+from tbmem.model.category import Category, Phase
+from tbmem.model.gpus import gpu_named
+from tbmem.model.job import Job
+from tbmem.model.simulated_run import FakeRun
+from tbmem.present.text.estimate import estimate_lines
+from tbmem.sources.recording import read_recording
+from tbmem.units import GIB
+from tests.analysis.test_estimate import run as a_run
+
+JOB = Job(model="gpt2", batch=8)
+
+
+def run_of(job: Job) -> FakeRun:
+    """10 GiB of states and 1 GiB of activations a sample; half of these with checkpointing."""
+    activations = job.batch * GIB // (2 if job.checkpoint else 1)
+    table = np.array(
+        [
+            (10 * GIB, 0, -1, -1, Phase.SETUP, Category.PARAMETER),
+            (activations, 1, 2, 0, Phase.FORWARD, Category.ACTIVATION),
+        ],
+        dtype=np.int64,
+    )
+    return FakeRun(
+        size=table[:, 0],
+        alloc_event=table[:, 1],
+        free_event=table[:, 2],
+        step=table[:, 3],
+        phase=table[:, 4],
+        category=table[:, 5],
+        module=np.array([-1, -1]),
+        operator=np.array([0, 0]),
+        operators=("aten::empty",),
+        about={"step_starts": [1], "backward_starts": []},
+    )
+
+
+def execute(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+    return [UsageError("no") if job.world_size > 1 else run_of(job) for job in jobs]
+
+
+@pytest.fixture
+def estimate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Estimate]:
+    """Estimates a job whose runs are made up."""
+
+    def estimated(
+        job: Job,
+        gpu: str = "h100-80gb",
+        alternatives: bool | None = False,
+        execute: Callable[[Sequence[Job]], list[FakeRun | UsageError]] = execute,
+    ) -> Estimate:
+        monkeypatch.setattr(module, "fake_runs", execute)
+        return estimate_job(job, gpu, alternatives=alternatives)[0]
+
+    return estimated
+
+
+def test_without_alternatives_one_job_is_executed(estimate: Callable[..., Estimate]) -> None:
+    result = estimate(JOB, "a100-40gb")
+
+    assert result.fit is Fit.FITS
+    assert result.peak_reserved == 18 * GIB
+    assert result.alternatives == ()
+
+
+def test_what_would_make_it_fit(estimate: Callable[..., Estimate]) -> None:
+    result = estimate(replace(JOB, batch=40), "a100-40gb", alternatives=True)
+
+    assert result.fit is Fit.NO
+    fits = {one.change: one.fit for one in result.alternatives}
+    assert fits["activation checkpointing"] is Fit.FITS
+    assert fits["bf16 autocast"] is Fit.NO
+    assert not any("FSDP" in change for change in fits)
+    largest = result.alternatives[-1]
+    assert largest.fit is Fit.FITS
+    assert 26 <= largest.batch <= 28
+
+
+def test_halves_are_not_halved_again(estimate: Callable[..., Estimate]) -> None:
+    def in_halves(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+        return [replace(run_of(job), about={**run_of(job).about, "dtype": "bfloat16"}) for job in jobs]
+
+    result = estimate(JOB, "a100-40gb", alternatives=True, execute=in_halves)
+
+    assert not any("bf16" in one.change for one in result.alternatives)
+    assert "gpt2: 0 parameters in bfloat16, on a100-40gb" in "\n".join(estimate_lines(result))
+
+
+def test_a_job_that_cannot_be_executed_is_an_error(estimate: Callable[..., Estimate]) -> None:
+    with pytest.raises(UsageError, match="no"):
+        estimate(replace(JOB, world_size=2, fsdp=2))
+
+
+def flat_then_steep(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+    """What the optimizer needs hides the activations of small batches."""
+    runs = []
+    for job in jobs:
+        run = run_of(job)
+        size = np.array([10 * GIB, max(job.batch * GIB // 4, 20 * GIB)])
+        runs.append(replace(run, size=size))
+    return list(runs)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 100, 400])
+def test_the_largest_batch_is_found_also_where_small_ones_need_the_same(
+    batch: int, estimate: Callable[..., Estimate]
+) -> None:
+    result = estimate(replace(JOB, batch=batch), "a100-40gb", alternatives=True, execute=flat_then_steep)
+
+    largest = result.alternatives[-1]
+    assert largest.change == f"batch {largest.batch}, the largest that fits"
+    # (39.4 GiB - the context) / 1.03 - 10 GiB for the states, at a quarter of a GiB each
+    assert 108 <= largest.batch <= 111
+
+
+def test_a_model_of_which_no_batch_fits(estimate: Callable[..., Estimate]) -> None:
+    result = estimate(replace(JOB, batch=8), "t4", alternatives=True, execute=flat_then_steep)
+
+    assert not any("largest" in one.change for one in result.alternatives)
+    assert "no batch fits" in "\n".join(estimate_lines(result))
+
+
+def test_alternatives_come_by_themselves_where_it_does_not_fit(estimate: Callable[..., Estimate]) -> None:
+    small = estimate(JOB, "a100-40gb", alternatives=None)
+    large = estimate(replace(JOB, batch=40), "a100-40gb", alternatives=None)
+
+    assert small.alternatives == ()
+    assert large.alternatives
+
+
+def test_shards_are_as_few_as_may_fit(estimate: Callable[..., Estimate]) -> None:
+    estimated = estimate(replace(JOB, batch=40), "a100-40gb")
+    states = replace(estimated.formula, parameters=30 * GIB)
+
+    assert ranks_that_fit(replace(estimated, peak_reserved=50 * GIB, formula=states)) == 2
+    assert ranks_that_fit(replace(estimated, peak_reserved=65 * GIB, formula=states)) == 16
+    assert ranks_that_fit(replace(estimated, peak_reserved=90 * GIB, formula=states)) == 8
+
+
+@pytest.mark.usefixtures("estimate")
+def test_options_are_those_of_the_command_and_what_is_not_given_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "fake_runs", lambda jobs: [run_of(job) for job in jobs])
+
+    job = tbmem.estimate("gpt2", gpu="a100-40gb", pp=2, fsdp=2, ddp=2, seq=64, clip=None).job
+
+    assert (job.world_size, job.replicate, job.pipeline, job.batch, job.sequence) == (8, 2, 2, 4, 64)
+    assert Job.of("gpt2", fsdp=2, world_size=8).replicate == 4
+    with pytest.raises(UsageError, match="option is 'sequence'; there are batch, seq, "):
+        tbmem.estimate("gpt2", sequence=64)
+
+
+def test_a_recording_and_json(tmp_path: Path) -> None:
+    made = estimate_of(Job(model="gpt2", batch=8), a_run(), AllocatorSettings(), gpu_named("t4"))
+
+    recording, figures = write_estimate(tmp_path / "new", made, a_run())
+
+    timeline = read_recording(recording).timeline
+    assert timeline.peak(0).bytes == made.peak_allocated
+    assert timeline.devices[0].total_bytes == gpu_named("t4").total
+    assert timeline.about["gpu"] == "t4-16gb"
+    assert json.loads(figures.read_text())["peak_reserved"] == made.peak_reserved
+    assert recording.name == "gpt2_batch8.tbmem.npz"
+
+
+def test_names_tell_estimates_apart() -> None:
+    job = Job(model="package.module:make", world_size=4, fsdp=4, rank=3)
+
+    assert name_of(job) == "make_batch1_rank3"
+    assert name_of(replace(job, model="configs/llama/config.json", rank=0)) == "config_batch1_rank0"

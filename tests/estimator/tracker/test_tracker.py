@@ -1,0 +1,28 @@
+"""What autograd adds into, beside what the CPU hands out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tbmem.estimator.tracker.allocation_log import AllocationLog
+from tbmem.estimator.tracker.tracker import AllocationTracker
+
+
+def sums_in_place(work: Any) -> list[bool]:
+    """Of each gradient that is added to another: whether it is the other's memory."""
+    log = AllocationLog()
+    with AllocationTracker(log, "cpu", None):
+        work()
+    add = list(log.operators).index("aten::add.Tensor")
+    return [number in log._accumulated for number, row in enumerate(log.rows) if row.operator == add]
+
+
+def test_a_gradient_that_is_a_view_is_not_added_into() -> None:
+    """Given a weight that is used three times, then the second gradient makes a third, which takes in the last."""
+    layer = nn.Linear(8, 8, bias=False)
+    values = [torch.zeros(2, 8) for _ in range(3)]
+
+    assert sums_in_place(lambda: torch.stack([layer(one).sum() for one in values]).sum().backward()) == [False, True]

@@ -1,0 +1,66 @@
+"""What is wrong with a config file is told in one line, before transformers is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbmem.errors import UsageError
+from tbmem.estimator.workload.workload import make_subject
+from tbmem.model.job import Job
+
+
+def refused(path: Path, **job: Any) -> str:
+    with pytest.raises(UsageError) as raised:
+        make_subject(Job(model=str(path), **job))
+    line = str(raised.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[1]", "not the config.json of a model"),
+        ("{", "is not JSON"),
+        ("\xff", "is not JSON"),
+        ("{}", "model_type is missing"),
+        ('{"model_type": null}', "model_type is missing"),
+        ('{"model_type": "llama", "quantization_config": {"bits": 4}}', "quantized weights"),
+    ],
+)
+def test_what_is_no_config_of_a_model(text: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="latin-1")
+
+    assert reason in refused(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "No such file" in refused(tmp_path / "config.json")
+
+
+def test_a_folder_names_the_file_in_it(tmp_path: Path) -> None:
+    assert "it has no config.json" in refused(tmp_path)
+
+    (tmp_path / "config.json").write_text("{}")
+
+    assert f"say {tmp_path / 'config.json'}" in refused(tmp_path)
+
+
+def test_without_transformers_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given that it is not installed
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gpt2"}))
+
+    # when a config is estimated of which there is a built-in decoder, too
+    line = refused(path)
+
+    # then nothing else is built instead
+    assert "pip install transformers" in line
+    assert "or name a built-in decoder: gpt2, " in line

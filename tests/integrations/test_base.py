@@ -1,0 +1,110 @@
+"""What the adapters share: which training is watched, by whom, and what a copy is."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tbmem.integrations.base import Session
+from tbmem.model.monitor_log import MonitorLog
+
+NO_PROFILER = {"enabled": False}
+
+
+@pytest.fixture
+def make_session(tmp_path: Path) -> Callable[..., Session]:
+    def make(*, hears_errors: bool = True) -> Session:
+        return Session(
+            None, (), {"run": {"logdir": str(tmp_path)}, "profiling": NO_PROFILER}, hears_errors=hears_errors
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"])
+def test_a_copy_has_the_settings_and_no_training(
+    copied: Callable[[Session], Session], make_session: Callable[..., Session]
+) -> None:
+    # given a session whose training runs
+    session = make_session()
+    session.begin(None)
+    session.note("framework", "1", 0)
+    session.step()
+
+    # when it is copied
+    other = copied(session)
+
+    # then the copy watches nothing, and can watch a training of its own
+    assert (other.is_active, other.memory, session.is_active) == (False, None, True)
+    session.end()
+    other.begin(None)
+    assert other.is_active
+    other.end()
+    assert session.memory is not None
+    assert other.memory is not None
+    assert session.memory.folder != other.memory.folder
+
+
+def test_the_second_session_of_a_training_has_no_part_in_it(
+    make_session: Callable[..., Session],
+    tmp_path: Path,
+    only_log: Callable[[Path], MonitorLog],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # given two sessions that are given the same training
+    training = object()
+    first, second = make_session(), make_session()
+    with caplog.at_level("WARNING", logger="tbmem"):
+        for session in (first, second):
+            session.begin(None, training=training)
+
+        # when it runs
+        for session in (first, second) * 3:
+            assert not session.is_repeated()
+            session.step()
+        for session in (first, second):
+            session.end()
+
+    # then there is one run, and one line says why
+    assert only_log(tmp_path).rows[-1].sample.step == 3
+    assert second.memory is None
+    (said,) = caplog.records
+    assert "has a tbmem callback already" in said.getMessage()
+
+
+def test_a_session_that_is_given_twice_takes_part_once(
+    make_session: Callable[..., Session], tmp_path: Path, only_log: Callable[[Path], MonitorLog]
+) -> None:
+    session, training = make_session(), object()
+    for _ in range(2):
+        session.begin(None, training=training)
+
+    assert [session.is_repeated() for _ in range(4)] == [True, False, True, False]
+    session.end()
+
+    # and the next training knows nothing of it
+    session.begin(None, training=object())
+    assert not session.is_repeated()
+    session.end()
+
+
+@pytest.mark.parametrize("hears_errors", [True, False])
+def test_a_training_that_failed_without_a_word_is_closed_by_the_next(
+    hears_errors: bool, make_session: Callable[..., Session]
+) -> None:
+    # given a training of which nothing has been heard since it began
+    before = make_session(hears_errors=hears_errors)
+    before.begin(None, training=object())
+
+    # when another callback's begins
+    session = make_session()
+    session.begin(None, training=object())
+
+    # then it is over, unless its framework would have said so: an evaluator runs inside of a trainer's run
+    assert before.is_active is hears_errors
+    for each in (before, session):
+        each.end()

@@ -1,0 +1,41 @@
+"""What a run's report says in words."""
+
+from __future__ import annotations
+
+import json
+
+from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_summary import story_of
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.present.text.run_readme import run_lines, run_text
+from tests.conftest import GIB, MakeSample
+
+
+def test_the_text_of_a_run(make_sample: MakeSample) -> None:
+    # given a run with a leak, a window and a device that is nearly full
+    rows = [SampleRow(step, 1, step * GIB, step * GIB, make_sample(step, step, step + 0.5)) for step in range(1, 71)]
+    leak = Finding(
+        kind=FindingKind.LEAK,
+        severity=Severity.CRITICAL,
+        device="cuda:0",
+        first_step=1,
+        last_step=40,
+        message="memory grows <b>",
+        evidence={"bytes_per_step": GIB},
+        advice="store loss.item()",
+    )
+    window = {"type": "window", "number": 1, "first_step": 4, "last_step": 6, "complete": True, "files": ["a.gz"]}
+    log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, findings=[leak], windows=[window])
+    state = RunState()
+    state.add(log)
+
+    story = story_of([log], "a_run", "runs/a_run", states=[state], now=1001.0)
+
+    assert run_lines(story, ())[:2] == [
+        "run a_run: 70 steps in 1.7 s, running",
+        "peak GPU 0: 70.50 GiB (88 % of 80.00 GiB) in step 70",
+    ]
+    assert any("LEAK" in line and "step 40" in line for line in run_lines(story, ()))
+    assert "store loss.item()" in run_text(story, ())
+    assert json.dumps(story.to_dict())

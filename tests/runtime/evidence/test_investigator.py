@@ -1,0 +1,355 @@
+"""The investigator with hand-made detectors, hunts and births: when it looks, for how long, and what it hands over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tbmem.config import EvidenceConfig
+from tbmem.model.evidence import (
+    Channel,
+    Contents,
+    Holder,
+    HolderKind,
+    Outcome,
+    Site,
+    Suspicion,
+)
+from tbmem.runtime.evidence.investigator import PART, Investigator, loop_frame
+from tbmem.runtime.evidence.session import Instruments
+from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.sources.survivors.base import BirthReport
+from tbmem.sources.survivors.history_backend import DeviceBirths
+from tbmem.units import KIB
+from tests.runtime.detectors import FakeDetector
+
+LIST = Holder(
+    kind=HolderKind.LIST,
+    name="list 'losses' in train()",
+    length=40,
+    per_step=1.0,
+    contents=Contents.TENSORS,
+    bytes_per_element=64 * KIB,
+)
+
+
+class FakeHunt:
+    """Finds what it is told to."""
+
+    def __init__(self, holders: tuple[Holder, ...] = (LIST,), *, lines_after: int = 1) -> None:
+        self.holders = holders
+        self.lines_after = lines_after
+        self.looks: list[int] = []
+        self.traces = 0
+        self.is_closed = False
+
+    def look(self, step: int, frame: FrameType | None) -> None:
+        self.looks.append(step)
+
+    def trace(self, frame: FrameType | None) -> bool:
+        self.traces += 1
+        return True
+
+    def untrace(self) -> bool:
+        return self.traces >= self.lines_after
+
+    def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
+        return self.holders, ("a note",)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeBirths:
+    """Counts its marks."""
+
+    def __init__(self, *, full_after: int = 99) -> None:
+        self.full_after = full_after
+        self.began = 0
+        self.marks: list[int] = []
+        self.is_recording = self.is_finished = self.is_abandoned = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.marks) >= self.full_after
+
+    def begin(self, step: int) -> None:
+        self.began = step
+        self.is_recording = True
+
+    def mark(self, step: int, between: Callable[[], object]) -> None:
+        self.marks.append(step)
+        self.is_recording = False
+        between()
+        self.is_recording = True
+
+    def finish(self) -> BirthReport:
+        self.is_finished = True
+        return BirthReport(sites=(Site(generations=5, steps=5),), sizes_grow=0.0, notes=())
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+def suspicion(
+    *, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False, per_step: int = 64 * KIB
+) -> Suspicion:
+    return Suspicion(
+        device="cpu",
+        channel=channel,
+        first_step=20,
+        last_step=48,
+        base=0,
+        level=28 * per_step,
+        bytes_per_step=per_step,
+        judged_steps=28,
+        gap=gap,
+        from_the_start=from_the_start,
+    )
+
+
+class Setting:
+    """An investigator with fakes around it."""
+
+    def __init__(
+        self,
+        detector: FakeDetector,
+        *,
+        hunt: FakeHunt | None = None,
+        births: FakeBirths | None = None,
+        folder: RunFolder | None = None,
+        is_free: Callable[[int], bool] = lambda steps: True,
+        **config: Any,
+    ) -> None:
+        self.guard = Guard()
+        self.hunt, self.births = hunt or FakeHunt(), births or FakeBirths()
+        self.detector = detector
+        self.investigator = Investigator(
+            EvidenceConfig(**config),
+            folder,
+            self.guard,
+            is_free,
+            instruments=Instruments(lambda device: self.births, lambda: self.hunt),  # type: ignore[arg-type,return-value]
+        )
+
+    def run(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            self.investigator.step(step, {"cpu": self.detector}, None)  # type: ignore[dict-item]
+
+
+def test_a_suspicion_is_watched_for_a_few_steps_and_concluded() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+    # when: suspected at 48, some steps are watched, one is traced
+    setting.run(48, 57)
+    assert setting.investigator.is_watching
+    setting.run(58, 58)
+    # then
+    assert not setting.investigator.is_watching
+    assert setting.hunt.looks == [48, 51, 54, 57]
+    assert setting.births.began == 49
+    assert setting.births.marks == [49, 50, 51, 52, 53, 54, 55, 56, 57]
+    assert setting.births.is_finished
+    assert setting.hunt.is_closed
+
+
+def test_a_leak_waits_until_the_growth_is_too_old_for_an_epoch() -> None:
+    # given: growth that began at step 20
+    setting = Setting(FakeDetector(suspicion()))
+    # when / then
+    setting.run(48, 69)
+    assert not setting.detector.concluded
+    assert setting.investigator.is_waiting
+    setting.run(70, 70)
+    [conclusion] = setting.detector.concluded
+    assert conclusion.outcome is Outcome.CONFIRMED
+    assert conclusion.step == 70
+    assert not setting.investigator.is_waiting
+
+
+def test_what_grew_when_the_judging_began_is_as_old_as_the_run() -> None:
+    setting = Setting(FakeDetector(suspicion(from_the_start=True)))
+    setting.run(48, 58)
+    assert setting.detector.concluded
+
+
+def test_births_do_not_record_our_own_looks() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+    recorded: list[bool] = []
+    setting.hunt.look = lambda step, frame: recorded.append(setting.births.is_recording)  # type: ignore[method-assign]
+    # when
+    setting.run(48, 58)
+    # then
+    assert recorded == [False] * 4
+
+
+def test_a_dismissal_does_not_wait() -> None:
+    # given
+    bounded = Holder(**{**{f: getattr(LIST, f) for f in LIST.__slots__}, "bound": 60})
+    setting = Setting(FakeDetector(suspicion()), hunt=FakeHunt((bounded,)))
+    # when
+    setting.run(48, 58)
+    # then
+    assert setting.detector.concluded[0].outcome is Outcome.DISMISSED
+
+
+def test_growth_that_falls_back_meanwhile_is_forgotten() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+    setting.run(48, 60)
+    # when
+    setting.detector.suspicions = ()
+    setting.run(61, 80)
+    # then
+    assert not setting.detector.concluded
+    assert not setting.investigator.is_waiting
+
+
+@pytest.mark.parametrize(("per_step", "looks"), [(400, 0), (700, 4)])
+def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, looks: int) -> None:
+    # given: leaks count from 1 KiB per step on
+    setting = Setting(FakeDetector(suspicion(per_step=per_step)))
+    # when
+    setting.run(48, 70)
+    # then
+    assert len(setting.hunt.looks) == looks
+    assert setting.investigator.is_waiting is False
+
+
+def test_growth_every_few_steps_is_watched_for_longer_without_births() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion(gap=10)))
+    # when
+    setting.run(48, 120)
+    # then
+    assert setting.hunt.looks == [48, 63, 78, 93]
+    assert setting.births.began == 0
+    assert setting.detector.concluded
+
+
+def test_a_line_that_is_not_seen_is_waited_for_a_little() -> None:
+    setting = Setting(FakeDetector(suspicion()), hunt=FakeHunt(lines_after=9))
+    setting.run(48, 100)
+    assert setting.hunt.traces == 2
+    assert setting.detector.concluded
+
+
+def test_births_that_have_seen_enough_end_early() -> None:
+    setting = Setting(FakeDetector(suspicion()), births=FakeBirths(full_after=3))
+    setting.run(48, 58)
+    assert setting.births.marks == [49, 50, 51]
+    assert setting.births.is_finished
+
+
+def test_a_profiler_window_goes_before_births() -> None:
+    asked: list[int] = []
+    setting = Setting(FakeDetector(suspicion()), is_free=lambda steps: bool(asked.append(steps)))
+    setting.run(48, 58)
+    assert setting.births.began == 0
+    assert asked[0] >= 7
+
+
+def test_child_processes_are_not_looked_into() -> None:
+    setting = Setting(FakeDetector(suspicion(channel=Channel.WORKERS)))
+    setting.run(48, 80)
+    assert not setting.hunt.looks
+
+
+def test_a_run_has_only_so_many_sessions() -> None:
+    # given: one suspicion after the other
+    setting = Setting(FakeDetector(suspicion()), max_windows=2)
+    # when
+    for _ in range(5):
+        setting.detector.suspicions = (suspicion(),)
+        setting.run(48, 80)
+    # then
+    assert len(setting.detector.concluded) == 2
+
+
+def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()), folder=RunFolder(tmp_path))
+    # when
+    setting.run(48, 80)
+    # then
+    [conclusion] = setting.detector.concluded
+    [name] = conclusion.evidence["files"]
+    seen = json.loads((tmp_path / "plugins" / "tbmem" / name).read_text())
+    assert seen["suspicion"]["first_step"] == 20
+    assert seen["evidence"]["holders"][0]["name"] == "list 'losses' in train()"
+    assert seen["evidence"]["notes"] == ["a note"]
+    assert seen["conclusion"]["outcome"] == "confirmed"
+
+
+class FakeDeviceBirths(FakeBirths, DeviceBirths):
+    """Births of a device that keeps a memory history."""
+
+    def snapshot(self, path: Path) -> None:
+        assert not self.is_finished
+        path.write_bytes(b"a pickle")
+
+
+def test_a_devices_snapshot_lies_beside_the_run_too(tmp_path: Path) -> None:
+    # given
+    folder = RunFolder(tmp_path)
+    setting = Setting(FakeDetector(suspicion()), births=FakeDeviceBirths(), folder=folder)
+    # when
+    setting.run(48, 80)
+    # then
+    assert setting.detector.concluded[0].evidence["files"] == [
+        "evidence-1.json",
+        f"{folder.worker}.evidence-1.snapshot.pickle",
+    ]
+    assert (tmp_path / f"{folder.worker}.evidence-1.snapshot.pickle").read_bytes() == b"a pickle"
+
+
+@pytest.mark.parametrize("method", ["look", "trace", "result"])
+def test_an_error_switches_the_evidence_off_and_nothing_else(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+
+    def break_down(*args: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(setting.hunt, method, break_down)
+    # when
+    setting.run(48, 80)
+    # then
+    assert setting.guard.problems == [f"{PART} is off: RuntimeError: broken"]
+    assert setting.hunt.is_closed
+    assert not setting.investigator.is_watching
+
+
+def test_the_end_of_the_run_ends_a_session() -> None:
+    # given
+    setting = Setting(FakeDetector(suspicion()))
+    setting.run(48, 50)
+    # when
+    setting.investigator.close()
+    # then
+    assert setting.births.is_abandoned
+    assert setting.hunt.is_closed
+    assert not setting.investigator.is_watching
+
+
+def test_a_slow_look_is_the_last_one() -> None:
+    # given: time passes while the hunt looks
+    setting = Setting(FakeDetector(suspicion()), max_seconds=0.0)
+    # when
+    setting.run(48, 51)
+    # then
+    assert setting.hunt.looks == [48]
+    assert setting.detector.suspicions or setting.detector.concluded
+
+
+def test_the_loop_is_the_first_frame_that_is_not_ours() -> None:
+    frame = loop_frame()
+    assert frame is not None
+    assert frame.f_code.co_name == "test_the_loop_is_the_first_frame_that_is_not_ours"

@@ -1,0 +1,79 @@
+"""Real windows on the CPU with one step that needs more; the spike itself is told by hand, as a device's would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.runtime.evidence.spike_explainer import explain_spikes
+from tbmem.runtime.profiler import MemoryProfiler
+from tbmem.units import MIB
+
+SCORES = 1024
+
+
+def attend(length: int) -> float:
+    scores = torch.ones(length, length)
+    return float(scores.sum())
+
+
+def spike(step: int, kind: FindingKind = FindingKind.SPIKE) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=Severity.WARNING,
+        device="cpu",
+        first_step=step,
+        last_step=step,
+        message="",
+        evidence={"height_bytes": 4 * MIB},
+    )
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, range]:
+    """One window of the steps 2 to 4; in step 3 the attention is over a longer sequence."""
+    with MemoryProfiler(folder=tmp_path_factory.mktemp("run"), wait=0, warmup=1, active=3, repeat=1) as profiler:
+        for step in range(1, 6):
+            attend(SCORES if step == 3 else 64)
+            profiler.step()
+    return profiler.ledger.recorded
+
+
+def test_what_made_a_spike_is_named_where_a_window_covered_it(traces: dict[Path, range]) -> None:
+    # when
+    [finding] = explain_spikes([spike(3)], traces)
+    # then
+    [maker] = finding.evidence["allocated_by"]
+    usual = 64 * 64 * 4
+    assert maker["bytes"] == SCORES * SCORES * 4 - usual
+    assert maker["line"].split(":")[0] == "runtime/test_spikes.py"
+    assert maker["line"].endswith(" attend")
+    assert finding.message.endswith(f": 3.98 MiB by {maker['line']} (aten::ones)")
+    assert finding.evidence["files"] == [next(iter(traces)).name]
+    assert finding.first_step == 3
+
+
+def test_what_no_window_covered_is_left_as_it_is(traces: dict[Path, range]) -> None:
+    assert explain_spikes([spike(7), spike(3, FindingKind.LEAK)], traces) == []
+
+
+def test_a_step_that_needed_no_more_than_the_others_has_no_maker(traces: dict[Path, range]) -> None:
+    assert explain_spikes([spike(2)], traces) == []
+
+
+def test_a_trace_that_cannot_be_read_explains_nothing(tmp_path: Path) -> None:
+    # given
+    broken = tmp_path / "broken.pt.trace.json"
+    broken.write_text("{")
+    # when / then
+    assert explain_spikes([spike(3)], {broken: range(1, 5), tmp_path / "gone": range(1, 5)}) == []
+
+
+def test_reading_ends_when_its_time_is_up(traces: dict[Path, range]) -> None:
+    # given
+    times = iter([0.0, 10.0])
+    # when / then
+    assert explain_spikes([spike(3)], traces, clock=lambda: next(times)) == []

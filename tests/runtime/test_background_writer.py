@@ -1,0 +1,190 @@
+"""The thread that keeps files out of the training's way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from tbmem.model.monitor_log import LogRecord, SampleRow
+from tbmem.runtime.background_writer import CLOSE_ROWS, Background, Chore
+from tbmem.runtime.process.guard import Guard
+from tests.conftest import GIB, MakeSample
+
+
+class ListSink:
+    """Keeps records, and can be told to fail or to hang."""
+
+    part = "writing"
+
+    def __init__(self, error: OSError | None = None, gate: threading.Event | None = None) -> None:
+        self.records: list[LogRecord] = []
+        self.closed = False
+        self._error = error
+        self._gate = gate
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        if self._gate is not None:
+            self._gate.wait(30)
+        if self._error is not None:
+            raise self._error
+        self.records += records
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_was_left_is_written_at_the_end() -> None:
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    for number in range(5):
+        background.put({"type": "x", "number": number})
+
+    background.stop()
+
+    assert [record["number"] for record in sink.records] == list(range(5))  # type: ignore[index]
+    assert sink.closed
+
+
+def test_rounds_come_by_themselves() -> None:
+    sink, seen = ListSink(), threading.Event()
+    background = Background([sink], [Chore(seen.set, every=0.01)], Guard(), interval=0.01)
+    background.start()
+    background.put({"type": "x"})
+
+    assert seen.wait(10)
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    background.stop()
+    assert sink.records
+
+
+def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
+    # given rounds that are a minute apart
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    # when
+    background.put({"type": "x"})
+    background.hurry()
+    # then
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert sink.records
+    background.stop()
+
+
+def test_many_samples_do_not_wait_for_the_next_round(make_sample: MakeSample) -> None:
+    # given
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60)
+    background.start()
+    # when
+    for step in range(0, 300, 10):
+        background.put([make_sample(step + number, 45.0) for number in range(10)])
+    # then
+    deadline = time.monotonic() + 10
+    while not sink.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert sink.records
+    background.stop()
+    assert len(sink.records) == 300
+
+
+def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
+    # given
+    sink = ListSink()
+    background = Background([sink], [], Guard(), interval=60, row_steps=2)
+    background.start()
+    # when two steps end, and half of a row
+    samples = [make_sample(step, 45.0 + step, device=device) for step in (1, 2, 3) for device in ("cuda:0", "cuda:1")]
+    background.put(samples)
+    background.put(CLOSE_ROWS)
+    background.put({"type": "end"})
+    background.stop()
+    # then rows of the same steps stand together, and the last ones before the end
+    rows = [record for record in sink.records[:-1] if isinstance(record, SampleRow)]
+    found = [(row.sample.device, row.first_step, row.count, row.allocated_max) for row in rows]
+    assert found == [
+        ("cuda:0", 1, 2, 47 * GIB),
+        ("cuda:1", 1, 2, 47 * GIB),
+        ("cuda:0", 3, 1, 48 * GIB),
+        ("cuda:1", 3, 1, 48 * GIB),
+    ]
+    assert len(sink.records) == 5
+
+
+def test_a_chore_comes_early_at_first_and_then_regularly() -> None:
+    # given
+    chore = Chore(lambda: None, early=(0.02, 0.05, 0.1, 0.5))
+    # when it takes a moment, and once so long that two dates go by
+    dates = [chore.due]
+    for took in (0.001, 0.06, 0.001, 0.001, 0.001):
+        chore.plan(chore.due, chore.due + took)
+        dates.append(chore.due)
+    # then
+    assert dates == pytest.approx([0.02, 0.05, 0.5, 1.5, 2.5, 3.5])
+
+
+def test_a_chore_that_takes_long_comes_less_often() -> None:
+    # given
+    chore = Chore(lambda: None)
+    # when
+    chore.plan(began=1.0, ended=1.5)
+    # then it takes one per cent of the time
+    assert chore.due == pytest.approx(51.0)
+
+
+def test_a_full_disk_is_one_warning_for_all_files(caplog: pytest.LogCaptureFixture) -> None:
+    # given two files on a disk that is full
+    sinks = [ListSink(OSError(28, "No space left on device")) for _ in range(2)]
+    background = Background(sinks, [], Guard(), interval=0.005)
+
+    # when records keep coming
+    with caplog.at_level(logging.WARNING, "tbmem"):
+        background.start()
+        for _ in range(20):
+            background.put({"type": "x"})
+            time.sleep(0.005)
+        background.stop()
+
+    # then there is one warning, and the files are closed
+    assert len(caplog.records) == 1
+    assert "No space left on device" in caplog.text
+    assert all(sink.closed for sink in sinks)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a disk that does not answer
+    monkeypatch.setattr("tbmem.runtime.background_writer._JOIN_SECONDS", 0.2)
+    gate = threading.Event()
+    background = Background([ListSink(gate=gate)], [], Guard(), interval=0.001)
+    background.start()
+    background.put({"type": "x"})
+    time.sleep(0.05)
+
+    # when more records come and the run ends
+    began = time.monotonic()
+    for _ in range(1000):
+        background.put({"type": "x"})
+    background.stop()
+
+    # then nobody waited long
+    assert time.monotonic() - began < 5
+    gate.set()
+    background._thread.join(10)
+
+
+def test_stop_before_start_and_twice() -> None:
+    background = Background([], [], Guard())
+
+    background.stop()
+    background.start()
+    background.stop()
+    background.stop()

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import ctypes
+import threading
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from tbmem.model.sample import NOTHING, DeviceReading
+from tbmem.sources.counters import malloc as heap
+from tbmem.sources.counters.malloc import MallocHeap
+from tests.sources.fakes import MIB
+
+
+@pytest.fixture
+def libc() -> Any:
+    library = ctypes.PyDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
+    return library
+
+
+@pytest.fixture
+def process_heap() -> MallocHeap:
+    """The real heap, without rationing."""
+    found = MallocHeap.of_this_process()
+    if not found.usable:
+        pytest.skip("malloc here is not glibc's")
+    return MallocHeap(found._mallinfo2, clock=lambda: 0.0)
+
+
+def _read(source: MallocHeap) -> tuple[int, int]:
+    allocated, reserved, *_ = source.read()
+    assert allocated is not None
+    assert reserved is not None
+    return allocated, reserved
+
+
+@pytest.mark.parametrize("size", [100_000, 64 * MIB], ids=["in the arena", "mapped on its own"])
+def test_a_block_of_known_size_is_counted(process_heap: MallocHeap, libc: Any, size: int) -> None:
+    # given
+    before, _ = _read(process_heap)
+    # when
+    block = libc.malloc(size)
+    after, held = _read(process_heap)
+    libc.free(block)
+    freed, _ = _read(process_heap)
+    # then, page rounding and this test's own objects aside
+    assert after - before == pytest.approx(size, abs=32 * 1024)
+    assert freed - before == pytest.approx(0, abs=32 * 1024)
+    assert held >= after
+
+
+def test_a_tensor_is_counted(process_heap: MallocHeap) -> None:
+    # given
+    before, _ = _read(process_heap)
+    # when
+    tensor = torch.empty(32 * MIB, dtype=torch.uint8)
+    after, _ = _read(process_heap)
+    # then
+    assert after - before == pytest.approx(tensor.untyped_storage().nbytes(), abs=64 * 1024)
+
+
+def test_blocks_of_another_thread_are_counted(process_heap: MallocHeap, libc: Any) -> None:
+    # given
+    before, _ = _read(process_heap)
+    blocks: list[int] = []
+    # when a thread, which has an arena of its own, allocates many small blocks
+    thread = threading.Thread(target=lambda: blocks.extend(libc.malloc(10_000) for _ in range(400)))
+    thread.start()
+    thread.join()
+    after, _ = _read(process_heap)
+    for block in blocks:
+        libc.free(block)
+    # then
+    assert after - before == pytest.approx(400 * 10_000, rel=0.1)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+READING = DeviceReading(allocated=130, reserved=150)
+"""What ``_SlowMalloc`` tells."""
+
+
+class _SlowMalloc:
+    """``mallinfo2`` that takes its time."""
+
+    def __init__(self, clock: _Clock, seconds: float) -> None:
+        self.calls = 0
+        self._clock = clock
+        self.seconds = seconds
+
+    def __call__(self) -> Any:
+        self.calls += 1
+        self._clock.now += self.seconds
+        return types.SimpleNamespace(uordblks=30, hblkhd=100, arena=50)
+
+
+def _readings(heap: MallocHeap, clock: _Clock, *, steps: int, seconds: float) -> list[bool]:
+    """Whether each of some steps of one length was read."""
+    readings = []
+    for _ in range(steps):
+        clock.now += seconds
+        readings.append(heap.read() == READING)
+    return readings
+
+
+def test_a_cheap_reading_is_never_rationed() -> None:
+    # given
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 9e-6)
+    cheap = MallocHeap(malloc, clock)
+    # when
+    readings = [cheap.read() for _ in range(5)]
+    # then
+    assert readings == [READING] * 5
+
+
+def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
+    # given a heap with so many holes that a reading takes 1 ms
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 1e-3)
+    dear = MallocHeap(malloc, clock)
+    # when steps of 10 ms go by for ten seconds
+    readings = 0
+    for _ in range(1000):
+        clock.now += 10e-3
+        readings += dear.read() == READING
+    # then it read, and took no more than 0.3 % beyond what it may take at the beginning
+    assert readings == malloc.calls
+    assert 0.002 < (malloc.calls * 1e-3 - 0.02) / clock.now <= 0.0035
+
+
+def test_what_is_rationed_reads_again_when_it_is_due() -> None:
+    # given
+    clock = _Clock()
+    dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
+    first = [dear.read() for _ in range(3)]
+    # when
+    clock.now = 0.002 + 0.332
+    early = dear.read()
+    clock.now = 0.002 + 0.335
+    due = dear.read()
+    # then
+    assert (first, early, due) == ([READING] * 3, NOTHING, READING)
+
+
+def test_a_machine_that_was_busy_twice_is_not_the_heaps_fault() -> None:
+    # given two readings that were interrupted
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 10e-3)
+    heap = MallocHeap(malloc, clock)
+    heap.read()
+    heap.read()
+    # when
+    malloc.seconds = 1e-6
+    # then
+    assert [heap.read() for _ in range(5)] == [READING] * 5
+
+
+def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it() -> None:
+    # given steps that take no time, and a reading of 1.25 ms
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 1.25e-3), clock)
+    for _ in range(3):
+        heap.read()
+    # when / then: 250 µs a step
+    assert [heap.read() == READING for _ in range(24)].count(True) == 4
+
+
+def test_inside_a_framework_no_step_of_the_beginning_goes_by_unread() -> None:
+    # given a trainer's steps of 3 ms, in a heap where a reading takes 0.2 ms
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 200e-6), clock)
+    # when
+    readings = _readings(heap, clock, steps=100, seconds=3e-3)
+    # then a spike of one step cannot fall between two readings
+    assert all(readings)
+
+
+def test_a_long_loop_of_short_steps_is_read_less_often_after_two_thousand_steps() -> None:
+    # given steps of a third of a millisecond, and readings that take 9 µs: three per cent of the time
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    # when
+    readings = _readings(heap, clock, steps=5_000, seconds=330e-6)
+    # then 0.3 % is left
+    assert all(readings[:2000])
+    assert sum(readings[-2500:]) == pytest.approx(2500 / 10, rel=0.05)
+
+
+def test_steps_of_a_few_milliseconds_are_all_read() -> None:
+    # given
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    # when
+    readings = _readings(heap, clock, steps=5_000, seconds=3.5e-3)
+    # then
+    assert all(readings)
+
+
+def test_it_tells_how_long_it_rests() -> None:
+    # given short steps, and readings that take 15 µs
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 15e-6), clock)
+    # when it may still be read at every step
+    _readings(heap, clock, steps=1_000, seconds=330e-6)
+    at_first = heap.rest
+    # and when what it may take at the beginning is spent
+    _readings(heap, clock, steps=1_000, seconds=330e-6)
+    # then
+    assert at_first == 0
+    assert heap.rest == pytest.approx(15e-6 / 0.003)
+
+
+def test_readings_that_cost_nothing_rest_a_little_as_well() -> None:
+    # given
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 4e-6), clock)
+    # when
+    readings = _readings(heap, clock, steps=9_000, seconds=1e-3)
+    # then a third of the steps of a millisecond is read in the end
+    assert all(readings[:4_000])
+    assert sum(readings[-3_000:]) == pytest.approx(1_000, rel=0.05)
+
+
+def test_without_the_function_there_are_no_figures() -> None:
+    # given
+    absent = MallocHeap(None)
+    # then
+    assert not absent.usable
+    assert absent.read() == NOTHING
+
+
+class _Function:
+    """A C function that a test makes up; takes the attributes that ctypes wants to set."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._result
+
+
+@pytest.fixture
+def preloaded(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A process whose malloc is another one, while libc's ``mallinfo2`` is still there and stands still."""
+    library = types.SimpleNamespace(
+        mallinfo2=_Function(types.SimpleNamespace(uordblks=1, hblkhd=2, arena=3)),
+        malloc=_Function(4096),
+        free=_Function(None),
+    )
+    monkeypatch.setattr(heap.ctypes, "PyDLL", lambda name: library)
+    return library
+
+
+def test_a_malloc_that_does_not_count_is_unusable(preloaded: types.SimpleNamespace) -> None:
+    # when
+    found = MallocHeap.of_this_process()
+    # then
+    assert not found.usable
+
+
+def test_a_libc_without_the_function_is_unusable(preloaded: types.SimpleNamespace) -> None:
+    # given musl
+    del preloaded.mallinfo2
+    # when
+    found = MallocHeap.of_this_process()
+    # then
+    assert not found.usable

@@ -1,0 +1,85 @@
+"""Which free ends which allocation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbmem.sources.events.pairing import pair, pair_by_size, part_unequal
+from tbmem.sources.trace.context import innermost
+
+
+def test_a_free_ends_the_allocation_before_it_at_the_same_address() -> None:
+    #                       0  1  2  3  4  5
+    addresses = np.array([7, 9, 7, 7, 9, 9])
+    opens = np.array([True, True, False, True, False, False])
+
+    pairs = pair(addresses, opens)
+
+    assert pairs.closed_by.tolist() == [2, 4, -1, -1, -1, -1]
+    assert pairs.opened_by.tolist() == [-1, -1, 0, -1, 1, -1]
+    assert not pairs.repeated.any()
+
+
+def test_an_address_that_is_allocated_twice_has_lost_a_free() -> None:
+    pairs = pair(np.array([7, 7, 7]), np.array([True, True, False]))
+
+    assert pairs.repeated.tolist() == [True, False, False]
+    assert pairs.closed_by.tolist() == [-1, 2, -1]
+
+
+def test_a_free_of_another_size_is_of_another_allocation() -> None:
+    # given an allocation of 9 whose free is missing, like the allocation of 5 that is freed after it
+    pairs, parted = part_unequal(
+        pair(np.array([7, 7, 8, 8]), np.array([True, False, True, False])), np.array([9, 5, 3, 3])
+    )
+
+    assert pairs.closed_by.tolist() == [-1, -1, 3, -1]
+    assert pairs.opened_by.tolist() == [-1, -1, -1, 2]
+    assert pairs.repeated.tolist() == [True, False, False, False]
+    assert parted == 1
+
+
+def test_without_addresses_the_youngest_of_the_same_size_is_freed() -> None:
+    #                   0  1  2  3  4  5  6
+    sizes = np.array([8, 8, 4, 8, 8, 4, 8])
+    opens = np.array([True, True, True, False, False, False, True])
+
+    pairs = pair_by_size(sizes, opens)
+
+    assert pairs.closed_by.tolist() == [4, 3, 5, -1, -1, -1, -1]
+
+
+def test_without_addresses_an_older_free_shifts_nothing() -> None:
+    sizes = np.array([8, 8, 8, 8])
+    opens = np.array([False, True, False, True])
+
+    pairs = pair_by_size(sizes, opens)
+
+    assert pairs.closed_by.tolist() == [-1, 2, -1, -1]
+    assert pairs.opened_by.tolist() == [-1, -1, 1, -1]
+
+
+def test_nothing_pairs_with_nothing() -> None:
+    nothing = np.zeros(0, np.int64)
+
+    assert len(pair(nothing, nothing > 0).closed_by) == 0
+    assert len(pair_by_size(nothing, nothing > 0).closed_by) == 0
+
+
+def test_the_innermost_range_of_the_own_thread_is_found() -> None:
+    # given a call with two calls in it that touch, one without duration, and another thread's
+    thread = np.array([0, 0, 0, 0, 1])
+    begin = np.array([10, 12, 15, 15, 0])
+    end = np.array([30, 15, 15, 20, 99])
+    at = np.array([9, 10, 13, 15, 18, 25, 31, 25])
+    at_thread = np.array([0, 0, 0, 0, 0, 0, 0, 1])
+
+    found = innermost(thread, begin, end, at_thread, at)
+
+    assert found.tolist() == [-1, 0, 1, 2, 3, 0, -1, 4]
+
+
+def test_ranges_that_overlap_by_rounding_lose_nobody() -> None:
+    found = innermost(*(np.array(one) for one in ([0, 0, 0], [0, 5, 10], [10, 11, 20], [0, 0], [15, 9])))
+
+    assert found.tolist() == [2, 1]

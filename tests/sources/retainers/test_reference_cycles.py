@@ -1,0 +1,55 @@
+"""Circles of objects that only the collector frees are told from objects that something holds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tbmem.sources.retainers.reference_cycles import circle
+
+
+class Node:
+    other: Any = None
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def dropped_circle() -> int:
+    first, second = Node(), Node()
+    first.other, second.other = second, [first]
+    return id(first)
+
+
+def test_a_circle_that_was_dropped_is_garbage() -> None:
+    assert circle(dropped_circle()) == {"other"}
+
+
+def test_a_circle_that_is_held_is_not() -> None:
+    first = Node()
+    first.other = first
+
+    assert circle(id(first)) is None
+
+
+def test_a_circle_that_another_object_holds_is_not() -> None:
+    first, outside = Node(), Node()
+    first.other = first
+    outside.other = {"key": [first]}
+    address = id(first)
+    del first
+
+    assert circle(address) is None
+
+
+def test_an_object_without_a_circle_is_not() -> None:
+    assert circle(id(Node)) is None
+    assert circle(12345) is None

@@ -1,0 +1,81 @@
+"""Bytes that objects alone keep alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tbmem.model.evidence import Contents
+from tbmem.sources.retainers.retained_size import NODE_BYTES, TENSOR_BYTES, Elsewhere, Scale, elements_of, entry_bytes
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("thing", "low", "high", "contents"),
+    [
+        (1.5, 24, 24, Contents.OBJECTS),
+        ("x" * 1000, 1000, 1100, Contents.OBJECTS),
+        (np.zeros(1000), 8000, 8200, Contents.OBJECTS),
+        (torch.zeros(1000), 4000 + TENSOR_BYTES, 4100 + TENSOR_BYTES, Contents.TENSORS),
+        ({"a": [torch.zeros(1000)]}, 4400, 5000, Contents.TENSORS),
+        (torch.nn.Linear(100, 100), 40_000, 46_000, Contents.MODULES),
+        (torch.zeros(64 * KIB)[:4], 256 * KIB, 257 * KIB, Contents.VIEWS),
+        (torch.ones(1000, requires_grad=True) * 2, 4000 + TENSOR_BYTES + NODE_BYTES, 6000, Contents.GRAPHS),
+    ],
+)
+def test_things_weigh_what_they_keep(thing: Any, low: int, high: int, contents: Contents) -> None:
+    scale = Scale(1.0)
+
+    assert low <= scale.weigh(thing) <= high
+    assert scale.contents() is contents
+
+
+def test_what_was_weighed_weighs_nothing_more() -> None:
+    data = torch.zeros(10_000)
+    scale = Scale(1.0)
+
+    assert scale.weigh(data[:100]) > 40_000
+    assert scale.weigh(data[100:]) <= TENSOR_BYTES
+
+
+def test_what_is_elsewhere_weighs_nothing() -> None:
+    data, model = torch.zeros(10_000), torch.nn.Linear(100, 100)
+
+    scale = Scale(1.0, Elsewhere([data, model, *model.parameters()]))
+
+    assert scale.weigh(data) == 0
+    assert scale.weigh(data[:5]) <= TENSOR_BYTES
+    assert scale.weigh([model]) < 200
+
+
+def test_a_parameter_is_no_part_of_a_graph() -> None:
+    model = torch.nn.Linear(1000, 1000)
+
+    assert Scale(1.0).weigh(model(torch.zeros(2, 1000))) < 100 * KIB
+
+
+def test_a_graph_weighs_what_it_has_saved() -> None:
+    x = torch.ones(10_000, requires_grad=True)
+
+    total = Scale(1.0).weigh((x * 2).tanh().sum())
+
+    assert 40_000 < total < 140_000
+
+
+def test_an_old_tensor_is_counted() -> None:
+    old = torch.zeros(1000)
+    scale = Scale(1.0, None, {(id(old), old.data_ptr())})
+
+    assert scale.weigh(old) == 0
+    assert scale.old == 1
+
+
+def test_elements_with_their_keys() -> None:
+    assert elements_of({"a": 1, "b": 2}, 1) == [("b", 2)]
+    assert elements_of([1, 2], 5) == [(1,), (2,)]
+    assert entry_bytes([0] * 1000) in range(8, 10)
+    assert entry_bytes([]) == 8
