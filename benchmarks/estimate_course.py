@@ -26,7 +26,7 @@ from torch import nn
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.estimator.fit import estimate_of
+from tbmem.analysis.estimates.fit import estimate_of
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.units import MIB

@@ -55,7 +55,7 @@ def estimated(job: Job) -> dict[str, int]:
     import torch
 
     from tbmem.analysis.allocator.settings import AllocatorSettings
-    from tbmem.estimator.fit import estimate_of
+    from tbmem.analysis.estimates.fit import estimate_of
     from tbmem.model.gpus import Gpu
 
     properties = torch.cuda.get_device_properties(0)

@@ -101,8 +101,8 @@ def _slope(at: Any, levels: Any) -> float:
 def screens(folder: Path) -> dict[str, float | None]:
     """What ``watch``, ``check`` and the Overview say of the growth of a run's only device, from its log alone."""
     from tbmem.analysis.runs.checks import Limits, check_run
+    from tbmem.offline.live_logs import read_one_run
     from tbmem.present.text.run_status import run_view
-    from tbmem.sources.runs.live_logs import read_one_run
 
     states = read_one_run(folder).states
     view = run_view(folder.name, states, 0.0)

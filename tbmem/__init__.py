@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tbmem.analysis.recordings.category_rules import CategoryTable as CategoryTable
-    from tbmem.analysis.recordings.comparison import Comparison as Comparison
     from tbmem.analysis.recordings.result import Analysis as Analysis
+    from tbmem.analysis.runs.comparison import Comparison as Comparison
     from tbmem.config import Config as Config
     from tbmem.config import load_config as load_config
     from tbmem.errors import ConfigError as ConfigError
@@ -44,7 +44,7 @@ _HOMES = {
     "AllocationTimeline": "tbmem.model.timeline",
     "Analysis": "tbmem.analysis.recordings.result",
     "CategoryTable": "tbmem.analysis.recordings.category_rules",
-    "Comparison": "tbmem.analysis.recordings.comparison",
+    "Comparison": "tbmem.analysis.runs.comparison",
     "Config": "tbmem.config",
     "ConfigError": "tbmem.errors",
     "FileFormatError": "tbmem.errors",

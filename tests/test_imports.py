@@ -14,7 +14,7 @@ from tests.conftest import PROJECT
 PACKAGE = PROJECT / "tbmem"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "units", "web", "version"),
+    ("version", "errors", "units", "web"),
     ("model", "config"),
     ("sources", "analysis"),
     ("present",),
@@ -22,9 +22,48 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("plugin", "integrations", "demo", "pytest_plugin"),
     ("cli",),
 )
-"""From the ground up; a package imports only what stands on a lower floor, `version` is the package's own."""
+"""From the ground up: a package imports only what stands on a lower floor. `version` is the package's `__version__`."""
 
-SIDEWAYS = {("analysis", "config"): True}
+ORDER: dict[str, tuple[str, ...]] = {
+    "sources": (
+        *("gc_pause", "program", "counters", "runs", "events", "torch_state", "snapshot", "trace", "recording"),
+        *("retainers", "survivors"),
+    ),
+    "analysis": (
+        *("growth_rate", "source_lines", "statistics", "allocator", "diagnosis", "detector", "recordings", "plots"),
+        *("estimates", "runs"),
+    ),
+    "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
+    "estimator": ("fake_tensors", "workload", "tracker", "parallel", "worker", "estimate", "sweep"),
+    "runtime": (
+        *("process", "background_writer", "sinks", "profiling", "evidence", "oom", "meter", "record", "monitor"),
+        *("profiler", "callback", "launch"),
+    ),
+    "offline": ("live_logs", "rules_file", "what_if", "analyze", "exports", "queries", "reports"),
+}
+"""Inside of a package: each part imports only those that stand before it."""
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "web": set(),
+    "model": {"msgspec", "numpy"},
+    "config": {"omegaconf", "yaml"},
+    "sources": {"msgspec", "numpy", "psutil"},
+    "analysis": {"msgspec", "numpy"},
+    "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
+    "estimator": {"msgspec", "numpy", "torch"},
+    "runtime": {"psutil", "torch"},
+    "offline": {"numpy", "yaml"},
+    "plugin": {"tensorboard", "werkzeug"},
+    "integrations": {"torch"},
+    "demo": {"torch"},
+    "pytest_plugin": {"pytest"},
+    "cli": {"typer", "rich", "yaml", "torch"},
+}
+
+USE_TORCH = ("counters", "torch_state", "retainers", "survivors")
+"""Packages of `sources` that look at a running program; all others run where torch is not installed."""
 
 FRAMEWORKS = {
     "lightning": set(),  # imported by name: it has two
@@ -60,20 +99,24 @@ def _modules() -> list[Path]:
 @pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down_only(path: Path) -> None:
     floor = _floor(path)
+    package, *part = path.relative_to(PACKAGE).with_suffix("").parts
+    below = {name for names in FLOORS for name in names if _level(name) < _level(package)}
     for name in _imported(path):
         top, *rest = name.split(".")
         if top == "tbmem":
             target = "version" if rest == ["__version__"] else rest[0]
-            assert target == floor or target in MAY_IMPORT[floor], f"{path} imports {name}"
+            assert target == package or target in below, f"{path} imports {name}"
+            if target == package and package in ORDER and rest[1] != part[0]:
+                order = ORDER[package]
+                assert order.index(rest[1]) < order.index(part[0]), f"{path} imports {name}"
         elif top not in sys.stdlib_module_names and top != "_typeshed":
             allowed = THIRD_PARTY[floor] | (FRAMEWORKS.get(path.stem, set()) if floor == "integrations" else set())
+            allowed = allowed | {"torch"} if package == "sources" and part[0] in USE_TORCH else allowed
             assert top in allowed, f"{path} imports {name}"
 
 
-def test_readers_of_files_and_of_the_host_need_no_torch() -> None:
-    for path in (PACKAGE / "sources").glob("*.py"):
-        if path.stem not in USE_TORCH:
-            assert "torch" not in {name.split(".")[0] for name in _imported(path)}
+def _level(package: str) -> int:
+    return next(level for level, packages in enumerate(FLOORS) if package in packages)
 
 
 def test_there_is_no_circle() -> None:

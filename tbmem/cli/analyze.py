@@ -68,7 +68,7 @@ def command(
         analyses, folder = _analyze(paths, name, rules), None
     else:
         analyses, folder = _report(paths, name, rules, out)
-    from tbmem.analysis.recordings.comparison import odd_one
+    from tbmem.analysis.runs.comparison import odd_one
     from tbmem.present.text.analysis_tables import analyses_view, analysis_screen, overview_screen
 
     odd = odd_one(analyses)

@@ -16,8 +16,8 @@ from tbmem.analysis.runs.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import complete_or_nothing
+from tbmem.offline.live_logs import read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
-from tbmem.sources.runs.live_logs import read_one_run
 from tbmem.units import format_bytes, parse_bytes
 
 _SCHEMA = 1

@@ -49,8 +49,8 @@ def command(
     **options: Any,
 ) -> None:
     """Tell whether a training will fit, and what its memory goes to, before there is a GPU."""
+    from tbmem.analysis.estimates.fit import Fit
     from tbmem.estimator.estimate import estimate_job, write_estimate
-    from tbmem.estimator.fit import Fit
     from tbmem.present.text.estimate import estimate_lines, estimate_view
 
     job = Job.of(_one_of(subject, model), os.getcwd(), **options)

@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.text import Text
 
 from tbmem.cli.arguments import AsJson
+from tbmem.offline.live_logs import ReadRun
 from tbmem.present.text.run_status import run_lines, run_view
 from tbmem.sources.runs.catalog import RunFiles, find_runs
-from tbmem.sources.runs.live_logs import ReadRun
 
 _LIVE_SECONDS = 60.0
 """A run of a folder is shown if it was written to within this time; without one the latest is."""

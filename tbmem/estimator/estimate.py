@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estimate_of
+from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.fit import HIGH, Alternative, Estimate, Fit, estimate_of
-from tbmem.estimator.timeline import timeline_of_run
 from tbmem.estimator.worker.client import fake_runs
 from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.gpus import Gpu, gpu_named

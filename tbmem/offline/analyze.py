@@ -13,16 +13,16 @@ from typing import NamedTuple, TypeVar
 
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
 from tbmem.analysis.recordings.category_rules import CategoryTable
-from tbmem.analysis.recordings.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.offline.live_logs import read_log
 from tbmem.sources.recording import Recording, read_recording
-from tbmem.sources.runs.live_logs import read_log
 from tbmem.sources.runs.recording_files import Found, NothingFoundError, find_recordings
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis

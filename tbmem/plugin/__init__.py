@@ -1,1 +1,1 @@
-"""The Memory tab of TensorBoard: routes that answer with what ``tbmem.offline.queries.answers`` says; torch is never loaded."""
+"""Serves the Memory tab of TensorBoard: routes over ``tbmem.offline.queries``. Never loads torch."""

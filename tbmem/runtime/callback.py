@@ -19,7 +19,6 @@ from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.monitor import MemoryMonitor
-from tbmem.runtime.oom.detect import ran_out_of_memory
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.identity import Process, Rank, find_rank
@@ -27,6 +26,7 @@ from tbmem.runtime.process.lifecycle import Lifecycle
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.sources.counters.devices import check_devices
+from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
 class MemoryCallback(Lifecycle):

@@ -19,7 +19,6 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.run_summary import ProfilerCost
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.oom.detect import is_out_of_memory
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import find_rank
 from tbmem.runtime.process.lifecycle import Lifecycle
@@ -29,6 +28,7 @@ from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, s
 from tbmem.runtime.profiling.snapshots import Snapshots
 from tbmem.runtime.profiling.window import Window, WindowFiles, profiler_is_busy, why_not_now
 from tbmem.runtime.profiling.window_ledger import WindowLedger, short_run_finding
+from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.units import format_bytes
 
 PART = "profiler"

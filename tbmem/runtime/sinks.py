@@ -19,10 +19,10 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, SampleRow, to_line
 from tbmem.present.lines import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
-from tbmem.runtime.oom.detect import ran_out_of_memory
 from tbmem.runtime.process.guard import WRITING
 from tbmem.runtime.process.identity import Rank
 from tbmem.sources.runs.process_identity import this_process
+from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
 def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:

@@ -10,7 +10,7 @@ from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.from_recording import recorded_events
 from tbmem.analysis.allocator.segment_layout import LiveBlock, Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.estimator.timeline import timeline_of_run
+from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder

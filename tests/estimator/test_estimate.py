@@ -12,10 +12,10 @@ import pytest
 
 import tbmem
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_of
 from tbmem.errors import UsageError
 from tbmem.estimator import estimate as module
 from tbmem.estimator.estimate import estimate_job, name_of, ranks_that_fit, write_estimate
-from tbmem.estimator.fit import Estimate, Fit, estimate_of
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job

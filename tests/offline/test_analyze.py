@@ -152,7 +152,7 @@ def test_many_at_once_on_any_executor(tmp_path: Path) -> None:
     assert [analysis.name for analysis in here] == ["rank0", "rank1", "rank2", "rank3"]
     assert (len(here[0].timeline.rows), len(lean[0].timeline.rows)) == (4, 0)
     # and the odd one is named
-    from tbmem.analysis.recordings.comparison import odd_one
+    from tbmem.analysis.runs.comparison import odd_one
 
     odd = odd_one(here)
     assert odd is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.recordings.comparison import odd_one
+from tbmem.analysis.runs.comparison import odd_one
 from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.analyze import read_pair
 from tbmem.offline.reports.pages import Compared, comparison_html, subject_of, write_pair_html

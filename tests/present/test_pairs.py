@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.recordings.comparison import Comparison, RunFigures, compare_runs
-from tbmem.present.views.comparison import compare_view, headline
+from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_runs
+from tbmem.present.text.comparison_headline import headline
+from tbmem.present.views.comparison import compare_view
 from tbmem.units import MIB
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.sources.recording import read_recording
 
 pytestmark = [

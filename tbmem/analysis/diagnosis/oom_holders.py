@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.oom import Holding, LiveMemory
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState

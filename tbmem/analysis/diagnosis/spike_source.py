@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes

@@ -16,7 +16,7 @@ from tbmem.analysis.recordings.lifetimes import MIN_GENERATIONS, lifetimes_of, s
 from tbmem.analysis.recordings.module_tree import merged_modules, module_codes, module_tree
 from tbmem.analysis.recordings.recommendations import Figures, recommendations_for
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Category, Phase
 from tbmem.model.columns import I64

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.recordings.source_lines import end_of_path
+from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
 from tbmem.model.category import Category
 from tbmem.model.columns import I64

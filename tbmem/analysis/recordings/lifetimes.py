@@ -9,7 +9,7 @@ import numpy as np
 
 from tbmem.analysis.recordings.breakdown import Moment, groups, sums
 from tbmem.analysis.recordings.result import Labels, LifetimeClass, Suspect
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.columns import I32, I64, Bools
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import ALIVE, BEFORE, LOST

@@ -1,8 +1,8 @@
 """Records that the analysis of a recording consists of.
 
-``tbmem.analysis.recordings.analyzer.analyze`` makes an ``Analysis``, screens and files show it. All sizes are bytes. Every
-breakdown (``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its parts add up to ``peak.bytes``,
-and the largest part comes first.
+``analyzer.analyze`` makes an ``Analysis``; screens and files show it. All sizes are bytes. Every breakdown
+(``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its parts add up to ``peak.bytes``, and the
+largest part comes first.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tbmem.analysis.recordings.comparison import Change, is_material
+from tbmem.analysis.runs.comparison import Change, is_material
 from tbmem.analysis.runs.device_history import Track
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.errors import UsageError

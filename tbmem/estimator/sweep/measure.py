@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 import torch
 
+from tbmem.analysis.estimates.sweep_peaks import moment_of_run, recorded_moment
+from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.estimator.sweep.peaks import moment_of_run, recorded_moment
-from tbmem.estimator.timeline import timeline_of_run
 from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.estimator.tracker.tracker import AllocationTracker
@@ -34,9 +34,9 @@ from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.exports.memory_viz import memory_viz_pickle
-from tbmem.runtime.oom.detect import is_out_of_memory
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.trace.reader import read_trace
 
 MAX_ENTRIES = 1_000_000

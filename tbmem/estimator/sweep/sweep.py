@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from tbmem.analysis.estimates.sweep_peaks import predicted_moment
 from tbmem.errors import UsageError
-from tbmem.estimator.sweep.peaks import predicted_moment
 from tbmem.estimator.worker.client import child_environment, fake_runs
 from tbmem.estimator.workload.decoder import SHAPES
 from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing

@@ -23,11 +23,11 @@ from tbmem.estimator.fake_tensors.attention import gpu_attention
 from tbmem.estimator.fake_tensors.device_guard import install_guard
 from tbmem.estimator.fake_tensors.fake_cuda import modules_that_move, not_traced, patched, pretend_cuda
 from tbmem.estimator.fake_tensors.mode import FakeMode
-from tbmem.estimator.fake_tensors.shape_checks import harmless_reads
 from tbmem.estimator.fake_tensors.workspaces import register_gru
 from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.caveats import notes_on
 from tbmem.estimator.tracker.module_stack import ModuleStack
+from tbmem.estimator.tracker.shape_checks import harmless_reads
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting
 from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import Subject, make_subject

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tbmem import __version__
-from tbmem.analysis.recordings.comparison import Comparison, compare_analyses, compare_runs, run_figures
+from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.queries.params import Asked, MissingError, Params

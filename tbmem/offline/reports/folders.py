@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.recordings.category_rules import CategoryTable
-from tbmem.analysis.recordings.comparison import OddOne, odd_one
 from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.runs.comparison import OddOne, odd_one
 from tbmem.analysis.runs.run_summary import RunStory, story_of
 from tbmem.errors import FileFormatError
 from tbmem.offline.analyze import analyze_recording, each, without_rows
+from tbmem.offline.live_logs import read_run
 from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html, run_html, subject_of
 from tbmem.offline.reports.result_folder import result_folder
 from tbmem.present.figures.figures import write_pictures
@@ -29,7 +30,6 @@ from tbmem.present.text.run_readme import Recorded, run_text
 from tbmem.present.views.comparison import Side, side_of
 from tbmem.present.views.recording_view import Subject
 from tbmem.sources.recording import read_recording
-from tbmem.sources.runs.live_logs import read_run
 from tbmem.sources.runs.recording_files import Found, find_recordings
 from tbmem.units import format_moment
 

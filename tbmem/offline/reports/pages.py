@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbmem import __version__
-from tbmem.analysis.recordings.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.runs.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.runs.run_status import run_status
 from tbmem.errors import RunFolderError, TbmemError, UsageError
 from tbmem.model.files import complete_or_nothing
 from tbmem.model.operator_calls import OperatorCalls
 from tbmem.offline.analyze import Pair
+from tbmem.offline.live_logs import read_run
 from tbmem.offline.queries.answers import Answers
 from tbmem.present.page import key_of, web_page
 from tbmem.present.views.comparison import Side, compare_view, side_of, sides_view
@@ -30,7 +31,6 @@ from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import tensors_view
 from tbmem.present.views.timeline import timeline_view
 from tbmem.sources.runs.catalog import TRACE, Catalog, Root
-from tbmem.sources.runs.live_logs import read_run
 from tbmem.units import format_moment
 
 _RECORDINGS = 24

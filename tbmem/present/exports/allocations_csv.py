@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.category import Basis, Phase
 
 _NUMBERS = ("bytes", "rounded_bytes", "stream", "address", "alloc_event", "free_event", "alloc_ns", "free_ns", "step")

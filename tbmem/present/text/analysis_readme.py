@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tbmem.analysis.recordings.comparison import OddOne
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
+from tbmem.analysis.runs.comparison import OddOne
 from tbmem.model.category import Phase, word_of
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown

@@ -11,12 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tbmem.analysis.recordings.comparison import Change, Comparison, DeviceComparison, OddOne
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import Phase, word_of
 from tbmem.present.labels import shortened
 from tbmem.present.lines import SEPARATOR, device_label
-from tbmem.present.views.comparison import headline
+from tbmem.present.text.comparison_headline import headline
 from tbmem.units import format_bytes, format_share, format_signed
 
 _TOP = 10

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.estimator.fit import Estimate, Fit
+from tbmem.analysis.estimates.fit import Estimate, Fit
 from tbmem.model.category import word_of
 from tbmem.units import format_bytes, format_range
 

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.curves import thinned
-from tbmem.analysis.recordings.comparison import Change, Comparison, DeviceComparison, Figure, OddOne, changes
+from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne, changes
 from tbmem.model.category import word_of
 from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.lines import device_label
 from tbmem.present.palette import category_colour
+from tbmem.present.text.comparison_headline import headline
 from tbmem.present.views.recording_schema import columns_of
 from tbmem.present.views.recording_view import Subject
 from tbmem.present.views.run_schema import (
@@ -24,7 +25,6 @@ from tbmem.present.views.run_schema import (
     Empty,
     EstimateCurve,
     FileItem,
-    Headline,
     Sides,
     StackChanges,
 )
@@ -33,7 +33,6 @@ _CHANGES = 300
 _STACKS = 100
 _POINTS = 1000
 _CATEGORIES = 14
-_SAME_PERCENT = 1.0
 """Per cent below which two runs are called the same."""
 
 
@@ -62,25 +61,6 @@ def compare_view(
         "errors": list(errors),
         "empty": None if runs or recordings else empty,
     }
-
-
-def headline(comparison: Comparison) -> Headline:
-    """The largest change of all, and the largest of those that went the other way."""
-    figures = [figure for figure in comparison.figures if abs(figure.change.growth) >= _SAME_PERCENT]
-    sides = f"{comparison.after} against {comparison.before}"
-    if not figures:
-        return {"label": "SAME", "grew": False, "text": f"{sides}: no figure changed by 1 % or more."}
-    first = figures[0]
-    grew = first.change.bytes > 0
-    opposite = next((figure for figure in figures if (figure.change.bytes > 0) is not grew), None)
-    told = [_told(figure, comparison) for figure in (first, opposite) if figure is not None]
-    return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(told)}."}
-
-
-def _told(figure: Figure, comparison: Comparison) -> str:
-    several = len({one.name for one in (*comparison.devices, *comparison.runs)}) > 1
-    place = f" of {device_label(figure.device)}" if several else ""
-    return f"{figure.words}{place} {figure.change.text}"
 
 
 def _device(one: DeviceComparison, most: int) -> ComparedDevice:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from tbmem.analysis.recordings.result import ModuleShare, Share
-from tbmem.analysis.recordings.source_lines import DEEPEST, is_own
+from tbmem.analysis.source_lines import DEEPEST, is_own
 from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase, word_of
 from tbmem.present.palette import PHASES, category_colour

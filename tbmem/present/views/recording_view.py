@@ -14,7 +14,7 @@ from tbmem.analysis.plots.stacked_series import Stacking, stacking_of
 from tbmem.analysis.plots.time_axis import Clock, clock_of
 from tbmem.analysis.recordings.module_tree import module_codes
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.errors import UsageError
 from tbmem.model.columns import I64
 from tbmem.model.operator_calls import OperatorCalls

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from tbmem.present.text.comparison_headline import Headline
+
 
 class Empty(TypedDict):
     """Why there is nothing to draw, and how to get data."""
@@ -312,16 +314,6 @@ class ComparedDevice(TypedDict):
     by_stack: StackChanges
     """Without those that one side may have put together with its smallest."""
     by_operator: Changes
-
-
-class Headline(TypedDict):
-    """What is said first of a comparison."""
-
-    label: str
-    """``GREW``, ``SHRANK`` or ``SAME``."""
-    grew: bool
-    text: str
-    """The largest change of any total, and the largest the other way; one sentence."""
 
 
 class Compare(TypedDict):

@@ -18,13 +18,13 @@ from tbmem.present.lines import get_logger
 from tbmem.present.text.oom_report import near_sentence, shortage_lines, shortage_sentence
 from tbmem.runtime.oom import cuda_observer as oom_observer
 from tbmem.runtime.oom.cuda_observer import FailedRequest
-from tbmem.runtime.oom.detect import device_of, out_of_memory_in, requested_bytes
 from tbmem.runtime.oom.sigterm import forget_sigterm, on_sigterm
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import Process
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.out_of_memory import device_of, out_of_memory_in, requested_bytes
 from tbmem.units import format_bytes
 
 PART = "out-of-memory report"

@@ -15,11 +15,11 @@ from tbmem.model.oom import Holding, Limit, Pieces, Shortage, ShortageReport, Si
 from tbmem.model.sample import MemorySample
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom.cuda_observer import FailedRequest
-from tbmem.runtime.oom.detect import device_of, requested_bytes
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line, training_frame
 from tbmem.sources.retainers.live_memory import Found, live_memory
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
+from tbmem.sources.torch_state.out_of_memory import device_of, requested_bytes
 
 _NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of each block"
 _NOT_ALL = "there are more objects than were looked at: some names may be missing"

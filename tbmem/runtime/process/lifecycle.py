@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from tbmem.errors import UsageError
-from tbmem.runtime.oom.detect import is_out_of_memory
 from tbmem.runtime.process.identity import Process
+from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 
 Own = TypeVar("Own", bound="Lifecycle")
 _ENDS_IN_ORDER = (StopIteration, GeneratorExit, SystemExit)

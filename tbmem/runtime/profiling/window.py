@@ -23,10 +23,10 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.sources.counters.devices import devices_in_use
 from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.retainers.older_storages import OlderStoragesWatch
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
 from tbmem.sources.torch_state.memory_history import MemoryHistory
-from tbmem.sources.torch_state.older_storages import OlderStoragesWatch
 from tbmem.sources.torch_state.other_profilers import OtherProfilers
 from tbmem.sources.torch_state.profiler_state import (
     OpenRanges,

@@ -10,8 +10,8 @@ from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.from_recording import Refused
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import DEFAULTS, what_ifs
+from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.timeline import timeline_of_run
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.present.text.what_if import what_if_lines, what_if_view

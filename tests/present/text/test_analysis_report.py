@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tbmem.analysis.recordings.comparison import odd_one
 from tbmem.analysis.recordings.fragmentation import pieces_of
 from tbmem.analysis.recordings.result import Fragmentation
+from tbmem.analysis.runs.comparison import odd_one
 from tbmem.model.category import word_of
 from tbmem.offline.analyze import analyze
 from tbmem.offline.reports.pages import subject_of

@@ -22,12 +22,12 @@ from tbmem.model.oom import Limit, Situation
 from tbmem.model.sample import MemorySample
 from tbmem.runtime.oom import cuda_observer as oom_observer
 from tbmem.runtime.oom import flight_recorder
-from tbmem.runtime.oom.detect import device_of, is_out_of_memory, requested_bytes
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState
 from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.out_of_memory import device_of, is_out_of_memory, requested_bytes
 from tbmem.units import GIB, MIB
 
 Observer = Callable[[int, int, int, int], None]

@@ -184,7 +184,8 @@ def test_a_peak_below_that_of_the_starting_process_is_true() -> None:
     program = (
         "import subprocess, sys\n"
         "held = bytearray(400 << 20)\n"
-        "child = 'from tbmem.sources.counters.host import HostMemory; h = HostMemory(workers=False); p = h.peak_rss();'\n"
+        "child = 'from tbmem.sources.counters.host import HostMemory; h = HostMemory(workers=False);'\n"
+        "child += 'p = h.peak_rss();'\n"
         "child += 'print(h.rss(), p); h.close()'\n"
         "print(subprocess.check_output([sys.executable, '-c', child], text=True))\n"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.category import Phase
 from tbmem.model.stacks import Frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.repeated import kept_per_step
+from tbmem.analysis.detector.repeated_work import kept_per_step
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.recordings.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.stacks import StackBuilder
 
 TORCH = ("/x/site-packages/torch/nn/modules/linear.py", 5, "forward")

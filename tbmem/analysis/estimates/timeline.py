@@ -17,7 +17,7 @@ from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.segment_layout import Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.estimator.event_order import RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import RunEvents, events_of_run
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
 from tbmem.model.simulated_run import FakeRun

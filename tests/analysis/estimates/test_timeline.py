@@ -10,11 +10,11 @@ import pytest
 
 from tbmem.analysis.allocator.from_recording import what_if
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.estimates.event_order import events_of_run
+from tbmem.analysis.estimates.fit import estimate_of
+from tbmem.analysis.estimates.sweep_peaks import moment_of_run
+from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.estimator.event_order import events_of_run
-from tbmem.estimator.fit import estimate_of
-from tbmem.estimator.sweep.peaks import moment_of_run
-from tbmem.estimator.timeline import timeline_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job

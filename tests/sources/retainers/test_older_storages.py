@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tbmem.model.trace_additions import OlderStorages
-from tbmem.sources.torch_state.older_storages import OlderStoragesWatch
+from tbmem.sources.retainers.older_storages import OlderStoragesWatch
 
 pytestmark = pytest.mark.torch_versions
 

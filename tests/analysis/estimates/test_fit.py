@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_of, merged
 from tbmem.errors import UsageError
-from tbmem.estimator.fit import Estimate, Fit, estimate_of, merged
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job

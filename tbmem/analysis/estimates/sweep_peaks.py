@@ -8,10 +8,10 @@ import numpy as np
 
 from tbmem.analysis.allocator.events import EventKind
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.event_order import events_of_run
+from tbmem.analysis.estimates.fit import by_category, estimate_of
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.recordings.source_lines import short
-from tbmem.estimator.event_order import events_of_run
-from tbmem.estimator.fit import by_category, estimate_of
+from tbmem.analysis.source_lines import short
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job

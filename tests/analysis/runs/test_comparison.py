@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.recordings.comparison import (
+from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.runs.comparison import (
     Change,
     Comparison,
     RunFigures,
@@ -16,7 +17,6 @@ from tbmem.analysis.recordings.comparison import (
     odd_one,
     run_figures,
 )
-from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.units import GIB, MIB

@@ -14,7 +14,7 @@ from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray
 from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.estimator.event_order import BoolArray, RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, events_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job

@@ -1,0 +1,1 @@
+"""Peaks, fit and timeline of an estimate, from the events of its fake run."""
