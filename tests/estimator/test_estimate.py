@@ -23,7 +23,7 @@ from tbmem.model.simulated_run import FakeRun
 from tbmem.present.text.estimate import estimate_lines
 from tbmem.sources.recording import read_recording
 from tbmem.units import GIB
-from tests.analysis.test_estimate import run as a_run
+from tests.analysis.estimates.test_fit import run as a_run
 
 JOB = Job(model="gpt2", batch=8)
 

@@ -22,7 +22,7 @@ from tbmem.model.simulated_run import FakeRun
 from tbmem.model.stacks import Frame
 from tbmem.model.timeline_file import load_timeline, save_timeline
 from tbmem.units import MIB
-from tests.analysis.test_estimate import run
+from tests.analysis.estimates.test_fit import run
 
 LINE = Frame("model.py", 12, "forward")
 
