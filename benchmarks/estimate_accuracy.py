@@ -104,7 +104,7 @@ def profiled(training: Any) -> float:
 
 def peak(run: FakeRun) -> int:
     """The most bytes alive at once."""
-    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])

@@ -98,7 +98,7 @@ def rows_of(name: str, config: dict[str, Any], change: dict[str, Any]) -> list[t
 
 def peak(run: FakeRun) -> int:
     """The most bytes alive at once in the steps."""
-    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])

@@ -10,7 +10,7 @@ from tbmem.model.simulated_run import FakeRun
 def peak(run: FakeRun | Exception) -> int:
     """The most bytes alive at once."""
     assert isinstance(run, FakeRun), run
-    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])

@@ -54,7 +54,7 @@ def bytes_of(name: str, category: Category) -> int:
 
 def peak(name: str) -> int:
     run = runs()[name]
-    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])

@@ -82,7 +82,7 @@ def bytes_of(run: FakeRun, category: Category, step: int | None = None) -> int:
 
 
 def peak(run: FakeRun) -> int:
-    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])

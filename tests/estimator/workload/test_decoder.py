@@ -53,7 +53,7 @@ def bytes_of(run: FakeRun | Exception) -> Bytes:
 
     def highest(category: Category) -> int:
         which = last & (run.category == category)
-        change = np.zeros(2 * len(run) + 2, dtype=np.int64)
+        change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
         np.add.at(change, run.alloc_event[which], run.size[which])
         ended = which & (run.free_event >= 0)
         np.add.at(change, run.free_event[ended], -run.size[ended])
