@@ -17,7 +17,7 @@ _NOTEBOOK = re.compile(r"<ipython-input|<stdin>|<doctest|<console>|(.*/)?ipykern
 """Cells and prompts: in no file, or in one that is not kept."""
 _DEMO = re.compile(r"(.*/)?tbmem/demo/")
 """The demonstration's training is a user's like any other."""
-_OURS = re.compile(r"(.*/)?tbmem/(runtime|sources|analysis|model|integrations|cli)/")
+_TBMEM = re.compile(r"(.*/)?tbmem/(runtime|estimator|sources|analysis|model|integrations|cli)/")
 _TORCH_PARTS = "_|nn/|optim/|autograd/|utils/|distributed/|profiler/|cuda/|fx/|func/|amp/|ao/|jit/|functional\\.py"
 _TORCH = re.compile(
     rf"(torch|torchgen|functorch)/|.*(site|dist)-packages/(torch|torchgen|functorch)/|.*/torch/({_TORCH_PARTS})"
@@ -35,7 +35,7 @@ class Owner(IntEnum):
     USER = 0
     INSTALLED = 1
     TORCH = 2
-    OURS = 3
+    TBMEM = 3
     PYTHON = 4
     """The standard library, and what has no file: frozen modules, ``exec`` of a string."""
     NATIVE = 5
@@ -55,8 +55,8 @@ def owner_of(file: str, libraries: tuple[str, ...] = ()) -> Owner:
         return Owner.USER
     if _NATIVE.match(path):
         return Owner.NATIVE
-    if path.startswith(_PACKAGE) or _OURS.match(path):
-        return Owner.OURS
+    if path.startswith(_PACKAGE) or _TBMEM.match(path):
+        return Owner.TBMEM
     if _TORCH.match(path):
         return Owner.TORCH
     if _INSTALLED.match(path):

@@ -33,7 +33,7 @@ _COMPRESSION = 4
 
 
 @contextmanager
-def complete_or_nothing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Write under another name first, so that nobody ever reads half a file.
 
     A pipe or a device (``/dev/null``) is written to as it is: to rename something over it would take it away.
@@ -89,7 +89,7 @@ def evidence_name(number: int) -> str:
     return f"{PLUGIN_FOLDER}/evidence-{number}.json"
 
 
-def shortage_name(worker: str, word: str) -> str:
+def oom_report_name(worker: str, word: str) -> str:
     """``<worker>.<word>.txt``: the report on memory that ran out (``'oom'``) or nearly did (``'near-limit'``)."""
     return f"{worker}.{word}.txt"
 

@@ -14,7 +14,7 @@ MACHINE, CGROUP = "the machine", "cgroup"
 """Names of limits of the host, beside those of setrlimit(2)."""
 
 
-class Situation(NamedTuple):
+class RunContext(NamedTuple):
     """What a run knows of itself at a moment."""
 
     step: int
@@ -50,7 +50,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
+class AllocatorUsage:
     """What a caching allocator holds of a device, in bytes."""
 
     reserved: int
@@ -70,7 +70,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class OomEvent:
     """One request that failed."""
 
     device: str
@@ -83,7 +83,7 @@ class Shortage:
     device_free: int | None = None
     """Bytes that the device itself had free, whatever this process may use of it."""
     device_total: int | None = None
-    pieces: Pieces | None = None
+    pieces: AllocatorUsage | None = None
     """``None`` where no caching allocator is at work, or it could not be asked."""
     process: int | None = None
     """Bytes of this process: resident, or reserved on the device."""
@@ -117,7 +117,7 @@ class LiveMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class OomHolder:
     """One of the largest holders."""
 
     name: str
@@ -144,13 +144,13 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortageReport:
+class OomReport:
     """A shortage, explained."""
 
-    shortage: Shortage
+    shortage: OomEvent
     reasons: tuple[Reason, ...]
     """The one that says most first."""
-    holdings: tuple[Holding, ...] = ()
+    holdings: tuple[OomHolder, ...] = ()
     """The largest first, ten at most."""
     seen: int = 0
     """Bytes that all holdings have together, those left out included."""

@@ -26,21 +26,21 @@ def _empty() -> I64:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedLines:
+class TimedLines:
     """Line numbers by Unix time in nanoseconds, in order of time."""
 
     ns: I64 = field(default_factory=_empty)
     line: I64 = field(default_factory=_empty)
 
     @classmethod
-    def of(cls, lines: Mapping[int, int]) -> NotedLines:
+    def of(cls, lines: Mapping[int, int]) -> TimedLines:
         """From lines by time, in any order."""
         ns = np.array(list(lines), np.int64)
         order = np.argsort(ns)
         return cls(ns=ns[order], line=np.array(list(lines.values()), np.int64)[order])
 
     @classmethod
-    def of_differences(cls, ns: I64, line: I64) -> NotedLines:
+    def of_differences(cls, ns: I64, line: I64) -> TimedLines:
         """From columns of which each value is the difference to the one before."""
         return cls(ns=np.cumsum(ns), line=np.cumsum(line))
 
@@ -79,9 +79,9 @@ class OlderStorages:
 class TraceAdditions:
     """Everything that tbmem adds to one trace."""
 
-    calls: NotedLines | None = None
+    calls: TimedLines | None = None
     """By the beginning of each call of a Python function: the line from which it was called."""
-    operators: NotedLines = field(default_factory=NotedLines)
+    operators: TimedLines = field(default_factory=TimedLines)
     """By the moment of an allocation: the line of an operator that Python calls without a function (``a * b``)."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Whole paths of installed packages' and Python's own files, by the short one in the trace."""
@@ -113,8 +113,8 @@ class TraceAdditions:
         older = _columns(data.get("older"), 3)
         files = data.get("files")
         return cls(
-            calls=None if calls is None else NotedLines.of_differences(*calls),
-            operators=NotedLines() if operators is None else NotedLines.of_differences(*operators),
+            calls=None if calls is None else TimedLines.of_differences(*calls),
+            operators=TimedLines() if operators is None else TimedLines.of_differences(*operators),
             files={str(key): str(value) for key, value in files.items()} if isinstance(files, dict) else {},
             older=None if older is None else OlderStorages(address=older[0], bytes=older[1], freed_ns=older[2]),
         )

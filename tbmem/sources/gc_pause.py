@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No automatic collections inside; a collector that was off already stays off.
 
     What makes many objects sets the collector off again and again, and it finds no garbage among them: that takes

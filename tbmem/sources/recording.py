@@ -15,7 +15,7 @@ from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book
 from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_file import load_timeline
-from tbmem.sources.events.compressed_file import opened
+from tbmem.sources.events.compressed_file import open_recording
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.trace.reader import read_trace, read_trace_with_calls
 
@@ -55,7 +55,7 @@ def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recordi
 
 
 def _read(place: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | None]:
-    with opened(place) as file:
+    with open_recording(place) as file:
         begin = file.read(_LOOKED_AT)
     if begin.startswith(_ZIP):
         return _from_zip(place), None

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file for reading, unpacking it on the way if it is gzip, whatever it is called.
 
     Raises:
@@ -59,7 +59,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
-    with opened(place) as file, collector_paused():
+    with open_recording(place) as file, gc_paused():
         try:
             loaded = _PlainUnpickler(file).load()
             while file.read(_CHUNK):

@@ -21,7 +21,7 @@ from tbmem.model.timeline_tables import (
 )
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, phases, read_ranges, steps
 from tbmem.sources.events.compressed_file import load_plain_pickle
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.snapshot.allocations import rows_of_device
 from tbmem.sources.snapshot.events import marks, read_events, reservations
 from tbmem.sources.snapshot.segments import Pools, read_segments
@@ -40,7 +40,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
         OSError: The file cannot be read.
     """
     place = os.fspath(path)
-    with collector_paused():
+    with gc_paused():
         # a call of its own: the snapshot is gone before the collector looks round again
         return _read(place)
 

@@ -16,7 +16,7 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, ReservationRows
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, steps
-from tbmem.sources.events.compressed_file import opened
+from tbmem.sources.events.compressed_file import open_recording
 from tbmem.sources.trace.allocations import CPU_TYPE, DeviceRows, rows_of_device
 from tbmem.sources.trace.columns import TraceColumns
 from tbmem.sources.trace.context import Running, calls_of
@@ -50,7 +50,7 @@ def read_trace_with_calls(path: str | os.PathLike[str]) -> tuple[AllocationTimel
 def _read(place: str) -> tuple[AllocationTimeline, TraceColumns, int]:
     """The timeline, and what it was made of: columns, and the Unix time at which the clock reads 0, in nanoseconds."""
     columns = TraceColumns()
-    with opened(place) as file:
+    with open_recording(place) as file:
         events = JsonEvents(file, place)
         try:
             for batch in events:

@@ -16,7 +16,7 @@ from tbmem.model.category import Phase
 from tbmem.model.stacks import Frame
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import ALIVE, BEFORE, LOST, RangeKind
-from tbmem.model.trace_additions import NotedLines, OlderStorages, TraceAdditions
+from tbmem.model.trace_additions import OlderStorages, TimedLines, TraceAdditions
 from tbmem.sources.trace import json_stream as json_events
 from tbmem.sources.trace.reader import read_trace
 
@@ -198,8 +198,8 @@ def test_what_tbmem_noted_says_lines_and_whose_a_file_is(tmp_path: Path) -> None
         memory(14, 512, 200, 1024),
     ]
     additions = TraceAdditions(
-        calls=NotedLines.of({1_007_000: 5, 1_005_000: 12}),
-        operators=NotedLines.of({1_008_001: 31}),
+        calls=TimedLines.of({1_007_000: 5, 1_005_000: 12}),
+        operators=TimedLines.of({1_008_001: 31}),
         files={"hub/trainer.py": "/venv/lib/python3.11/site-packages/hub/trainer.py"},
     )
 
