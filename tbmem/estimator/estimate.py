@@ -19,7 +19,7 @@ from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import FakeRun
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
 from tbmem.units import MIB
 

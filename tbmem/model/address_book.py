@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Category
-from tbmem.model.npz_archive import check_header, read_archive
+from tbmem.model.columns import check_header, read_archive
 
 SCHEMA_VERSION = 1
 KIND = "address_book"

@@ -7,7 +7,7 @@ some files have no times at all. Times, where there are any, are Unix time in na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -252,3 +252,39 @@ class DeviceTotals:
     """Memory of the device."""
     model: str = ""
     """What the device is: ``'NVIDIA A100 80GB PCIe'``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRows(Columns):
+    """One row per call of an operator."""
+
+    name: I32 = column(np.int32, 0)
+    """Into ``OperatorCalls.names``."""
+    thread: I32 = column(np.int32, 0)
+    begin_ns: I64 = column(np.int64, 0)
+    """Unix time."""
+    end_ns: I64 = column(np.int64, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRows(Columns):
+    """One row per allocation or free."""
+
+    device: I16 = column(np.int16, 0)
+    """Into the timeline's ``devices``."""
+    thread: I32 = column(np.int32, 0)
+    ns: I64 = column(np.int64, 0)
+    """Unix time."""
+    bytes: I64 = column(np.int64, 0)
+    """Negative for a free."""
+    call: I64 = column(np.int64)
+    """Row of the innermost call around it; -1 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCalls:
+    """Calls of operators, and changes of memory."""
+
+    calls: CallRows = field(default_factory=CallRows.of)
+    changes: ChangeRows = field(default_factory=ChangeRows.of)
+    names: tuple[str, ...] = ()

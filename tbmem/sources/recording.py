@@ -12,9 +12,8 @@ from pathlib import Path
 from tbmem.errors import FileFormatError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
-from tbmem.model.operator_calls import OperatorCalls
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import load_timeline
+from tbmem.model.timeline import AllocationTimeline, load_timeline
+from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.sources.events.compressed_file import open_recording
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.trace.reader import read_trace, read_trace_with_calls

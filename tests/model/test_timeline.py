@@ -12,8 +12,7 @@ import pytest
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Basis, Category
 from tbmem.model.stacks import Frame, Names, StackBuilder
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import load_timeline, save_timeline
+from tbmem.model.timeline import AllocationTimeline, load_timeline, save_timeline
 from tbmem.model.timeline_tables import (
     ALIVE,
     BEFORE,

@@ -31,8 +31,7 @@ from tbmem.model.category import Category, Phase
 from tbmem.model.files import atomic_write
 from tbmem.model.simulated_run import FakeRun
 from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.present.exports.memory_viz import memory_viz_pickle
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.torch_state.memory_history import MemoryHistory

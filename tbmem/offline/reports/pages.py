@@ -15,7 +15,7 @@ from tbmem.analysis.runs.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.runs.run_status import run_status
 from tbmem.errors import RunFolderError, TbmemError, UsageError
 from tbmem.model.files import atomic_write
-from tbmem.model.operator_calls import OperatorCalls
+from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.offline.analyze import Pair
 from tbmem.offline.live_logs import read_run
 from tbmem.offline.queries.answers import Answers

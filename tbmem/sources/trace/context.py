@@ -10,10 +10,9 @@ import numpy as np
 
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
-from tbmem.model.operator_calls import CallRows, ChangeRows, OperatorCalls
 from tbmem.model.stacks import Names
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import RangeKind, RangeRows
+from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls, RangeKind, RangeRows
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.events.annotations import kind_of_range, phases_of, step_of_range
 from tbmem.sources.trace.columns import Spans, TraceColumns

@@ -11,9 +11,8 @@ import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.columns import I64
-from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, ReservationRows
+from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, OperatorCalls, ReservationRows
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, steps
 from tbmem.sources.events.compressed_file import open_recording

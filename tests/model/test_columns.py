@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tbmem.errors import FileFormatError
-from tbmem.model.npz_archive import check_header, read_archive
+from tbmem.model.columns import check_header, read_archive
 
 
 def _parse(stored: Any) -> list[int]:
