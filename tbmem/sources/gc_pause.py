@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No automatic collections inside; a collector that was off already stays off.
+    """Disable automatic collections inside; a disabled collector stays disabled.
 
-    What makes many objects sets the collector off again and again, and it finds no garbage among them: that takes
-    time, and it frees the program's garbage earlier than without us.
+    Creating many objects triggers collections that find no garbage among them. They take time, and they free the
+    program's garbage earlier than without tbmem.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.sources.events.pairing import pair, pair_by_size, part_unequal
+from tbmem.sources.events.pairing import pair, pair_by_size, separate_unequal
 from tbmem.sources.trace.context import innermost
 
 
@@ -29,7 +29,7 @@ def test_an_address_that_is_allocated_twice_has_lost_a_free() -> None:
 
 def test_a_free_of_another_size_is_of_another_allocation() -> None:
     # given an allocation of 9 whose free is missing, like the allocation of 5 that is freed after it
-    pairs, parted = part_unequal(
+    pairs, parted = separate_unequal(
         pair(np.array([7, 7, 8, 8]), np.array([True, False, True, False])), np.array([9, 5, 3, 3])
     )
 
