@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tbmem.sources.events.pairing import pair, pair_by_size, separate_unequal
-from tbmem.sources.trace.context import innermost
 
 
 def test_a_free_ends_the_allocation_before_it_at_the_same_address() -> None:
@@ -64,22 +63,3 @@ def test_nothing_pairs_with_nothing() -> None:
 
     assert len(pair(nothing, nothing > 0).closed_by) == 0
     assert len(pair_by_size(nothing, nothing > 0).closed_by) == 0
-
-
-def test_the_innermost_range_of_the_own_thread_is_found() -> None:
-    # given a call with two calls in it that touch, one without duration, and another thread's
-    thread = np.array([0, 0, 0, 0, 1])
-    begin = np.array([10, 12, 15, 15, 0])
-    end = np.array([30, 15, 15, 20, 99])
-    at = np.array([9, 10, 13, 15, 18, 25, 31, 25])
-    at_thread = np.array([0, 0, 0, 0, 0, 0, 0, 1])
-
-    found = innermost(thread, begin, end, at_thread, at)
-
-    assert found.tolist() == [-1, 0, 1, 2, 3, 0, -1, 4]
-
-
-def test_ranges_that_overlap_by_rounding_lose_nobody() -> None:
-    found = innermost(*(np.array(one) for one in ([0, 0, 0], [0, 5, 10], [10, 11, 20], [0, 0], [15, 9])))
-
-    assert found.tolist() == [2, 1]
