@@ -54,7 +54,7 @@ from tbmem.model.files import (
     SNAPSHOT_PROTOCOL,
     SNAPSHOT_SUFFIX,
     TRACE_SUFFIX,
-    shortage_name,
+    oom_report_name,
     snapshot_name,
 )
 from tbmem.model.finding import FindingKind
@@ -584,7 +584,7 @@ def check_out_of_memory(bench: Bench) -> str:
     expect(summary.exception == "OutOfMemoryError", f"the summary says {summary.exception}")
     written = [path for path in files_of(summary.snapshots, SNAPSHOT_SUFFIX) if ".oom" in path.name]
     expect(written, f"snapshots {summary.snapshots}")
-    reports = list(Path(summary.folder).glob(shortage_name("*", "oom")))
+    reports = list(Path(summary.folder).glob(oom_report_name("*", "oom")))
     expect(len(reports) == 1, f"reports {reports}")
     actions = {entry["action"] for entry in trace_entries(load_snapshot(written[-1]))}
     expect({"alloc", "oom"} <= actions, f"the snapshot holds {actions}")

@@ -37,8 +37,7 @@ def window(place: Path, count: int) -> Path:
     """A recording of a training: activations that backward frees in reverse, gradients that come and go."""
     from tbmem.model.category import Phase
     from tbmem.model.stacks import StackBuilder
-    from tbmem.model.timeline import AllocationTimeline
-    from tbmem.model.timeline_file import save_timeline
+    from tbmem.model.timeline import AllocationTimeline, save_timeline
     from tbmem.model.timeline_tables import AllocationRows, DeviceTotals
 
     layers, random = 500, np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Quantities as text and back: bytes (in binary units), their changes and ranges, seconds, counts."""
+"""Formatting of bytes (binary units), seconds and counts, and parsing of sizes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ GIB = 1024 * MIB
 TIB = 1024 * GIB
 
 _UNITS = tuple(
-    # what would be written as 1024 of the next smaller unit is written as 1.00 of this one
+    # what would round to 1024 of the next smaller unit is written as 1.00 of this one
     (unit, size, 1023.5 / 1024 * size)
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
 )
-"""Name, bytes, and from how many bytes on it is used."""
+"""Name, bytes, and the least bytes it is used for."""
 _FACTORS: dict[str, int] = {
     "b": 1,
     "bytes": 1,
@@ -23,20 +23,10 @@ _FACTORS: dict[str, int] = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
 }
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
-_MANY_TIMES = 10
-"""From this factor on a growth is told as a factor: a percentage of a tiny base says nothing."""
 
 
 def format_bytes(count: int | float) -> str:
-    """Bytes as a person reads them.
-
-    Args:
-        count: Number of bytes; may be negative (a shrinkage).
-
-    Returns:
-        Two decimals and a binary unit, ``'45.12 GiB'``, none from 1000 on, ``'1017 MiB'``; whole bytes below 1 KiB,
-        ``'512 B'``.
-    """
+    """Bytes, perhaps negative, with a binary unit: ``'45.12 GiB'``, ``'1017 MiB'``, ``'512 B'``."""
     for unit, size, least in _UNITS:
         if count >= least or -count >= least:
             return f"{_digits(count / size)} {unit}"
@@ -44,7 +34,7 @@ def format_bytes(count: int | float) -> str:
 
 
 def _digits(amount: float) -> str:
-    """Two decimals, none where the whole digits say enough."""
+    """Two decimals, none from 1000 on."""
     text = f"{amount:.2f}"
     return text if abs(float(text)) < 1000 else f"{amount:.0f}"
 
@@ -56,50 +46,26 @@ def format_signed(count: int | float) -> str:
 
 def format_range(low: int | float, high: int | float) -> str:
     """Bytes between two bounds, in one unit where it suits both: ``'0.99 to 1.01 GiB'``, ``'1.01 GiB'``."""
-    one, other = format_bytes(low), format_bytes(high)
-    if one == other:
-        return other
+    lower, upper = format_bytes(low), format_bytes(high)
+    if lower == upper:
+        return upper
     size = next((size for _, size, least in _UNITS if high >= least), 1)
     if low and low < size / 10:
-        # in the higher one's unit it would lose its digits
-        return f"{one} to {other}"
-    return f"{_digits(low / size) if size > 1 else format(low, '.0f')} to {other}"
+        # in the unit of the higher bound it would lose its digits
+        return f"{lower} to {upper}"
+    return f"{_digits(low / size) if size > 1 else format(low, '.0f')} to {upper}"
 
 
 def format_share(part: int | float, whole: int | float | None) -> str:
-    """A part beside its whole: ``'5 % of 23.54 GiB'``; empty where the whole is not known."""
+    """A share of a total: ``'5 % of 23.54 GiB'``; empty where the total is unknown."""
     return f"{100 * part / whole:.0f} % of {format_bytes(whole)}" if whole else ""
 
 
-def relative_change(before: int | float, after: int | float) -> str:
-    """A change beside what it is a change of: ``'+4.8 %'``, ``'26 times'``, ``'new'``, ``'gone'``.
-
-    Args:
-        before: 0 or more.
-        after: In the same unit.
-    """
-    if before == after:
-        return "unchanged"
-    if not before:
-        return "new"
-    if not after:
-        return "gone"
-    if after >= _MANY_TIMES * before:
-        return f"{format_count(after / before)} times"
-    return f"{100 * (after - before) / before:+.1f} %"
-
-
 def parse_bytes(text: int | str) -> int:
-    """The number of bytes that a size with its unit means.
-
-    Args:
-        text: ``'4 MiB'``, ``'1.5GiB'``, ``'10 GB'`` (1000³ bytes each), ``'4096 B'``; a bare number only where it is 0.
-
-    Returns:
-        The size in bytes.
+    """The bytes of ``'4 MiB'``, ``'1.5GiB'``, ``'10 GB'`` (1000³ bytes each) or ``'4096 B'``; only 0 needs no unit.
 
     Raises:
-        ValueError: The text is no size, or lacks its unit.
+        ValueError: The text is not a size, or lacks its unit.
     """
     match = None if isinstance(text, bool) else _AMOUNT.fullmatch(str(text))
     unit = "" if match is None else match[2].lower()
@@ -112,7 +78,7 @@ def parse_bytes(text: int | str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a person reads them: ``'0.8 s'``, ``'4 min 10 s'``, ``'2 h 10 min'``."""
+    """Seconds: ``'0.8 s'``, ``'4 min 10 s'``, ``'2 h 10 min'``."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     seconds = max(int(seconds), 60)
@@ -122,21 +88,21 @@ def format_duration(seconds: float) -> str:
 
 
 def format_speed(steps_per_second: float) -> str:
-    """How fast a loop runs: ``'0.468 steps/s'``, ``'12 346 steps/s'``."""
+    """Steps per second: ``'0.468 steps/s'``, ``'12 346 steps/s'``."""
     fast = steps_per_second >= 100
     return f"{format_count(steps_per_second) if fast else format(steps_per_second, '.3g')} steps/s"
 
 
 def format_moment(moment: float) -> str:
-    """Unix time in seconds as people write it: ``'2026-11-20 09:31:07'``, by the clock on the wall."""
+    """Unix time in seconds as local time: ``'2026-11-20 09:31:07'``."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 def format_count(count: int | float) -> str:
-    """A number of things in groups of three digits: ``'12 345'``."""
+    """A count in groups of three digits: ``'12 345'``."""
     return f"{count:,.0f}".replace(",", " ")
 
 
 def round_up(count: int, step: int) -> int:
-    """The next multiple of a step: a size in whole pages."""
+    """The next multiple of a step."""
     return (count + step - 1) // step * step

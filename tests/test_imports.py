@@ -154,7 +154,7 @@ def test_there_is_no_circle() -> None:
         ),
         ("import tbmem.offline.reports.folders", ("torch", "tensorboard", "psutil", "omegaconf", "matplotlib")),
         ("import tbmem.sources.snapshot.reader, tbmem.sources.trace.reader", ("torch", "tensorboard", "psutil")),
-        ("import tbmem.model.timeline_file", ("torch",)),
+        ("import tbmem.model.timeline", ("torch",)),
         ("import tbmem.plugin.loader", ("torch", "numpy", "matplotlib")),
         ("import tbmem.plugin.plugin", ("torch", "matplotlib", "psutil", "omegaconf")),
         ("import tbmem.cli.entry", ("torch", "typer", "rich", "omegaconf", "yaml")),

@@ -16,7 +16,6 @@ from tbmem.units import (
     format_signed,
     format_speed,
     parse_bytes,
-    relative_change,
     round_up,
 )
 
@@ -129,24 +128,6 @@ def test_a_bare_number_is_refused_and_the_units_are_named(bare: int | str) -> No
 )
 def test_a_range_has_one_unit_where_it_can(low: float, high: float, text: str) -> None:
     assert format_range(low, high) == text
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "text"),
-    [
-        (100, 104.8, "+4.8 %"),
-        (100, 95.5, "-4.5 %"),
-        (100, 100, "unchanged"),
-        (0, 0, "unchanged"),
-        (0, 4 * MIB, "new"),
-        (4 * MIB, 0, "gone"),
-        (1, 262145, "262 145 times"),
-        (MIB, 25 * MIB, "25 times"),
-        (100, 999, "+899.0 %"),
-    ],
-)
-def test_a_change_is_told_beside_what_it_is_a_change_of(before: float, after: float, text: str) -> None:
-    assert relative_change(before, after) == text
 
 
 @pytest.mark.parametrize("truth", [True, False])

@@ -15,7 +15,7 @@ from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.runs.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 from tbmem.offline.live_logs import read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import format_bytes, parse_bytes
@@ -118,7 +118,7 @@ def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        with complete_or_nothing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error

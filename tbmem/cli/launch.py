@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tbmem.errors import UsageError
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 
 USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
@@ -57,7 +57,7 @@ class Order:
             raise UsageError(f"no script to run: {USAGE}")
         if not _STEP_ON.fullmatch(self.step_on):
             raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
-        with collector_paused():  # looking for garbage in all that torch makes is half of our start-up
+        with gc_paused():  # looking for garbage in all that torch makes is half of our start-up
             return self._prepare()
 
     def _prepare(self) -> Runnable:

@@ -15,11 +15,11 @@ from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estim
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.estimator.worker.client import fake_runs
-from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
+from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import FakeRun
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
 from tbmem.units import MIB
 
@@ -84,9 +84,9 @@ def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: Fake
     recording, figures = place / f"{stem}{TIMELINE_SUFFIX}", place / f"{stem}{ESTIMATE_SUFFIX}"
     about = {"model": estimate.job.model, "gpu": estimate.gpu, "rank": estimate.job.rank, **run.about}
     timeline = timeline_of_run(run, parse_settings(estimate.settings), estimate.capacity, about)
-    with complete_or_nothing(recording) as partial:
+    with atomic_write(recording) as partial:
         save_timeline(timeline, partial)
-    with complete_or_nothing(figures) as partial:
+    with atomic_write(figures) as partial:
         partial.write_text(json.dumps(estimate_view(estimate), indent=2))
     return [recording, figures]
 

@@ -1,7 +1,6 @@
-"""Storages that a training run knows by name, to be joined with allocation events.
+"""AddressBook: addresses of a training run's named storages over time, to be joined with allocation events.
 
-An allocation event has an address but no meaning; a parameter has a name and, at a given moment, an address.
-Each row says: at this time, the storage at this address of this device was this parameter (gradient, optimizer
+Each row says that at this time the storage at this address of this device was this parameter (gradient, optimizer
 state, buffer, tensor saved for backward). An allocation gets the category of the rows that fall into its lifetime.
 """
 
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Category
-from tbmem.model.npz_archive import check_header, read_archive
+from tbmem.model.columns import check_header, read_archive
 
 SCHEMA_VERSION = 1
 KIND = "address_book"
@@ -33,13 +32,13 @@ _COLUMNS: Mapping[str, type[np.generic]] = {
 
 
 class StorageNote(NamedTuple):
-    """One storage as seen at one moment."""
+    """One storage at one moment."""
 
     time_ns: int
     """Unix time in nanoseconds, the clock of torch.profiler's traces."""
     device: str
     address: int
-    """First byte of the storage; 0 never occurs."""
+    """First byte of the storage, never 0."""
     bytes: int
     category: Category
     name: str
@@ -49,10 +48,7 @@ class StorageNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressBook:
-    """Columns of storage notes, in order of time.
-
-    ``device`` and ``name`` index the tables ``devices`` and ``names``.
-    """
+    """Columns of storage notes in order of time; ``device`` and ``name`` index ``devices`` and ``names``."""
 
     time_ns: NDArray[np.int64]
     device: NDArray[np.int16]
@@ -63,40 +59,25 @@ class AddressBook:
     devices: tuple[str, ...]
     names: tuple[str, ...]
     about: Mapping[str, Any]
-    """Which run, rank and window this is: plain JSON values."""
+    """Run, rank and window: plain JSON values."""
 
     @classmethod
     def from_notes(cls, notes: Iterable[StorageNote], about: Mapping[str, Any] | None = None) -> AddressBook:
-        """Collect notes into columns.
-
-        Args:
-            notes: Notes in order of time.
-            about: What else to keep: run, rank, window, steps.
-        """
-        devices: dict[str, int] = {}
-        names: dict[str, int] = {}
-        rows = [
-            (
-                note.time_ns,
-                devices.setdefault(note.device, len(devices)),
-                note.address,
-                note.bytes,
-                int(note.category),
-                names.setdefault(note.name, len(names)),
-            )
-            for note in notes
-        ]
-        columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-        arrays = {
-            key: np.array(column, dtype=dtype) for (key, dtype), column in zip(_COLUMNS.items(), columns, strict=True)
-        }
-        return cls(**arrays, devices=tuple(devices), names=tuple(names), about=dict(about or {}))
+        """Collect notes, in order of time, into columns; ``about`` is stored with them."""
+        values = list(zip(*notes, strict=True)) or [()] * len(_COLUMNS)
+        columns: dict[str, Sequence[Any]] = dict(zip(_COLUMNS, values, strict=True))
+        tables = {key: list(dict.fromkeys(columns[key])) for key in ("device", "name")}
+        for key, table in tables.items():
+            numbers = {word: number for number, word in enumerate(table)}
+            columns[key] = [numbers[word] for word in columns[key]]
+        arrays = {key: np.array(columns[key], dtype=dtype) for key, dtype in _COLUMNS.items()}
+        return cls(**arrays, devices=tuple(tables["device"]), names=tuple(tables["name"]), about=dict(about or {}))
 
     def __len__(self) -> int:
         return len(self.address)
 
     def notes(self) -> list[StorageNote]:
-        """The rows again, one record each."""
+        """The rows as records."""
         return [
             StorageNote(
                 int(self.time_ns[row]),
@@ -110,11 +91,7 @@ class AddressBook:
         ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the book as ``.npz`` (arrays and a JSON header, no pickles).
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the book as ``.npz``: arrays and a JSON header, no pickles."""
         header = {
             "schema": SCHEMA_VERSION,
             "kind": KIND,
@@ -128,7 +105,7 @@ class AddressBook:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AddressBook:
-        """Read what ``save`` wrote.
+        """Read a file that ``save`` wrote.
 
         Raises:
             FileFormatError: The file is damaged, is something else, or has a newer schema.
@@ -136,29 +113,16 @@ class AddressBook:
         """
         return read_archive(path, _parse, "an address book")
 
-    def check(self) -> None:
-        """Refuse columns that do not belong together.
-
-        Raises:
-            FileFormatError: Lengths differ, or a row points outside of its table.
-        """
-        lengths = {len(getattr(self, key)) for key in _COLUMNS}
-        if len(lengths) != 1:
-            raise FileFormatError("its columns have different lengths")
-        for column, table in ((self.device, self.devices), (self.name, self.names)):
-            if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
-                raise FileFormatError("a row points outside of its table")
-
 
 def _parse(stored: Any) -> AddressBook:
     header = json.loads(str(stored["header"]))
     check_header(header, KIND, SCHEMA_VERSION)
     columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
-    book = AddressBook(
-        **columns,
-        devices=tuple(header["devices"]),
-        names=tuple(header["names"]),
-        about=dict(header["about"]),
-    )
-    book.check()
-    return book
+    if len({len(column) for column in columns.values()}) != 1:
+        raise FileFormatError("its columns have different lengths")
+    for key, table in (("device", header["devices"]), ("name", header["names"])):
+        column = columns[key]
+        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
+            raise FileFormatError("a row points outside of its table")
+    about = dict(header["about"])
+    return AddressBook(**columns, devices=tuple(header["devices"]), names=tuple(header["names"]), about=about)

@@ -1,4 +1,4 @@
-"""What a byte is for, and when it was asked for: torch's own words as enums, and their names for people."""
+"""Categories and phases of allocations in torch's terms, and their display names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Category(IntEnum):
-    """What an allocation is for; the number is what files store, so it never changes."""
+    """What an allocation is for; files store the numbers, so they never change."""
 
     UNKNOWN = 0
     PARAMETER = 1
@@ -22,21 +22,21 @@ class Category(IntEnum):
 
 
 class Basis(IntEnum):
-    """How the category of an allocation is known; the number is what files store, so it never changes."""
+    """How the category of an allocation is known; files store the numbers, so they never change."""
 
     NONE = 0
-    """Nobody has said what it is for."""
+    """The category is unknown."""
     INFERRED = 1
-    """Guessed, from words in its stack."""
+    """Guessed from keywords in its stack."""
     KNOWN = 2
-    """Its address and lifetime agree with an address book."""
+    """Its address and lifetime match an address book."""
 
 
 class Phase(IntEnum):
-    """When in a training step an allocation was asked for; the number is what files store, so it never changes."""
+    """Phase of a training step that allocated; files store the numbers, so they never change."""
 
     OTHER = 0
-    """Between the others, or not known."""
+    """Between the others, or unknown."""
     SETUP = 1
     """Before the first step."""
     FORWARD = 2
@@ -61,13 +61,9 @@ WORDS: Mapping[str, str] = {
     Phase.BACKWARD.name: "backward pass",
     Phase.OPTIMIZER.name: "optimizer step",
 }
-"""Names of categories and phases for people: every screen reads them here, files for programs keep the enum's."""
+"""Display names of categories and phases for every screen; machine-readable files have the enum's names."""
 
 
 def word_of(name: str) -> str:
-    """A category or phase as people read it; labels of rules are words already.
-
-    Args:
-        name: The enum's, ``'OPTIMIZER_STATE'`` or ``'optimizer_state'``, or a label such as ``'Attention'``.
-    """
+    """Display name of ``'OPTIMIZER_STATE'`` or ``'optimizer_state'``; a rule's label (``'Attention'``) as it is."""
     return WORDS.get(name.upper(), name)

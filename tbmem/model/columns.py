@@ -1,9 +1,12 @@
-"""Tables of numpy columns that are declared, filled, selected and checked alike."""
+"""Base class of tables of numpy columns, and reading of the ``.npz`` archives in which they are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,12 +26,7 @@ _Table = TypeVar("_Table", bound="Columns")
 
 
 def column(dtype: type[np.generic], fill: int = -1) -> Any:
-    """A field of a table.
-
-    Args:
-        dtype: What the column holds.
-        fill: What a row holds of which nothing is known.
-    """
+    """Declare a column; ``fill`` stands for 'unknown'."""
     return field(metadata={"dtype": dtype, "fill": fill})
 
 
@@ -38,7 +36,7 @@ class Columns:
 
     @classmethod
     def of(cls: type[_Table], length: int = 0, **given: ArrayLike) -> _Table:
-        """A table of ``length`` rows, with the columns that are given; the others hold what stands for 'unknown'."""
+        """A table of ``length`` rows with the columns given; the others hold their fill value."""
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
@@ -48,39 +46,35 @@ class Columns:
     @classmethod
     def declared(cls) -> dict[str, tuple[type[np.generic], int]]:
         """Name, type and fill value of each column."""
-        return {one.name: (one.metadata["dtype"], one.metadata["fill"]) for one in fields(cls)}
+        return {field.name: (field.metadata["dtype"], field.metadata["fill"]) for field in fields(cls)}
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Each column by its name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: getattr(self, name) for name in self.declared()}
 
-    def take(self: _Table, which: NDArray[Any] | slice) -> _Table:
-        """The rows of a mask, of numbers or of a slice."""
-        return type(self)(**{name: values[which] for name, values in self.columns().items()})
+    def take(self: _Table, index: NDArray[Any] | slice) -> _Table:
+        """The rows that a mask, numbers or a slice select."""
+        return type(self)(**{name: values[index] for name, values in self.columns().items()})
 
     def replace(self: _Table, **given: ArrayLike) -> _Table:
-        """The same rows with some columns put in place of others."""
-        kept = {name: values for name, values in self.columns().items() if name not in given}
-        return self.of(len(self), **kept, **given)
+        """A copy with some columns replaced."""
+        return self.of(len(self), **{**self.columns(), **given})
 
     @classmethod
     def join(cls: type[_Table], parts: list[_Table]) -> _Table:
-        """The rows of several tables, one after the other."""
+        """Concatenate tables."""
         if not parts:
             return cls.of(0)
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.declared()})
 
     def check(self, tables: Mapping[str, int]) -> None:
-        """Refuse columns that do not belong together.
+        """Raise FileFormatError if lengths differ or an index lies outside of its table.
 
         Args:
-            tables: Length of the table that a column points into, by the column's name; -1 points to nothing.
-
-        Raises:
-            FileFormatError: Lengths differ, or a row points outside of its table.
+            tables: Length of the table that a column indexes, by the column's name; an index may be -1.
         """
         if len({len(values) for values in self.columns().values()}) > 1:
             raise FileFormatError("its columns have different lengths")
@@ -91,7 +85,40 @@ class Columns:
 
 
 def _filled(length: int, given: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
-    """A column of its own that holds what is given, for each row or the same for all."""
     filled = np.empty(length, dtype)
     filled[:] = given
     return filled
+
+
+Parsed = TypeVar("Parsed")
+
+
+def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], what: str) -> Parsed:
+    """Read an ``.npz`` file of tbmem without unpickling anything.
+
+    Args:
+        path: The file.
+        parse: Builds the record from the open archive.
+        what: Expected contents, for the message: ``'an address book'``.
+
+    Raises:
+        FileFormatError: The file is damaged, is something else, or has a newer schema.
+        OSError: The file cannot be read.
+    """
+    data = Path(path).read_bytes()
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            return parse(stored)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    except Exception as error:
+        # numpy and zipfile raise many kinds of errors on damaged files
+        why = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{path}: not {what} of tbmem, or a damaged one ({why})") from error
+
+
+def check_header(header: Mapping[str, Any], kind: str, newest: int) -> None:
+    """Raise FileFormatError if the header has another ``kind``, or a ``schema`` after ``newest``."""
+    found, schema = header["kind"], int(header["schema"])
+    if found != kind or schema > newest:
+        raise FileFormatError(f"holds {found} of schema {schema}, this tbmem reads {kind} up to {newest}")

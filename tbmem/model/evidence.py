@@ -1,4 +1,4 @@
-"""Records of a leak's examination: the detector's Suspicion, the Evidence gathered on it, and the Conclusion."""
+"""Records of a leak investigation: the detector's Suspicion, the Evidence on it, and the Conclusion."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Channel(str, Enum):
-    """One series of bytes that is judged by itself."""
+    """A series of bytes that the detector evaluates on its own."""
 
     ALLOCATED = "allocated"
-    """Held when a step has ended."""
+    """At the end of a step."""
     PEAK = "peak"
     """Highest within a step."""
     RESERVED = "reserved"
-    """Held by the allocator, cache included."""
+    """Reserved by the allocator, cache included."""
     HOST = "host"
     """Resident memory of this process."""
     WORKERS = "workers"
@@ -24,27 +24,27 @@ class Channel(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """Growth that may be a leak; nobody is told before there is evidence or patience is at its end."""
+    """Growth that may be a leak; reported once there is evidence, or the time to find some is over."""
 
     device: str
     rank: int = 0
     channel: Channel
     first_step: int
-    """Where the growth began."""
+    """Where the growth begins."""
     last_step: int
-    """The step at which it was suspected, or last confirmed."""
+    """The step at which it was detected, or last confirmed."""
     base: int
-    """Floor before it began, in bytes."""
+    """Low-water mark before the growth, in bytes."""
     level: int
-    """Floor now, in bytes."""
+    """Current low-water mark, in bytes."""
     bytes_per_step: float
-    """Growth rate over the judged steps."""
+    """Growth rate over the evaluated steps."""
     judged_steps: int
-    """Steps over which it has grown: those between ``first_step`` and ``last_step`` that were judged."""
+    """Evaluated steps between ``first_step`` and ``last_step``."""
     gap: int = 1
-    """Steps between two rises: 1 where every step adds something."""
+    """Steps between two increases: 1 where every step adds something."""
     from_the_start: bool = False
-    """It was growing when the judging began: the growth is probably as old as the run."""
+    """Whether it was growing when the detector began: the growth is probably as old as the run."""
 
     @property
     def growth(self) -> int:
@@ -54,15 +54,15 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLine:
-    """A line of somebody's source."""
+    """A line of source code."""
 
     file: str
     """Full path."""
     line: int
     function: str = ""
-    """Qualified name of the function around it, as Python has it; empty where it is not known."""
+    """Qualified name of its function; empty where unknown."""
     text: str = ""
-    """The line itself, stripped; empty where the source cannot be read."""
+    """The stripped line; empty where the source cannot be read."""
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
@@ -70,7 +70,7 @@ class CodeLine:
 
 
 class HolderKind(str, Enum):
-    """What kind of thing holds memory."""
+    """Kind of object that holds memory."""
 
     LIST = "list"
     DICT = "dict"
@@ -78,34 +78,34 @@ class HolderKind(str, Enum):
     DEQUE = "deque"
     LRU_CACHE = "lru_cache"
     ITERATOR = "iterator"
-    """An iterator that keeps what it has seen (``itertools.cycle``, ``itertools.tee``), or a generator."""
+    """An iterator that stores its elements (``itertools.cycle``, ``itertools.tee``), or a generator."""
     HOOKS = "hooks"
-    """The table of a module's or tensor's hooks."""
+    """Hooks of a module or tensor."""
     GRAPH = "graph"
-    """One tensor whose autograd graph gets longer with each step."""
+    """One tensor whose autograd graph grows with each step."""
     TENSOR = "tensor"
     """One tensor that is replaced by a larger one in each step."""
     CONTEXT = "context"
-    """Autograd nodes that hold themselves: an attribute of ``ctx``, a graph of a gradient."""
+    """Autograd nodes in a reference cycle: an attribute of ``ctx``, a graph of a gradient."""
     GARBAGE = "garbage"
-    """Cycles of plain objects that only the collector frees."""
+    """Reference cycles that only the garbage collector frees."""
     OBJECTS = "objects"
-    """Instances of one class, of which nothing larger is known."""
+    """Instances of one class without a known container."""
 
 
 class Contents(str, Enum):
-    """What the elements of a holder keep alive."""
+    """Memory that the elements of a holder keep alive."""
 
     TENSORS = "tensors"
     """Tensors without a graph."""
     GRAPHS = "graphs"
-    """Tensors that keep an autograd graph, and what it saved."""
+    """Tensors with an autograd graph and its saved tensors."""
     VIEWS = "views"
     """Tensors that are a small part of a large storage."""
     MODULES = "modules"
     HOOKS = "hooks"
     OBJECTS = "objects"
-    """Anything without tensors: numbers, strings, arrays, dicts."""
+    """Objects without tensors: numbers, strings, arrays, dicts."""
 
 
 class LineSource(str, Enum):
@@ -114,38 +114,38 @@ class LineSource(str, Enum):
     SEEN = "seen"
     """The holder grew while this line ran."""
     READ = "read"
-    """It is the line of the owner's source that adds to that name."""
+    """The source of the owner adds to that name in this line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Something that grew with the steps and keeps memory."""
+    """An object that grew with the steps and holds memory."""
 
     kind: HolderKind
     name: str
     """As the user would write it: ``list 'losses' in train()``, ``Tracker.history``, ``lru_cache of mask_for()``."""
     type: str = ""
-    """The type's own name where it tells more than the kind (``defaultdict``, ``MulBackward``)."""
+    """Name of the type where it is more specific than the kind (``defaultdict``, ``MulBackward``)."""
     lines: tuple[CodeLine, ...] = ()
-    """The lines that add to it, most frequent first; empty where none is known."""
+    """The lines that add to it, most frequent first; empty where unknown."""
     known_by: LineSource = LineSource.READ
     length: int = 0
-    """Elements (nodes of a graph) now."""
+    """Current number of elements (nodes of a graph)."""
     per_step: float = 0.0
     """Elements added per step."""
     bound: int | None = None
-    """``maxlen`` or ``maxsize``, where it has one."""
+    """``maxlen`` or ``maxsize``."""
     hits: int | None = None
-    """How often a cache has answered, for an ``lru_cache``."""
+    """Cache hits of an ``lru_cache``."""
     contents: Contents = Contents.OBJECTS
     bytes_per_element: int = 0
-    """What one element alone keeps alive, its graph included."""
+    """Memory that one element keeps alive, including its graph."""
     grows_since: int = 0
-    """First step in which it was seen growing."""
+    """First step in which it grew."""
 
     @property
     def bytes_per_step(self) -> float:
-        """What it takes in each step."""
+        """Bytes added per step."""
         return self.bytes_per_element * self.per_step
 
     @property
@@ -158,79 +158,79 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A place in the program that allocates what then survives."""
+    """An allocation site whose allocations survive their step."""
 
     stack: tuple[CodeLine, ...] = ()
-    """The user's lines, innermost first; empty where no Python was running (autograd's own threads)."""
+    """The user's lines, innermost first; empty on threads without Python (autograd's)."""
     operator: str = ""
-    """The operator that allocated, ``aten::mm``."""
+    """``aten::mm``."""
     in_backward: bool = False
     generations: int = 0
-    """In how many of the watched steps it allocated something that is still alive."""
+    """Number of observed steps of which some allocation is still alive."""
     steps: int = 0
-    """Watched steps, the last one left out: what was born in it has had no time to die."""
+    """Observed steps except the last, whose allocations have had no time to be freed."""
     bytes_per_step: float = 0.0
-    """Surviving bytes per watched step."""
+    """Surviving bytes per observed step."""
     growing: bool = False
-    """What it allocates becomes larger from step to step."""
+    """Whether its allocations become larger from step to step."""
 
     @property
     def share(self) -> float:
-        """Share of the watched steps whose births are still alive: 1 for a leak, 0 for a busy workload."""
+        """Share of the observed steps with surviving allocations: 1 for a leak."""
         return self.generations / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that the watched steps showed."""
+    """Results of the observed steps."""
 
     first_step: int
     last_step: int
     holders: tuple[Holder, ...] = ()
     """Largest bytes per step first."""
     sites: tuple[Site, ...] | None = None
-    """Most generations first; ``None`` where births could not be watched."""
+    """Most generations first; ``None`` where survivors could not be tracked."""
     sizes_grow: float = 0.0
-    """Share of the recurring allocations (by bytes) that got larger from step to step: 1 under a curriculum."""
+    """Share of the recurring allocations, by bytes, that grew from step to step: 1 under a curriculum."""
     collector_on: bool = True
-    """Whether Python's garbage collector runs by itself."""
+    """Whether Python's automatic garbage collection is enabled."""
     notes: tuple[str, ...] = ()
-    """What could not be seen, and why: one sentence each."""
+    """Limits of the evidence and their reasons, one sentence each."""
     seconds: float = 0.0
-    """What looking cost outside the steps."""
+    """Time spent outside of the steps."""
 
     @property
     def watched_steps(self) -> int:
-        """Steps under the lens."""
+        """Number of observed steps."""
         return self.last_step - self.first_step
 
 
 class Outcome(str, Enum):
-    """What the evidence says about a suspicion."""
+    """Result of a suspicion."""
 
     CONFIRMED = "confirmed"
     DISMISSED = "dismissed"
     OPEN = "open"
-    """Neither: patience decides."""
+    """Neither yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What to make of a suspicion."""
+    """Conclusion on a suspicion."""
 
     outcome: Outcome
     step: int
-    """When it was drawn."""
+    """The step at which it was drawn."""
     reason: str
-    """One clause: why, in words."""
+    """The reason, as a clause."""
     cause: str = ""
-    """The kind of leak in words: ``'a graph that was never freed'``."""
+    """The kind of leak: ``'a graph that was never freed'``."""
     advice: str = ""
     share: float | None = None
-    """Part of the growth that the named holder or site explains, 0 to 1."""
+    """Share of the growth that the named holder or site explains, 0 to 1."""
     ends_at: int | None = None
     """Step at which a bounded holder will be full."""
     lasting: bool = False
-    """The memory is of no use to anybody even when it stops growing (a cache that is never hit)."""
+    """Whether the memory is useless even when it stops growing (a cache without hits)."""
     evidence: dict[str, Any] = field(default_factory=dict)
     """Holder, line and numbers for the finding."""

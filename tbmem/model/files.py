@@ -1,4 +1,4 @@
-"""Names of the files in a run folder, and how files are written: complete or not at all."""
+"""Names of the files in a run folder, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -12,37 +12,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PLUGIN_FOLDER = "plugins/tbmem"
-"""TensorBoard's convention for the files of a plugin, relative to the run folder."""
+"""TensorBoard's folder for the files of a plugin, relative to the run folder."""
 MONITOR_LOG = f"{PLUGIN_FOLDER}/monitor.jsonl"
 """Live log: header, samples, findings, windows."""
 TRACE_SUFFIX = ".pt.trace.json.gz"
-"""What torch-tb-profiler looks for."""
+"""The suffix that torch-tb-profiler looks for."""
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
-"""Memory snapshot."""
 SNAPSHOT_PROTOCOL = 4
-"""Of pickle: the newest that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
+"""The newest pickle protocol that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
 TIMELINE_SUFFIX = ".tbmem.npz"
-"""An allocation timeline: what an estimate writes, and what any recording can be kept as."""
+"""Allocation timeline of an estimate, or exported from any recording."""
 ADDRESS_BOOK_SUFFIX = ".addresses.npz"
 """Address book, beside the trace or snapshot of the same stem."""
 PARTIAL_SUFFIX = ".partial"
-"""End of the name that a file has until it is complete: no viewer takes it for the file itself."""
+"""Suffix of a file until it is complete, unknown to every viewer."""
 _CHUNK = 1 << 16
 _COMPRESSION = 4
-"""Training waits for it: level 4 takes half the time of 9 and gives files 10 % larger."""
+"""Training waits for it: level 4 takes half the time of 9, and files are 10 % larger."""
 
 
 @contextmanager
-def complete_or_nothing(path: Path) -> Iterator[Path]:
-    """Write under another name first, so that nobody ever reads half a file.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to ``path`` at the end, or deleted after an error.
 
-    A pipe or a device (``/dev/null``) is written to as it is: to rename something over it would take it away.
-
-    Args:
-        path: Where the file shall be.
-
-    Yields:
-        Where to write it; renamed to ``path`` at the end, deleted after an error.
+    A pipe or a device (``/dev/null``) is written to directly: a rename would replace it.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -68,12 +61,12 @@ def worker_name(host: str, rank: int) -> str:
 
 
 def trace_name(worker: str, time_ns: int) -> str:
-    """``<worker>.<ns>.pt.trace.json.gz``; the number orders the windows of a worker."""
+    """``<worker>.<ns>.pt.trace.json.gz``; the time orders the windows of a worker."""
     return f"{worker}.{time_ns}{TRACE_SUFFIX}"
 
 
 def snapshot_name(worker: str, label: str | int) -> str:
-    """``<worker>.<label>.snapshot.pickle``; the label is the window's number or the user's word."""
+    """``<worker>.<label>.snapshot.pickle``; the label is the window's number or the user's."""
     return f"{worker}.{re.sub(r'[^A-Za-z0-9_-]+', '-', str(label)) or 'snapshot'}{SNAPSHOT_SUFFIX}"
 
 
@@ -89,16 +82,16 @@ def evidence_name(number: int) -> str:
     return f"{PLUGIN_FOLDER}/evidence-{number}.json"
 
 
-def shortage_name(worker: str, word: str) -> str:
-    """``<worker>.<word>.txt``: the report on memory that ran out (``'oom'``) or nearly did (``'near-limit'``)."""
+def oom_report_name(worker: str, word: str) -> str:
+    """``<worker>.<word>.txt``: the report on an out-of-memory (``'oom'``) or a near one (``'near-limit'``)."""
     return f"{worker}.{word}.txt"
 
 
 def owner_name(rank: int | None = None) -> str:
-    """``plugins/tbmem/owner``: which run, or launch of a job, has the folder; with a rank that this one takes part."""
+    """``plugins/tbmem/owner``: the run, or launch of a job, that owns the folder; with a rank: that it takes part."""
     return f"{PLUGIN_FOLDER}/owner" + (f".rank{rank}" if rank is not None else "")
 
 
 def rank_folder(rank: int | str) -> str:
-    """Sub-folder of a rank, where several ranks write: ``'rank3'``; of ``'*'`` the pattern of them all."""
+    """Sub-folder of a rank, ``'rank3'``, where several ranks write; of ``'*'`` the pattern of them all."""
     return f"rank{rank}"

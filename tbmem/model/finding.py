@@ -1,4 +1,4 @@
-"""A conclusion about a run: what was found, where, with its numbers and advice."""
+"""Finding: a conclusion about a run with its numbers and advice."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 Facts = Mapping[str, Any]
-"""Numbers with their unit in the key (``bytes_per_step``), source lines, holders; plain JSON values."""
+"""Numbers with their unit in the key (``bytes_per_step``), source lines, holders: plain JSON values."""
 
 
 class FindingKind(str, Enum):
-    """What was found."""
+    """Kind of a finding."""
 
     LEAK = "leak"
     SUSPECT = "suspect"
@@ -22,9 +22,9 @@ class FindingKind(str, Enum):
     DISMISSED = "dismissed"
     """A suspicion that the evidence has cleared; logged with the reason."""
     GROWING = "growing"
-    """Growth that is the workload's own doing: a curriculum, unfreezing, a cache that fills."""
+    """Growth caused by the workload itself: a curriculum, unfreezing, a cache that fills."""
     PERIODIC = "periodic"
-    """Memory comes and goes in a regular beat: validation, checkpoints, epochs."""
+    """Memory that rises and falls periodically: validation, checkpoints, epochs."""
     FRAGMENTATION = "fragmentation"
     SPIKE = "spike"
     LEVEL_SHIFT = "level_shift"
@@ -36,7 +36,7 @@ class FindingKind(str, Enum):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it goes into the live log only: a suspicion is nobody's business before there is evidence."""
+        """Whether it goes into the live log only: a suspicion is not reported before there is evidence."""
         return self in (FindingKind.SUSPECT, FindingKind.DISMISSED)
 
     @property
@@ -60,18 +60,17 @@ class Finding:
     kind: FindingKind
     severity: Severity
     device: str
-    """Device that it is about, ``'cuda:0'`` or ``'cpu'``."""
+    """``'cuda:0'`` or ``'cpu'``."""
     rank: int = 0
     first_step: int
-    """First step of the stretch that the finding speaks of."""
+    """First step of the range that the finding describes."""
     last_step: int
-    """Last step of that stretch."""
     message: str
     """One sentence with the numbers."""
     evidence: Facts = field(default_factory=dict)
-    """The numbers behind the sentence, and how a named cause is known."""
+    """The numbers behind the message, and how a named cause is known."""
     advice: str = ""
-    """What to do about it; empty where there is nothing to do."""
+    """Empty where there is nothing to do."""
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values."""
@@ -79,10 +78,9 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
-        """The finding that ``to_dict`` gave; unknown keys are ignored.
+        """The finding that ``to_dict`` returned; unknown keys are ignored.
 
         Raises:
-            ValueError: A required key is missing, a value is of another type, or the kind or the severity is not one
-                that this version knows.
+            ValueError: A required key is missing, a value has another type, or the kind or severity is unknown.
         """
         return msgspec.convert(data, cls)

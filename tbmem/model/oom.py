@@ -1,4 +1,4 @@
-"""Records of the moment at which memory ran out: what the run knew, why it did, and who holds it."""
+"""Records of an out-of-memory: the run's state, the failed request, its causes and the largest holders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
 MACHINE, CGROUP = "the machine", "cgroup"
-"""Names of limits of the host, beside those of setrlimit(2)."""
+"""Names of the host's limits beside those of setrlimit(2)."""
 
 
-class Situation(NamedTuple):
-    """What a run knows of itself at a moment."""
+class RunContext(NamedTuple):
+    """State of a run at one moment."""
 
     step: int
-    """The step that runs."""
+    """The current step."""
     findings: Sequence[Finding] = ()
     last: Mapping[str, MemorySample] = {}
     """The latest sample of each device."""
@@ -26,98 +26,96 @@ class Situation(NamedTuple):
 
 
 class Cause(str, Enum):
-    """Why a request did not fit."""
+    """Why a request failed."""
 
     CAPACITY = "capacity"
-    """What is alive and what was asked for are more than there is."""
+    """Live memory and the request exceed the capacity."""
     FRAGMENTATION = "fragmentation"
-    """Enough was free, in pieces that fit no request."""
+    """Enough was free, in blocks that are too small."""
     OTHER_PROCESSES = "other_processes"
     LEAK = "leak"
-    """What a leak that was flagged has taken would have been enough."""
+    """The memory taken by a reported leak would have been enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Something that ends a process's memory."""
+    """A limit of a process's memory, in bytes."""
 
     name: str
     """``'the device'``, ``'cgroup'``, ``'RLIMIT_AS'``, ``'the machine'``."""
     total: int
-    """Bytes in all."""
     free: int
-    """Bytes that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """What a caching allocator holds of a device, in bytes."""
+class AllocatorUsage:
+    """Memory of a caching allocator, in bytes."""
 
     reserved: int
     active: int
-    """In blocks that are in use, or wait for another stream."""
+    """In blocks that are in use, perhaps by another stream only."""
     cached: int = 0
-    """In segments without any used block, or whole pages: the allocator gives them back before it gives up."""
+    """In unused segments or pages, which the allocator releases before it raises."""
     fragmented: int = 0
     """Inactive blocks between used ones."""
     largest_free: int | None = None
-    """The largest free block; ``None`` where the blocks are not known."""
+    """The largest free block; ``None`` where the blocks are unknown."""
 
     @property
     def free(self) -> int:
-        """All that is reserved and not in use."""
+        """Reserved and not in use."""
         return self.cached + self.fragmented
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
-    """One request that failed."""
+class OomEvent:
+    """One failed request, or a limit that comes near."""
 
     device: str
     """``'cuda:0'`` or ``'cpu'``."""
     step: int
     requested: int | None
-    """Bytes; ``None`` where nobody says (a plain MemoryError)."""
+    """Bytes; ``None`` where unknown (a plain MemoryError)."""
     limits: tuple[Limit, ...] = ()
-    """The tightest first; empty where nothing is known."""
+    """The tightest first; empty where unknown."""
     device_free: int | None = None
-    """Bytes that the device itself had free, whatever this process may use of it."""
+    """Free bytes of the device, whatever this process may use of it."""
     device_total: int | None = None
-    pieces: Pieces | None = None
-    """``None`` where no caching allocator is at work, or it could not be asked."""
+    pieces: AllocatorUsage | None = None
+    """``None`` without a caching allocator, or where its state could not be read."""
     process: int | None = None
-    """Bytes of this process: resident, or reserved on the device."""
+    """Bytes of this process: resident or reserved on the device."""
     line: str = ""
-    """The user's line that asked, ``'train.py:31 in forward()'``."""
+    """The user's line that requested it, ``'train.py:31 in forward()'``."""
     error: str = ""
-    """Class of the exception; empty where none is known yet."""
+    """Class of the exception; empty where there is none yet."""
 
     @property
     def free(self) -> int | None:
-        """Bytes that the request could have had from outside; ``None`` if not known."""
+        """Bytes left under the tightest limit; ``None`` if unknown."""
         return self.limits[0].free if self.limits else None
 
     @property
     def only_near(self) -> bool:
-        """Whether no request has failed yet: a limit comes near."""
+        """Whether no request has failed yet."""
         return self.requested is None and not self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMemory:
-    """A stretch of memory that something with a name holds."""
+    """A range of memory with a named holder."""
 
     device: str
     address: int
     bytes: int
     holder: str
-    """What a user calls it: ``"list 'history' in train()"``, ``'parameters of Net'``."""
+    """Its name for the user: ``"list 'history' in train()"``, ``'parameters of Net'``."""
     part: str = ""
-    """Its own name in there: ``'head.weight'``."""
+    """Name within the holder: ``'head.weight'``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class OomHolder:
     """One of the largest holders."""
 
     name: str
@@ -125,18 +123,18 @@ class Holding:
     count: int
     """Blocks, or tensors."""
     lines: tuple[str, ...] = ()
-    """Where it was allocated, or made; empty where that is not known."""
+    """Where it was allocated or created; empty where unknown."""
     largest: str = ""
-    """Name of the largest part, if there are several with names."""
+    """Name of the largest part, if several have names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One thing that kept the request from fitting."""
+    """One cause of a failed request."""
 
     cause: Cause
     bytes: int
-    """What would have been free without it."""
+    """Bytes that would have been free without it."""
     enough: bool
     """Whether the request would have fitted then."""
     text: str
@@ -144,18 +142,18 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortageReport:
-    """A shortage, explained."""
+class OomReport:
+    """An out-of-memory with its causes and holders."""
 
-    shortage: Shortage
+    shortage: OomEvent
     reasons: tuple[Reason, ...]
-    """The one that says most first."""
-    holdings: tuple[Holding, ...] = ()
-    """The largest first, ten at most."""
+    """The most important first."""
+    holdings: tuple[OomHolder, ...] = ()
+    """The ten largest."""
     seen: int = 0
-    """Bytes that all holdings have together, those left out included."""
+    """Bytes of all holders, including those left out."""
     notes: tuple[str, ...] = ()
-    """What could not be seen, one sentence each."""
+    """Limits of the report, one sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -1,4 +1,4 @@
-"""The end of a run: what was seen, judged and written, as one frozen record."""
+"""RunSummary: findings, peaks, files and costs at the end of a run."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ class Peak:
     """Allocated by tensors; on the CPU the resident memory of the process, without steps that the profiler recorded."""
     step: int
     counter: str
-    """Field of ``MemorySample`` that it was read from."""
+    """The field of ``MemorySample`` it was read from."""
     total: int | None = None
     """Capacity in bytes."""
 
     @property
     def headroom(self) -> int | None:
-        """What of the capacity was left at the peak, in bytes; ``None`` where the capacity is not known."""
+        """Bytes of the capacity left at the peak; ``None`` where the capacity is unknown."""
         return None if self.total is None else max(self.total - self.bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerCost:
-    """What the profiler itself took from the run."""
+    """Time and memory that the profiler took from the run."""
 
     windows: int
     recorded_steps: int
     recorded_step_seconds: float
-    """Median time of a step that was recorded, in seconds."""
+    """Median time of a recorded step."""
     plain_step_seconds: float | None
-    """Median time of a step on which nothing was on; ``None`` if there was none."""
+    """Median time of a step without the profiler; ``None`` if there was none."""
     writing_seconds: float
-    """Time in which training stood still because records were collected and written."""
+    """Time in which training waited for records to be collected and written."""
     host_bytes: int | None
-    """Most resident memory that a window added, records and writing included."""
+    """Most resident memory that a window added, including its records and their writing."""
     trace_bytes: int
     """Size of all files written."""
 
@@ -54,7 +54,7 @@ class ProfilerCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Everything that the end of a run tells."""
+    """Summary of a run at its end."""
 
     logdir: str
     folder: str
@@ -76,6 +76,5 @@ class RunSummary:
     problems: tuple[str, ...] = ()
     """Parts that were switched off, and why."""
     exception: str | None = None
-    """The exception that ended the loop, as its class name."""
+    """Class name of the exception that ended the loop."""
     out_of_memory: bool = False
-    """Whether it ended because memory ran out."""

@@ -1,4 +1,4 @@
-"""The step series: one frozen MemorySample per step and device."""
+"""MemorySample: the memory counters of one step and device."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class MemorySample(NamedTuple):
-    """What one device and its host held when a training step ended.
+    """Memory of one device and its host at the end of a training step.
 
-    All sizes are bytes; a counter that the device does not have is ``None``, never 0 or -1. A named tuple because
-    one is made at every step: it cannot be changed, and costs a quarter of a frozen dataclass.
+    All sizes are bytes; a counter that the device does not have is ``None``, never 0 or -1. A named tuple is created at
+    a quarter of the cost of a frozen dataclass, and one is created at every step.
     """
 
     step: int
-    """Number of the step that has just ended; the first step of a run is 1."""
+    """Number of the step that ended; the first step of a run is 1."""
     time: float
     """Unix time of the reading, in seconds."""
     device: str
@@ -21,64 +21,64 @@ class MemorySample(NamedTuple):
     rank: int = 0
     """Global rank of the process."""
     allocated: int | None = None
-    """Held by tensors (accelerator) or handed out by malloc (CPU)."""
+    """Allocated by tensors (accelerator) or malloc (CPU)."""
     reserved: int | None = None
-    """Held by the caching allocator (accelerator) or by malloc (CPU), cache included."""
+    """Reserved by the caching allocator (accelerator) or by malloc (CPU), cache included."""
     peak_allocated: int | None = None
     """Largest ``allocated`` since the previous sample."""
     peak_reserved: int | None = None
     """Largest ``reserved`` since the previous sample."""
     active: int | None = None
-    """In blocks that are allocated or wait for another stream before they are free."""
+    """In blocks that are allocated, or still in use by another stream."""
     inactive_split: int | None = None
-    """In free pieces of segments that are partly in use: the part that fragments."""
+    """In free blocks of segments that are partly in use."""
     live_blocks: int | None = None
-    """How many allocations are alive."""
+    """Number of live allocations."""
     alloc_retries: int | None = None
-    """How often the allocator had to release its cache and try again, since the process began."""
+    """Times the allocator released its cache and retried, since the process began."""
     ooms: int | None = None
-    """How often an allocation failed, since the process began."""
+    """Failed allocations since the process began."""
     device_used: int | None = None
-    """Used on the device by all processes together; read at most once every logging interval."""
+    """Used on the device by all processes; read at most once per logging interval."""
     device_total: int | None = None
     """Capacity of the device; for the CPU the smaller of the machine's memory and the cgroup's limit."""
     host_rss: int | None = None
     """Resident memory of this process."""
     host_peak_rss: int | None = None
-    """Largest resident memory of this process since the previous sample, where the kernel tells."""
+    """Largest resident memory of this process since the previous sample, where the kernel provides it."""
     host_available: int | None = None
-    """What the host can still give: the smaller of the machine's and the cgroup's figure."""
+    """Available host memory: the smaller of the machine's and the cgroup's."""
     workers_rss: int | None = None
     """Resident memory of all child processes (DataLoader workers), at most one second old."""
     profiled: bool = False
-    """The step ran under a profiler window (or under evidence), whose own memory is in the host's figures."""
+    """Whether the step ran in a profiler window or under evidence, whose memory is in the host's figures."""
     updated: bool | None = None
     """Whether an optimizer has stepped since the previous sample; ``None`` where none is known."""
     host_private: int | None = None
-    """Of ``host_rss``, what this process shares with nobody."""
+    """The part of ``host_rss`` that is shared with no other process."""
     workers_private: int | None = None
-    """Memory of all child processes that they share with nobody: what copy-on-write has copied is in it."""
+    """Unshared memory of all child processes, including pages copied on write."""
 
     @property
     def peak(self) -> int | None:
-        """The step's highest level: the device's own peak, for the CPU the host's; ``None`` if nobody tells."""
+        """The step's peak: the device's own, for the CPU the host's; ``None`` if neither is known."""
         if self.peak_allocated is not None:
             return self.peak_allocated
         return self.host_peak_rss if self.device == "cpu" else None
 
     @property
     def holds_profiler(self) -> bool:
-        """Whether the profiler's own memory is in the figures: on the CPU it lies in the same heap."""
+        """Whether the profiler's own memory is included: on the CPU it is in the same heap."""
         return self.profiled and self.device == "cpu"
 
     @property
     def highest(self) -> int | None:
-        """The peak where there is one, else the level after the step."""
+        """The peak if known, else the level after the step."""
         return self.allocated if self.peak is None else self.peak
 
 
 class DeviceReading(NamedTuple):
-    """A device's own counters, in ``MemorySample``'s order and with its meanings."""
+    """A device's own counters, in the order of ``MemorySample``."""
 
     allocated: int | None = None
     reserved: int | None = None

@@ -1,8 +1,8 @@
-"""Tables of call stacks in which each frame and each stack stands once."""
+"""Interned call stacks and names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from tbmem.model.columns import I32, I64
 
 
 class Frame(NamedTuple):
-    """One line of a call stack."""
+    """One frame of a call stack."""
 
     file: str
-    """Path as the recording process saw it; empty or ``'??'`` for code without source."""
+    """Path in the recording process; empty or ``'??'`` for code without source."""
     line: int
-    """0 if unknown."""
+    """0 where unknown."""
     function: str
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 class StackTable:
     """Call stacks, the innermost call first.
 
-    Stack ``s`` is the frames ``frame[offset[s]:offset[s + 1]]``; each of them is a row of ``frames``.
+    Stack ``s`` has the frames ``frame[offset[s]:offset[s + 1]]``, which index ``frames``.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -40,17 +40,13 @@ class StackTable:
         return len(self.offset) - 1
 
     def of(self, stack: int) -> tuple[Frame, ...]:
-        """Frames of a stack; none for -1, which stands for 'not recorded'."""
+        """Frames of a stack; none for -1, 'not recorded'."""
         if stack < 0:
             return ()
         return tuple(self.frames[number] for number in self.frame[self.offset[stack] : self.offset[stack + 1]].tolist())
 
     def check(self) -> None:
-        """Refuse tables that do not belong together.
-
-        Raises:
-            FileFormatError: An offset or a frame's number points outside.
-        """
+        """Raise FileFormatError if an offset or an index lies outside of its table."""
         offsets_fit = len(self.offset) > 0 and self.offset[0] == 0 and self.offset[-1] == len(self.frame)
         if not offsets_fit or np.any(np.diff(self.offset) < 0):
             raise FileFormatError("its stacks do not fit its frames")
@@ -59,7 +55,7 @@ class StackTable:
 
 
 class StackBuilder:
-    """Collects stacks: each different one gets a number, equal ones the same."""
+    """Interns stacks: equal ones get the same number."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -70,29 +66,28 @@ class StackBuilder:
         return self._frames.setdefault(Frame(file, line, function), len(self._frames))
 
     def stack(self, frames: Iterable[int]) -> int:
-        """Number of the stack with these frames, the innermost call first; -1 if there are none."""
+        """Number of the stack with these frames, the innermost call first; -1 for an empty one."""
         key = tuple(frames)
         return self._stacks.setdefault(key, len(self._stacks)) if key else -1
 
     def table(self) -> StackTable:
-        """All stacks so far."""
-        stacks: Sequence[tuple[int, ...]] = list(self._stacks)
-        lengths = np.fromiter(map(len, stacks), np.int64, len(stacks))
+        """All stacks."""
+        lengths = np.fromiter(map(len, self._stacks), np.int64, len(self._stacks))
         offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        flat = np.fromiter((number for stack in stacks for number in stack), np.int32, int(offset[-1]))
+        flat = np.fromiter((number for stack in self._stacks for number in stack), np.int32, int(offset[-1]))
         return StackTable(frames=tuple(self._frames), frame=flat, offset=offset)
 
 
 class Names:
-    """Collects words: each different one gets a number, the empty one -1."""
+    """Interns names: equal ones get the same number, the empty one -1."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {"": -1}
 
-    def number(self, word: str) -> int:
-        """Number of a word."""
-        return self._numbers.setdefault(word, len(self._numbers) - 1)
+    def number(self, name: str) -> int:
+        """Number of a name."""
+        return self._numbers.setdefault(name, len(self._numbers) - 1)
 
     def table(self) -> tuple[str, ...]:
-        """All words so far, each at its number."""
+        """All names, each at its number."""
         return tuple(self._numbers)[1:]

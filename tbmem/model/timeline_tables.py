@@ -1,13 +1,13 @@
-"""The tables and records that an AllocationTimeline is made of, column by column.
+"""Tables of an AllocationTimeline, column by column.
 
-An *event* is one entry of the allocator's log of a device. Events are numbered from 0 in the order in which they
-happened, for each device on its own. That number is the timeline's clock: several events share a microsecond, and
-some files have no times at all. Times, where there are any, are Unix time in nanoseconds.
+An *event* is one entry in the allocator's log of a device. Events are numbered from 0 per device in order of time. The
+number is the timeline's clock: several events share a microsecond, and some files have no times. Times are Unix time
+in nanoseconds, -1 where unknown. In any column that indexes a table, -1 is 'unknown'.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -16,61 +16,57 @@ from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I8, I16, I32, I64, U64, Columns, column
 
 BEFORE = -1
-"""As the event of an allocation: before the recording began."""
+"""``alloc_event`` of an allocation made before the recording began."""
 ALIVE = -1
-"""As the event of a free: still alive when the recording ended."""
+"""``free_event`` of an allocation alive when the recording ended."""
 LOST = -2
-"""As the event of a free: it came, but the recording does not have it."""
+"""``free_event`` of an allocation whose free is missing from the recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRows(Columns):
-    """One row per allocation. In any column that is a number into a table, -1 is 'unknown'."""
+    """One row per allocation."""
 
     bytes: I64 = column(np.int64, 0)
-    """What the device's figures count (``DeviceTotals.measure``): the size asked for, or the size after rounding."""
+    """Requested or rounded size, as ``DeviceTotals.measure`` says."""
     rounded_bytes: I64 = column(np.int64)
-    """Size of the block that served it, after rounding; -1 where the file does not say."""
+    """Size of its block; -1 where unknown."""
     device: I16 = column(np.int16, 0)
     """Into ``devices``."""
     stream: I64 = column(np.int64, 0)
-    """Stream handle as torch writes it; 0 is the default stream."""
+    """Stream handle; 0 is the default stream."""
     pool: I16 = column(np.int16)
-    """Into ``pools``: the memory pool, where the file says it."""
+    """Into ``pools``."""
     address: U64 = column(np.uint64, 0)
-    """First byte; 0 where the file has none."""
+    """0 where unknown."""
     alloc_event: I64 = column(np.int64, BEFORE)
-    """Event of the device that allocated it, or ``BEFORE``."""
+    """Event that allocated it, or ``BEFORE``."""
     free_event: I64 = column(np.int64, ALIVE)
-    """Event after which its memory could be used again, or ``ALIVE``, or ``LOST``."""
+    """Event after which its memory can be reused, or ``ALIVE``, or ``LOST``."""
     alloc_ns: I64 = column(np.int64)
-    """Unix time; -1 if before the recording, or not known."""
     free_ns: I64 = column(np.int64)
-    """Unix time; -1 if there was none, or it is not known."""
     free_requested_event: I64 = column(np.int64)
-    """Event at which the program let go of it (earlier than ``free_event`` if another stream used it); -1 for none."""
+    """Event at which the program freed it: earlier than ``free_event`` if another stream used it."""
     step: I32 = column(np.int32)
     """Training step in which it was allocated."""
     phase: I8 = column(np.int8, Phase.OTHER)
-    """Phase in which it was allocated."""
     category: I8 = column(np.int8, Category.UNKNOWN)
-    """What it is for."""
     basis: I8 = column(np.int8, Basis.NONE)
     """How the category is known."""
     name: I32 = column(np.int32)
-    """Into ``names``: what it is called in the model."""
+    """Into ``names``: its name in the model."""
     module: I32 = column(np.int32)
-    """Into ``modules``: whose forward asked for it, from the outermost module on: ``'GPT_0.Block_3.Linear_0'``."""
+    """Into ``modules``: the module whose forward allocated it, with its parents: ``'GPT_0.Block_3.Linear_0'``."""
     operator: I32 = column(np.int32)
-    """Into ``operators``: the innermost operator that ran, those that only allocate (``aten::empty``) passed over."""
+    """Into ``operators``: the innermost operator running, except those that only allocate (``aten::empty``)."""
     stack: I32 = column(np.int32)
     """Into ``stacks``."""
     context: I32 = column(np.int32)
-    """Into ``contexts``: what else the recording says of it (compile context, the user's own words)."""
+    """Into ``contexts``: compile context or user metadata."""
 
 
 class SegmentKind(IntEnum):
-    """Which of the allocator's pools a segment belongs to."""
+    """The allocator's pool of small or of large blocks."""
 
     SMALL = 0
     LARGE = 1
@@ -78,32 +74,32 @@ class SegmentKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRows(Columns):
-    """One row per segment (a stretch of memory that the allocator got from the device) at the end of the recording."""
+    """One row per segment (memory that the allocator reserved from the device) at the end of the recording."""
 
     device: I16 = column(np.int16, 0)
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
     allocated_bytes: I64 = column(np.int64, 0)
-    """In blocks that the program holds."""
+    """In allocated blocks."""
     active_bytes: I64 = column(np.int64, 0)
-    """The same and blocks that another stream may still use."""
+    """In allocated blocks and those that another stream may still use."""
     requested_bytes: I64 = column(np.int64, 0)
-    """What was asked for of the active ones."""
+    """Requested sizes of the active blocks."""
     stream: I64 = column(np.int64, 0)
     kind: I8 = column(np.int8, SegmentKind.LARGE)
     pool: I16 = column(np.int16)
     expandable: I8 = column(np.int8, 0)
-    """1 for an expandable segment."""
+    """0 or 1."""
     stack: I32 = column(np.int32)
 
 
 class BlockState(IntEnum):
-    """What a block is used for at the end of the recording."""
+    """State of a block at the end of the recording."""
 
     INACTIVE = 0
     ALLOCATED = 1
     PENDING_FREE = 2
-    """Let go of by the program, perhaps still in use by another stream."""
+    """Freed by the program, perhaps still in use by another stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +114,9 @@ class BlockRows(Columns):
     """0 for an inactive block."""
     state: I8 = column(np.int8, BlockState.INACTIVE)
     row: I64 = column(np.int64)
-    """Into ``rows``: the allocation in it; -1 for none."""
+    """Into ``rows``: its allocation."""
     stack: I32 = column(np.int32)
-    """Of the allocation; in an inactive block that of an earlier one, if the file has it."""
+    """Of its allocation; in an inactive block of an earlier one, if the file has it."""
 
 
 class ReservationKind(IntEnum):
@@ -129,10 +125,10 @@ class ReservationKind(IntEnum):
     ALLOC = 0
     FREE = 1
     MAP = 2
-    """Pages of an expandable segment were mapped."""
+    """Mapped pages of an expandable segment."""
     UNMAP = 3
     REPORTED = 4
-    """The file gives the sum only, not the segment."""
+    """The file has the sum only, not the segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +139,7 @@ class ReservationRows(Columns):
     event: I64 = column(np.int64, 0)
     ns: I64 = column(np.int64)
     bytes: I64 = column(np.int64, 0)
-    """How much more; negative for less."""
+    """Change; negative for less."""
     kind: I8 = column(np.int8, ReservationKind.REPORTED)
     address: U64 = column(np.uint64, 0)
     stream: I64 = column(np.int64, 0)
@@ -151,12 +147,12 @@ class ReservationRows(Columns):
 
 
 class MarkKind(IntEnum):
-    """What else an allocator writes into its log."""
+    """Kind of an event that moves no memory."""
 
     OOM = 0
     SNAPSHOT = 1
     OTHER = 2
-    """Something that a newer torch writes."""
+    """Unknown action of a newer torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +164,17 @@ class MarkRows(Columns):
     ns: I64 = column(np.int64)
     kind: I8 = column(np.int8, MarkKind.OTHER)
     bytes: I64 = column(np.int64, 0)
-    """OOM: what was asked for in vain."""
+    """OOM: requested bytes."""
     device_free_bytes: I64 = column(np.int64)
-    """OOM: what the device had free."""
+    """OOM: free bytes of the device."""
     stack: I32 = column(np.int32)
 
 
 class RangeKind(IntEnum):
-    """What a stretch of time is."""
+    """Kind of a time range."""
 
     ANNOTATION = 0
-    """The user's own, or one of torch's."""
+    """The user's, or another one of torch's."""
     STEP = 1
     OPTIMIZER = 2
     """``Optimizer.step`` and ``Optimizer.zero_grad``."""
@@ -187,7 +183,7 @@ class RangeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRows(Columns):
-    """One row per named stretch of time, in order of its beginning."""
+    """One row per named time range, in order of its beginning."""
 
     name: I32 = column(np.int32)
     """Into ``range_names``."""
@@ -196,59 +192,92 @@ class RangeRows(Columns):
     end_ns: I64 = column(np.int64)
     """-1 if the recording ended first."""
     device: I16 = column(np.int16)
-    """Device it was noted for; -1 for all."""
+    """-1 for all."""
     step: I32 = column(np.int32)
-    """The step it is in, or is."""
+    """The step that it is, or is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTotals:
-    """What the file says of one device. Bytes are ``None`` where it does not say."""
+    """Totals of one device from the file. Bytes are ``None`` where it does not say."""
 
     name: str
-    """torch's name: ``'cuda:0'``, ``'cpu'``; a ROCm device is called ``cuda`` as well."""
+    """torch's name: ``'cuda:0'`` (ROCm devices too), ``'cpu'``."""
     type: int
-    """torch's number of the kind: 0 CPU, 1 CUDA, 6 HIP."""
+    """torch's device type: 0 CPU, 1 CUDA, 6 HIP."""
     index: int
     """-1 for the CPU."""
     measure: str = "requested"
     """What ``rows.bytes``, the curve and the peak count: ``'requested'`` or ``'rounded'`` bytes."""
     events: int = 0
-    """Events in the device's log, of every kind."""
+    """Events of every kind."""
     allocs: int = 0
-    """Of these, allocations."""
     frees: int = 0
-    """Of these, completed frees."""
+    """Completed frees."""
     reserved_bytes: int | None = None
-    """At the end: held from the device by the allocator."""
+    """At the end, as the next three."""
     allocated_bytes: int | None = None
-    """At the end: held by the program, after rounding."""
+    """After rounding."""
     active_bytes: int | None = None
-    """At the end: the same and what other streams may still use."""
+    """Allocated, or perhaps still in use by another stream."""
     requested_bytes: int | None = None
-    """At the end: what was asked for of the active blocks."""
+    """Requested sizes of the active blocks."""
     reported_peak_bytes: int | None = None
-    """The highest total that the file itself gives."""
+    """The highest total in the file."""
     base_bytes: int = 0
-    """Counted bytes before the first event: those at the end, less what the events added."""
+    """Bytes before the first event: those at the end, less what the events added."""
     base_is_known: bool = True
-    """False if the file has neither totals nor blocks: the curve then begins at 0, and is relative to that."""
+    """False if the file has neither totals nor blocks: the curve then begins at 0."""
     unlisted_bytes: int = 0
-    """Of ``base_bytes``, those for which there is no row."""
+    """Bytes of ``base_bytes`` without a row."""
     base_reserved_bytes: int | None = None
     """Reserved bytes before the first event."""
     unmatched_frees: int = 0
     """Frees whose allocation is older than the recording, by their address (without addresses: see ``notes``)."""
     repeated_allocs: int = 0
-    """Allocations at an address that was in use: a free is missing."""
+    """Allocations at an address in use: a free is missing."""
     lost_frees: int = 0
-    """Allocations of the recording that are not among the blocks at the end, though no free was recorded."""
+    """Recorded allocations that are not among the blocks at the end, without a recorded free."""
     unexplained_changes: int = 0
-    """Changes of the file's own total that none of its events explains; each is a row of which nothing is known."""
+    """Changes of the file's own total that none of its events explains; each is a row of unknown origin."""
     ooms: int = 0
     out_of_order: int = 0
-    """Events that stand in the file after a later one."""
+    """Events that follow a later one in the file."""
     total_bytes: int | None = None
     """Memory of the device."""
     model: str = ""
-    """What the device is: ``'NVIDIA A100 80GB PCIe'``."""
+    """``'NVIDIA A100 80GB PCIe'``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRows(Columns):
+    """One row per call of an operator."""
+
+    name: I32 = column(np.int32, 0)
+    """Into ``OperatorCalls.names``."""
+    thread: I32 = column(np.int32, 0)
+    begin_ns: I64 = column(np.int64, 0)
+    end_ns: I64 = column(np.int64, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRows(Columns):
+    """One row per allocation or free."""
+
+    device: I16 = column(np.int16, 0)
+    """Into the timeline's ``devices``."""
+    thread: I32 = column(np.int32, 0)
+    ns: I64 = column(np.int64, 0)
+    bytes: I64 = column(np.int64, 0)
+    """Negative for a free."""
+    call: I64 = column(np.int64)
+    """Row of the innermost call around it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCalls:
+    """Calls of operators in a trace, and the changes of memory."""
+
+    calls: CallRows = field(default_factory=CallRows.of)
+    changes: ChangeRows = field(default_factory=ChangeRows.of)
+    names: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""What tbmem adds to a trace that torch.profiler wrote: facts that only the running process knows.
+"""Facts known to the running process only, which tbmem adds to a trace of torch.profiler.
 
-They stand in the trace file itself, under one key behind the events, where other viewers pass them over.
+They are stored in the trace file under one key after the events; other viewers ignore it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tbmem.model.columns import I64
 
 KEY = "tbmem"
 _TAIL = 4096
-"""Bytes at the end of a trace in which its last brace stands."""
+"""Bytes at the end of a trace that contain its last brace."""
+_ROUNDING_NS = 2
 
 
 def _empty() -> I64:
@@ -26,73 +27,66 @@ def _empty() -> I64:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedLines:
+class TimedLines:
     """Line numbers by Unix time in nanoseconds, in order of time."""
 
     ns: I64 = field(default_factory=_empty)
     line: I64 = field(default_factory=_empty)
 
     @classmethod
-    def of(cls, lines: Mapping[int, int]) -> NotedLines:
+    def of(cls, lines: Mapping[int, int]) -> TimedLines:
         """From lines by time, in any order."""
         ns = np.array(list(lines), np.int64)
         order = np.argsort(ns)
         return cls(ns=ns[order], line=np.array(list(lines.values()), np.int64)[order])
 
     @classmethod
-    def of_differences(cls, ns: I64, line: I64) -> NotedLines:
-        """From columns of which each value is the difference to the one before."""
+    def of_differences(cls, ns: I64, line: I64) -> TimedLines:
+        """From columns of differences to the previous value."""
         return cls(ns=np.cumsum(ns), line=np.cumsum(line))
 
     def differences(self) -> tuple[I64, I64]:
-        """The columns as they are written: small numbers."""
+        """The columns as written: small numbers."""
         return np.diff(self.ns, prepend=0), np.diff(self.line, prepend=0)
 
     def at(self, moments: I64) -> I64:
-        """The line noted at each moment; 0 for none.
+        """The line recorded at each moment; 0 for none.
 
-        A trace writes microseconds with three digits, which a reader's floating point may round by a nanosecond.
+        Traces have microseconds with three decimals, which floating point may round by a nanosecond.
         """
         if not len(self.ns):
             return np.zeros(len(moments), np.int64)
         after = np.minimum(np.searchsorted(self.ns, moments), len(self.ns) - 1)
         before = np.maximum(after - 1, 0)
         nearest = np.where(moments - self.ns[before] <= self.ns[after] - moments, before, after)
-        found: I64 = np.where(np.abs(self.ns[nearest] - moments) <= _ROUNDING_NS, self.line[nearest], 0)
-        return found
-
-
-_ROUNDING_NS = 2
+        lines: I64 = np.where(np.abs(self.ns[nearest] - moments) <= _ROUNDING_NS, self.line[nearest], 0)
+        return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderStorages:
-    """Storages that were alive when recording began, of the CPU: torch knows nothing of them."""
+    """CPU storages that were alive when recording began, unknown to torch."""
 
     address: I64 = field(default_factory=_empty)
     bytes: I64 = field(default_factory=_empty)
     freed_ns: I64 = field(default_factory=_empty)
-    """Unix time in nanoseconds; -1 where it was still alive when recording ended."""
+    """Unix time in nanoseconds; -1 if alive when recording ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceAdditions:
     """Everything that tbmem adds to one trace."""
 
-    calls: NotedLines | None = None
-    """By the beginning of each call of a Python function: the line from which it was called."""
-    operators: NotedLines = field(default_factory=NotedLines)
-    """By the moment of an allocation: the line of an operator that Python calls without a function (``a * b``)."""
+    calls: TimedLines | None = None
+    """The line from which each Python function was called, by the beginning of the call."""
+    operators: TimedLines = field(default_factory=TimedLines)
+    """The line of an operator that Python calls without a function (``a * b``), by the time of the allocation."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Whole paths of installed packages' and Python's own files, by the short one in the trace."""
+    """Absolute paths of files of installed packages and Python, by the short path in the trace."""
     older: OlderStorages | None = None
 
     def append_to(self, trace: Path) -> None:
-        """Add to a plain trace that torch.profiler has just written.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Add to an uncompressed trace that torch.profiler has written."""
         with open(trace, "r+b") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
             begin, tail = file.tell(), file.read()
@@ -105,7 +99,7 @@ class TraceAdditions:
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> TraceAdditions:
-        """Read from what stands around a trace's events; nothing is taken of what is damaged or missing."""
+        """Read from the keys beside a trace's events; damaged or missing parts are left out."""
         data = about.get(KEY)
         if not isinstance(data, dict):
             return cls()
@@ -113,8 +107,8 @@ class TraceAdditions:
         older = _columns(data.get("older"), 3)
         files = data.get("files")
         return cls(
-            calls=None if calls is None else NotedLines.of_differences(*calls),
-            operators=NotedLines() if operators is None else NotedLines.of_differences(*operators),
+            calls=None if calls is None else TimedLines.of_differences(*calls),
+            operators=TimedLines() if operators is None else TimedLines.of_differences(*operators),
             files={str(key): str(value) for key, value in files.items()} if isinstance(files, dict) else {},
             older=None if older is None else OlderStorages(address=older[0], bytes=older[1], freed_ns=older[2]),
         )
@@ -125,12 +119,12 @@ class TraceAdditions:
             "operators": self.operators.differences(),
             "older": None if self.older is None else (self.older.address, self.older.bytes, self.older.freed_ns),
         }
-        told = {key: [column.tolist() for column in columns] for key, columns in parts.items() if columns is not None}
-        return {"files": dict(self.files), **told}
+        lists = {key: [column.tolist() for column in columns] for key, columns in parts.items() if columns is not None}
+        return {"files": dict(self.files), **lists}
 
 
 def _columns(value: Any, count: int) -> list[I64] | None:
-    """Columns of equal length; ``None`` if the value is none."""
+    """Columns of equal length; ``None`` if the value is something else."""
     if not isinstance(value, list) or len(value) != count:
         return None
     try:

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 
 if TYPE_CHECKING:
     from tbmem.analysis.recordings.result import Analysis
@@ -55,7 +55,7 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
     data = _content(analysis, ExportFormat(wanted))
-    with complete_or_nothing(target) as partial:
+    with atomic_write(target) as partial:
         partial.write_bytes(data)
     return target
 

@@ -18,7 +18,7 @@ from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, Patter
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
-from tbmem.model.oom import Situation
+from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
@@ -258,11 +258,11 @@ class MemoryMonitor(Lifecycle):
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
-    def situation(self) -> Situation:
+    def situation(self) -> RunContext:
         """What is known of the run at this moment."""
         last = {name: watched.last for name, watched in list(self._devices.items()) if watched.last is not None}
         rank = self._rank.rank if self._rank is not None else 0
-        return Situation(
+        return RunContext(
             self._step + 1, tuple(self.findings), {**last, **{each.device: each for each in self._new}}, rank
         )
 

@@ -1,1 +1,1 @@
-"""The machine's own counters and live tensors go in, the model's records come out."""
+"""Readers of counters, live objects and files into the records of the model."""

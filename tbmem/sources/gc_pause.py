@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
-    """No automatic collections inside; a collector that was off already stays off.
+def gc_paused() -> Iterator[None]:
+    """Disable automatic collections inside; a disabled collector stays disabled.
 
-    What makes many objects sets the collector off again and again, and it finds no garbage among them: that takes
-    time, and it frees the program's garbage earlier than without us.
+    Creating many objects triggers collections that find no garbage among them. They take time, and they free the
+    program's garbage earlier than without tbmem.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.plots.time_axis import clock_of
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals
 from tbmem.offline.analyze import analyze
 from tbmem.offline.reports.folders import write_report

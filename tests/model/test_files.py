@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.model import files
-from tbmem.model.files import complete_or_nothing, compress
+from tbmem.model.files import atomic_write, compress
 
 HOSTS = [
     "node7",
@@ -117,7 +117,7 @@ def test_the_folders() -> None:
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "a.pt.trace.json.gz"
 
-    with complete_or_nothing(target) as partial:
+    with atomic_write(target) as partial:
         partial.write_text("all of it")
         assert not target.exists()
         assert not partial.name.endswith((".json", ".gz"))
@@ -128,7 +128,7 @@ def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
 
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     def write() -> None:
-        with complete_or_nothing(tmp_path / "a") as partial:
+        with atomic_write(tmp_path / "a") as partial:
             partial.write_text("half")
             raise OSError("disk full")
 
@@ -140,7 +140,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_device_is_written_to_and_stays_one() -> None:
     device = Path(os.devnull)
 
-    with complete_or_nothing(device) as partial:
+    with atomic_write(device) as partial:
         partial.write_text("gone")
 
     assert not device.is_file()

@@ -11,9 +11,8 @@ import pytest
 
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Basis, Category
-from tbmem.model.stacks import Frame, Names, StackBuilder
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import load_timeline, save_timeline
+from tbmem.model.stacks import Frame, StackBuilder
+from tbmem.model.timeline import AllocationTimeline, load_timeline, save_timeline
 from tbmem.model.timeline_tables import (
     ALIVE,
     BEFORE,
@@ -132,20 +131,11 @@ def test_older_rows_take_the_place_of_unlisted_bytes_and_what_exceeds_them_raise
     assert timeline.peak(1).bytes == 11
 
 
-def test_stacks_are_interned() -> None:
+def test_rows_have_call_stacks() -> None:
     timeline = _timeline()
 
-    assert len(timeline.stacks) == 2
     assert timeline.frames(1) == timeline.frames(3) == (Frame("a.py", 3, "f"), Frame("main.py", 1, "<module>"))
     assert timeline.frames(0) == ()
-    assert str(timeline.frames(1)[0]) == "a.py:3 f"
-
-
-def test_names_have_no_number_for_the_empty_word() -> None:
-    names = Names()
-
-    assert [names.number(word) for word in ("", "a", "b", "a")] == [-1, 0, 1, 0]
-    assert names.table() == ("a", "b")
 
 
 def test_an_empty_timeline_is_one(tmp_path: Path) -> None:
@@ -232,8 +222,3 @@ def test_a_million_rows_take_no_loop() -> None:
     # then it takes a fraction of a second
     assert peak.bytes == rows.bytes[alive].sum()
     assert time.process_time() - began < 2
-
-
-def test_a_column_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError, match="no column colour"):
-        AllocationRows.of(1, colour=[1])

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tbmem.model.trace_additions import NotedLines, OlderStorages, TraceAdditions
+from tbmem.model.trace_additions import OlderStorages, TimedLines, TraceAdditions
 
 
 def test_it_is_read_as_it_was_added_and_the_trace_is_json_still(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"ph": "X"}],\n "traceName": "t" }')
     older = OlderStorages(address=np.array([1 << 46]), bytes=np.array([8]), freed_ns=np.array([-1]))
-    lines = NotedLines.of({1_790_857_026_000_000_100: 7, 1_790_857_026_000_000_000: 12})
+    lines = TimedLines.of({1_790_857_026_000_000_100: 7, 1_790_857_026_000_000_000: 12})
 
     TraceAdditions(calls=lines, files={"a.py": "/b/a.py"}, older=older).append_to(path)
 
@@ -32,11 +32,11 @@ def test_it_is_read_as_it_was_added_and_the_trace_is_json_still(tmp_path: Path) 
 
 
 def test_a_moment_that_was_rounded_is_found() -> None:
-    lines = NotedLines.of({100: 1, 200: 2})
+    lines = TimedLines.of({100: 1, 200: 2})
 
     assert lines.at(np.array([99, 101, 150, 199, 202, 203, 0])).tolist() == [1, 1, 0, 2, 2, 0, 0]
-    assert NotedLines.of({100: 1}).at(np.array([100, 98, 110])).tolist() == [1, 1, 0]
-    assert NotedLines().at(np.array([5])).tolist() == [0]
+    assert TimedLines.of({100: 1}).at(np.array([100, 98, 110])).tolist() == [1, 1, 0]
+    assert TimedLines().at(np.array([5])).tolist() == [0]
 
 
 @pytest.mark.parametrize(

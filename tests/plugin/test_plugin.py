@@ -16,7 +16,7 @@ from tensorboard.backend import application
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client, TestResponse
 
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import save_timeline
 from tbmem.plugin.loader import MemoryPluginLoader
 from tests.analysis.timelines import recording, training_step
 from tests.offline.queries.test_answers import GIB, LEAK, Folder

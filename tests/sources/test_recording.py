@@ -12,7 +12,7 @@ import pytest
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import save_timeline
 from tbmem.sources.recording import read_recording
 from tests.offline.snapshots import write_snapshot
 

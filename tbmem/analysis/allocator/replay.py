@@ -15,7 +15,7 @@ from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Failure
 from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.model.oom import Pieces
+from tbmem.model.oom import AllocatorUsage
 
 # plain integers: an enum's comparison costs as much as a look-up
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
@@ -146,13 +146,13 @@ class _Loop:
         self.change_event += [index] * (len(self.allocator.changes) - len(self.change_event))
 
 
-def holding(allocator: CachingAllocator) -> Pieces:
+def holding(allocator: CachingAllocator) -> AllocatorUsage:
     """What the allocator holds: cached memory told from fragmented."""
     cached = free = 0
     for block in (block for pair in allocator.pools.values() for pool in pair for block in pool.blocks()):
         cached += _could_go(block)
         free += block.size
-    return Pieces(reserved=allocator.reserved, active=allocator.active, cached=cached, fragmented=free - cached)
+    return AllocatorUsage(reserved=allocator.reserved, active=allocator.active, cached=cached, fragmented=free - cached)
 
 
 def _could_go(block: Block) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tbmem.analysis.diagnosis.advice import ADVICE
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.oom import CGROUP, MACHINE, Cause, Pieces, Reason, Shortage
+from tbmem.model.oom import CGROUP, MACHINE, AllocatorUsage, Cause, OomEvent, Reason
 from tbmem.units import GIB, format_bytes
 
 _CONTEXT = 3 * GIB // 2
@@ -25,7 +25,7 @@ _LIMIT_ADVICE = {
 }
 
 
-def reasons_of(shortage: Shortage, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
+def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
     """Why a request did not fit, the reason that says most first.
 
     A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
@@ -48,12 +48,12 @@ def reasons_of(shortage: Shortage, findings: Sequence[Finding] = ()) -> tuple[Re
     return (_capacity(shortage), *partly)
 
 
-def _is_too_large(shortage: Shortage) -> bool:
+def _is_too_large(shortage: OomEvent) -> bool:
     requested = shortage.requested
     return requested is not None and bool(shortage.limits) and requested > shortage.limits[0].total
 
 
-def _leaks(shortage: Shortage, findings: Sequence[Finding]) -> list[Reason]:
+def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     """The leak that took most, if one was flagged and not taken back since."""
     standing: dict[str, Finding] = {}
     for finding in findings:
@@ -83,7 +83,7 @@ def _taken(finding: Finding, step: int) -> int:
     return max(int(grown), int(rate * max(step - finding.first_step, 0)))
 
 
-def _fragmentation(shortage: Shortage) -> list[Reason]:
+def _fragmentation(shortage: OomEvent) -> list[Reason]:
     """Inactive blocks that could not serve the request, though there was enough of them."""
     pieces = shortage.pieces
     if pieces is None or not pieces.free:
@@ -99,7 +99,7 @@ def _fragmentation(shortage: Shortage) -> list[Reason]:
     return [_reason(Cause.FRAGMENTATION, pieces.free, shortage, text, ADVICE[FindingKind.FRAGMENTATION])]
 
 
-def _others(shortage: Shortage) -> list[Reason]:
+def _others(shortage: OomEvent) -> list[Reason]:
     """What is used of the device, or the machine, and not by this process."""
     total, free, own = shortage.device_total, shortage.device_free, shortage.process
     if total is None or free is None or own is None:
@@ -119,7 +119,7 @@ def _others(shortage: Shortage) -> list[Reason]:
     ]
 
 
-def _capacity(shortage: Shortage) -> Reason:
+def _capacity(shortage: OomEvent) -> Reason:
     limit = shortage.limits[0] if shortage.limits else None
     if limit is None:
         return Reason(
@@ -140,14 +140,14 @@ def _capacity(shortage: Shortage) -> Reason:
     return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
 
 
-def _reason(cause: Cause, size: int, shortage: Shortage, text: str, advice: str) -> Reason:
+def _reason(cause: Cause, size: int, shortage: OomEvent, text: str, advice: str) -> Reason:
     """A reason, with whether the request would have fitted without it."""
     free, requested = shortage.free, shortage.requested
     enough = requested is not None and free is not None and free + size >= requested
     return Reason(cause=cause, bytes=size, enough=enough, text=text, advice=advice)
 
 
-def _place(shortage: Shortage) -> str:
+def _place(shortage: OomEvent) -> str:
     return "the machine" if shortage.device == "cpu" else "the device"
 
 
@@ -156,7 +156,7 @@ def _named(limit: str) -> str:
     return f"the {limit}" if limit == CGROUP else limit
 
 
-def pieces_without_blocks(reserved: int, active: int, split: int) -> Pieces:
+def pieces_without_blocks(reserved: int, active: int, split: int) -> AllocatorUsage:
     """What an allocator's counters alone say: no block is known, so the largest free one is not either.
 
     Args:
@@ -166,4 +166,4 @@ def pieces_without_blocks(reserved: int, active: int, split: int) -> Pieces:
     """
     free = max(reserved - active, 0)
     fragmented = min(split, free)
-    return Pieces(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)
+    return AllocatorUsage(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)

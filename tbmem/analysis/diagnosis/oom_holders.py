@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.source_lines import SourceLines
-from tbmem.model.oom import Holding, LiveMemory
+from tbmem.model.oom import LiveMemory, OomHolder
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState
 
@@ -27,7 +27,7 @@ class _Part(NamedTuple):
     line: str = ""
 
 
-def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:
+def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tuple[str, ...]]) -> list[OomHolder]:
     """Holders of one device's live memory, the largest first."""
     parts = [_Part(one.holder, one.bytes, one.part) for one in _by_address(live, device).values()]
     return _gathered(parts, lines)
@@ -35,7 +35,7 @@ def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tup
 
 def holdings_of_blocks(
     timeline: AllocationTimeline, device: int, live: Iterable[LiveMemory], lines: Mapping[str, tuple[str, ...]]
-) -> list[Holding]:
+) -> list[OomHolder]:
     """Holders of the blocks that are in use when a snapshot is taken, the largest first.
 
     A block on which a live tensor stands is its holder's; another one is the line's that allocated it, where stacks
@@ -58,7 +58,7 @@ def _by_address(live: Iterable[LiveMemory], device: str) -> dict[int, LiveMemory
     return {one.address: one for one in reversed([one for one in live if one.device == device])}
 
 
-def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[Holding]:
+def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[OomHolder]:
     """Parts put together by holder."""
     by_holder: defaultdict[str, list[_Part]] = defaultdict(list)
     for part in parts:
@@ -67,13 +67,13 @@ def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> l
     return sorted(found, key=lambda holding: (-holding.bytes, holding.name))
 
 
-def _holding(name: str, parts: Sequence[_Part], read: tuple[str, ...]) -> Holding:
+def _holding(name: str, parts: Sequence[_Part], read: tuple[str, ...]) -> OomHolder:
     seen: Counter[str] = Counter()
     for part in parts:
         if part.line and part.line != name:
             seen[part.line] += part.bytes
     largest = max(parts, key=lambda part: part.bytes)
-    return Holding(
+    return OomHolder(
         name=name,
         bytes=sum(part.bytes for part in parts),
         count=len(parts),

@@ -8,7 +8,7 @@ from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
 from tbmem.analysis.recordings.breakdown import percent
 from tbmem.analysis.recordings.result import Fragmentation
 from tbmem.model.columns import I64
-from tbmem.model.oom import Pieces
+from tbmem.model.oom import AllocatorUsage
 from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import BlockState, MarkKind, SegmentKind
 from tbmem.units import MIB
@@ -50,14 +50,14 @@ def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation
     )
 
 
-def pieces_of(timeline: AllocationTimeline, device: int) -> Pieces:
+def pieces_of(timeline: AllocationTimeline, device: int) -> AllocatorUsage:
     """What the allocator holds of a device, block by block: the one place that tells cached from fragmented."""
     segments, blocks = timeline.segments, timeline.blocks
     own = segments.device == device
     free = (blocks.state == BlockState.INACTIVE) & own[blocks.segment]
     reserved, active = int(segments.bytes[own].sum()), int(segments.active_bytes[own].sum())
     cached = int(cached_of_segments(timeline)[own].sum())
-    return Pieces(
+    return AllocatorUsage(
         reserved=reserved,
         active=active,
         cached=cached,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.model.columns import I32, I64, Bools
-from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import OperatorCalls
 
 
 class OperatorTable(NamedTuple):

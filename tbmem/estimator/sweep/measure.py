@@ -28,11 +28,10 @@ from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import make_subject
 from tbmem.model.category import Category, Phase
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 from tbmem.model.simulated_run import FakeRun
 from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
-from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.present.exports.memory_viz import memory_viz_pickle
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.torch_state.memory_history import MemoryHistory
@@ -134,7 +133,7 @@ def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[Moment, fl
 
 
 def _keep(timeline: AllocationTimeline, path: Path) -> None:
-    with complete_or_nothing(path) as partial:
+    with atomic_write(path) as partial:
         if path.suffix in (".pickle", ".pkl"):
             partial.write_bytes(memory_viz_pickle(analyze(timeline, name=path.stem)))
         else:
@@ -169,7 +168,7 @@ def main(answer: str, recording: str) -> None:
     """Measure the case on standard input."""
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SweepCase)
     cell = run_cell(case, Path(recording))
-    with complete_or_nothing(Path(answer)) as partial:
+    with atomic_write(Path(answer)) as partial:
         partial.write_bytes(msgspec.json.encode(cell))
 
 

@@ -16,7 +16,7 @@ from tbmem.analysis.estimates.sweep_peaks import predicted_moment
 from tbmem.errors import UsageError
 from tbmem.estimator.worker.client import child_environment, fake_runs
 from tbmem.estimator.workload.decoder import SHAPES
-from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
+from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu
 from tbmem.model.simulated_run import FakeRun
 from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
@@ -97,7 +97,7 @@ def json_of(sweep: Sweep) -> str:
 def _write(sweep: Sweep, folder: Path) -> None:
     contents = {**{name: f"{text}\n" for name, text in texts_of(sweep).items()}, "sweep.json": json_of(sweep)}
     for name, text in contents.items():
-        with complete_or_nothing(folder / name) as partial:
+        with atomic_write(folder / name) as partial:
             partial.write_text(text)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tbmem.errors import TbmemError
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 from tbmem.model.job import Job
 
 ON_CPU = "TBMEM_FAKE_CPU"
@@ -51,7 +51,7 @@ def _fake_cuda_works(folder: Path) -> bool:
 
 
 def _leave(path: Path, answer: bytes) -> None:
-    with complete_or_nothing(path) as partial:  # the process may be ended at any moment
+    with atomic_write(path) as partial:  # the process may be ended at any moment
         partial.write_bytes(answer)
 
 

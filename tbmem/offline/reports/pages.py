@@ -14,8 +14,8 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.runs.run_status import run_status
 from tbmem.errors import RunFolderError, TbmemError, UsageError
-from tbmem.model.files import complete_or_nothing
-from tbmem.model.operator_calls import OperatorCalls
+from tbmem.model.files import atomic_write
+from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.offline.analyze import Pair
 from tbmem.offline.live_logs import read_run
 from tbmem.offline.queries.answers import Answers
@@ -69,7 +69,7 @@ def write_page(page: str, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path).expanduser()
     try:
-        with complete_or_nothing(target) as partial:
+        with atomic_write(target) as partial:
             partial.write_text(page, encoding="utf-8")
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from error

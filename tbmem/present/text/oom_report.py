@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbmem.model.oom import CGROUP, MACHINE, Holding, Limit, Reason, ShortageReport
+from tbmem.model.oom import CGROUP, MACHINE, Limit, OomHolder, OomReport, Reason
 from tbmem.present.lines import SEPARATOR, device_label
 from tbmem.units import format_bytes
 
 
-def shortage_lines(report: ShortageReport) -> list[str]:
+def shortage_lines(report: OomReport) -> list[str]:
     """The report, line by line, without a heading."""
     return [*_request(report), *_why(report), *_holders(report), *(f"note: {note}" for note in report.notes)]
 
 
-def shortage_sentence(report: ShortageReport) -> str:
+def shortage_sentence(report: OomReport) -> str:
     """``'step 7 ran out of memory: 2.00 GiB were requested at train.py:31, 1.20 GiB were free'`` and why."""
     shortage = report.shortage
     asked = "a request of unknown size failed" if shortage.requested is None else ""
@@ -26,7 +26,7 @@ def shortage_sentence(report: ShortageReport) -> str:
     return f"step {shortage.step} ran out of memory: {asked}{where}{free}{why}"
 
 
-def near_sentence(report: ShortageReport) -> str:
+def near_sentence(report: OomReport) -> str:
     """``'the cgroup is nearly used up: 312.00 MiB of 8.00 GiB left, this process holds 6.90 GiB ...'``."""
     shortage = report.shortage
     limit = shortage.limits[0]
@@ -38,7 +38,7 @@ def near_sentence(report: ShortageReport) -> str:
     )
 
 
-def _request(report: ShortageReport) -> Iterator[str]:
+def _request(report: OomReport) -> Iterator[str]:
     shortage = report.shortage
     where = f" at {shortage.line}" if shortage.line else ""
     size = "an unknown size" if shortage.requested is None else format_bytes(shortage.requested)
@@ -65,7 +65,7 @@ def _limit(limit: Limit) -> str:
     return f"{format_bytes(limit.free)} of {format_bytes(limit.total)} ({limit.name})"
 
 
-def _why(report: ShortageReport) -> Iterator[str]:
+def _why(report: OomReport) -> Iterator[str]:
     for number, reason in enumerate(report.reasons):
         word = "why:      " if number == 0 else "also:     "
         sure = "; without it the request would have fitted" if reason.enough else ""
@@ -74,7 +74,7 @@ def _why(report: ShortageReport) -> Iterator[str]:
         yield f"do:        {report.reasons[0].advice}"
 
 
-def _holders(report: ShortageReport) -> Iterator[str]:
+def _holders(report: OomReport) -> Iterator[str]:
     if not report.holdings:
         return
     yield f"the {len(report.holdings)} largest holders, of {format_bytes(report.seen)} that can be seen:"
@@ -82,7 +82,7 @@ def _holders(report: ShortageReport) -> Iterator[str]:
         yield f"  {format_bytes(holding.bytes):>11}  {_holding(holding)}"
 
 
-def _holding(holding: Holding) -> str:
+def _holding(holding: OomHolder) -> str:
     text = holding.name
     if holding.count > 1:
         text += f" ({holding.count} of them{f', the largest {holding.largest}' if holding.largest else ''})"

@@ -17,8 +17,8 @@ from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
 from tbmem.analysis.source_lines import SourceLines
 from tbmem.errors import UsageError
 from tbmem.model.columns import I64
-from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import Curve
+from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.present.views.recording_schema import Axis, Head
 
 _Value = TypeVar("_Value")

@@ -15,7 +15,7 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.diagnosis.leak_cause import explain
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
@@ -198,7 +198,7 @@ class Investigator:
             return None
         path = self._folder.evidence(self._windows)
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
-        with complete_or_nothing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         return path
 

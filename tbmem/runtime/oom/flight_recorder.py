@@ -13,7 +13,7 @@ from tbmem.analysis.diagnosis.oom_cause import reasons_of
 from tbmem.config.schema import OomConfig, SnapshotConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import LogRecord
-from tbmem.model.oom import Limit, Shortage, ShortageReport, Situation
+from tbmem.model.oom import Limit, OomEvent, OomReport, RunContext
 from tbmem.present.lines import get_logger
 from tbmem.present.text.oom_report import near_sentence, shortage_lines, shortage_sentence
 from tbmem.runtime.oom import cuda_observer as oom_observer
@@ -42,14 +42,14 @@ _AHEAD_FROM = 0.75
 class _Noted(NamedTuple):
     """A failed request of which it is not known yet whether it ends the run."""
 
-    report: ShortageReport
+    report: OomReport
     files: tuple[str, ...] = ()
 
 
 class Run(Protocol):
     """The run that is recorded."""
 
-    def situation(self) -> Situation:
+    def situation(self) -> RunContext:
         """What is known of it at this moment."""
 
     def report(self, finding: Finding) -> None:
@@ -205,14 +205,14 @@ class FlightRecorder:
         back = self._look_back(error)
         return noted._replace(report=replace(noted.report, holdings=back.holdings, seen=back.seen, notes=back.notes))
 
-    def _look_back(self, error: BaseException) -> ShortageReport:
+    def _look_back(self, error: BaseException) -> OomReport:
         """What an exception that has come out of the loop tells; at the least, that it has."""
         situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
             device = device_of(error)
-            shortage = Shortage(device=device, step=situation.step, requested=requested_bytes(error))
-            report = ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+            shortage = OomEvent(device=device, step=situation.step, requested=requested_bytes(error))
+            report = OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
     def _report(self, noted: _Noted, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Explains a failed request or an out-of-memory exception in a ShortageReport.
+"""Explains a failed request or an out-of-memory exception in a OomReport.
 
 Nothing is allocated on a device, and everything is bounded in time (half a second for looking at what is alive).
 """
@@ -11,7 +11,7 @@ from typing import Any
 from tbmem.analysis.diagnosis.oom_cause import pieces_without_blocks, reasons_of
 from tbmem.analysis.diagnosis.oom_holders import MOST, holdings_of, holdings_of_blocks
 from tbmem.analysis.recordings.fragmentation import pieces_of
-from tbmem.model.oom import Holding, Limit, Pieces, Shortage, ShortageReport, Situation
+from tbmem.model.oom import AllocatorUsage, Limit, OomEvent, OomHolder, OomReport, RunContext
 from tbmem.model.sample import MemorySample
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom.cuda_observer import FailedRequest
@@ -25,7 +25,7 @@ _NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of ea
 _NOT_ALL = "there are more objects than were looked at: some names may be missing"
 
 
-def device_report(request: FailedRequest, situation: Situation, snapshot: Mapping[str, Any] | None) -> ShortageReport:
+def device_report(request: FailedRequest, situation: RunContext, snapshot: Mapping[str, Any] | None) -> OomReport:
     """What is known while the allocator gives up: the stack is still there."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
@@ -39,7 +39,7 @@ def device_report(request: FailedRequest, situation: Situation, snapshot: Mappin
     return _report(shortage, situation, holdings, found, () if len(timeline.stacks) else (_NO_STACKS,))
 
 
-def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces | None = None) -> Shortage:
+def device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None = None) -> OomEvent:
     """What the allocator and the counters say alone; costs microseconds."""
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
@@ -49,7 +49,7 @@ def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces
     if request.allowed < total and pieces is not None:
         free = max(min(request.allowed - pieces.reserved, request.free), 0)
         limits.insert(0, Limit(name="this process's share of the device", total=request.allowed, free=free))
-    return Shortage(
+    return OomEvent(
         device=device,
         step=situation.step,
         requested=request.requested,
@@ -62,12 +62,12 @@ def device_shortage(request: FailedRequest, situation: Situation, pieces: Pieces
     )
 
 
-def brief_report(shortage: Shortage, situation: Situation) -> ShortageReport:
+def brief_report(shortage: OomEvent, situation: RunContext) -> OomReport:
     """A shortage with its reasons; nobody has looked at what is alive."""
-    return ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+    return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
 
 
-def error_report(error: BaseException, situation: Situation) -> ShortageReport:
+def error_report(error: BaseException, situation: RunContext) -> OomReport:
     """What can still be known when an exception has come out of the loop; its frames hold their variables."""
     device = device_of(error)
     sample = situation.last.get(device)
@@ -76,7 +76,7 @@ def error_report(error: BaseException, situation: Situation) -> ShortageReport:
         known = _of_host(host_state())
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
-    shortage = Shortage(
+    shortage = OomEvent(
         device=device,
         step=situation.step,
         requested=requested_bytes(error),
@@ -88,9 +88,9 @@ def error_report(error: BaseException, situation: Situation) -> ShortageReport:
     return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
 
 
-def host_report(host: HostState, situation: Situation) -> ShortageReport:
+def host_report(host: HostState, situation: RunContext) -> OomReport:
     """Who holds the host's memory while there is still some."""
-    shortage = Shortage(device="cpu", step=situation.step, requested=None, **_of_host(host))
+    shortage = OomEvent(device="cpu", step=situation.step, requested=None, **_of_host(host))
     found = live_memory(None)
     return _report(shortage, situation, holdings_of(found.live, "cpu", found.lines), found)
 
@@ -100,9 +100,9 @@ def _of_host(host: HostState) -> dict[str, Any]:
 
 
 def _report(
-    shortage: Shortage, situation: Situation, holdings: Sequence[Holding], found: Found, notes: Sequence[str] = ()
-) -> ShortageReport:
-    return ShortageReport(
+    shortage: OomEvent, situation: RunContext, holdings: Sequence[OomHolder], found: Found, notes: Sequence[str] = ()
+) -> OomReport:
+    return OomReport(
         shortage=shortage,
         reasons=reasons_of(shortage, situation.findings),
         holdings=tuple(holdings[:MOST]),
@@ -118,7 +118,7 @@ def _timeline(snapshot: Mapping[str, Any] | None) -> AllocationTimeline | None:
     return timeline_of_snapshot({"segments": snapshot["segments"]})
 
 
-def _pieces(sample: MemorySample | None) -> Pieces | None:
+def _pieces(sample: MemorySample | None) -> AllocatorUsage | None:
     """What the counters say of the allocator, where blocks are not known."""
     if sample is None or sample.reserved is None or sample.device == "cpu":
         return None

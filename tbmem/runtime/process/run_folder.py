@@ -18,7 +18,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
-from tbmem.model.files import complete_or_nothing
+from tbmem.model.files import atomic_write
 from tbmem.runtime.process.identity import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -84,8 +84,8 @@ class RunFolder:
         Raises:
             OSError: The file cannot be written.
         """
-        path = self._free(files.shortage_name, word)
-        with complete_or_nothing(path) as partial:
+        path = self._free(files.oom_report_name, word)
+        with atomic_write(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
 
@@ -96,7 +96,7 @@ class RunFolder:
             OSError: The file cannot be written.
         """
         path = beside.with_name(files.address_book_name(beside.name))
-        with complete_or_nothing(path) as partial:
+        with atomic_write(path) as partial:
             book.save(partial)
         return path
 

@@ -16,13 +16,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
-from tbmem.model.files import complete_or_nothing, compress
+from tbmem.model.files import atomic_write, compress
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.lines import get_logger
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.sources.counters.devices import devices_in_use
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesWatch
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
@@ -269,7 +269,7 @@ class Window:
 
     def _write_trace(self, files: WindowFiles, trace: Path) -> None:
         assert self._profile is not None
-        with complete_or_nothing(trace) as packed:
+        with atomic_write(trace) as packed:
             plain = packed.with_name(f"{packed.name}.json")
             try:
                 self._profile.export_chrome_trace(str(plain))
@@ -285,7 +285,7 @@ class Window:
         lines = TraceAdditions()
         if self._config.with_stack:
             try:
-                with collector_paused():
+                with gc_paused():
                     results: Any = getattr(self._profile.profiler, "kineto_results", None)
                     lines = noted_lines(results.experimental_event_tree(), UserLines())
             except Exception:

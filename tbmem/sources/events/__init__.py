@@ -1,1 +1,1 @@
-"""What both recording readers share: gzip, alloc/free pairing, nesting, annotations and phases."""
+"""Shared by the trace and snapshot readers: compressed files, pairing of frees, annotations and phases."""

@@ -1,4 +1,4 @@
-"""Named ranges of a recording, and the step and phase of each allocation by them and by the stacks."""
+"""Named time ranges of a recording, and the step and phase of each allocation by ranges and stacks."""
 
 from __future__ import annotations
 
@@ -17,63 +17,62 @@ _STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
 _OPTIMIZER_PREFIX = "Optimizer."
 _OPTIMIZER_STEP_PREFIX = "Optimizer.step#"
 STEPS_ARE_COUNTED = "The steps have no names: they are counted from 0 by the steps of the optimizer."
-"""Note on such a recording."""
+"""Note on a recording without named steps."""
 
 
 def kind_of_range(name: str) -> RangeKind:
-    """What a range is, by the name that torch or tbmem gave it."""
+    """Kind of a range by the name that torch or tbmem gave it."""
     if _STEP_NAME.match(name):
         return RangeKind.STEP
     return RangeKind.OPTIMIZER if name.startswith(_OPTIMIZER_PREFIX) else RangeKind.ANNOTATION
 
 
 def step_of_range(name: str) -> int:
-    """Number in the name of a step; -1 for any other range."""
-    found = _STEP_NAME.match(name)
-    return int(found[1]) if found else -1
+    """Number in the name of a step; -1 for other ranges."""
+    match = _STEP_NAME.match(name)
+    return int(match[1]) if match else -1
 
 
 def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], names: Names) -> RangeRows:
-    """Ranges from the pairs of START and END.
+    """Ranges from pairs of START and END.
 
     Args:
-        annotations: As in the snapshot, in order of time.
-        devices: Row of a device by torch's index of it.
-        names: Numbers of the ranges' names.
+        annotations: The snapshot's annotations in order of time.
+        devices: Row of each device by torch's index.
+        names: Table of the ranges' names, to be extended.
     """
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     open_ranges: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
     for annotation in annotations:
         name, index = str(annotation.get("name", "")), int(annotation.get("device", -1))
         ns = int(annotation.get("time_us", -1)) * 1000
         if annotation.get("stage") == "START":
-            one = [names.number(name), kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
-            found.append(one)
-            open_ranges[name, index].append(one)
+            row = [names.number(name), kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
+            rows.append(row)
+            open_ranges[name, index].append(row)
         elif open_ranges[name, index]:
             open_ranges[name, index].pop()[3] = ns
-    table = np.array(found, np.int64).reshape(-1, 6)
-    columns = ("name", "kind", "begin_ns", "end_ns", "device", "step")
-    return RangeRows.of(len(table), **{name: table[:, place] for place, name in enumerate(columns)})
+    columns = np.array(rows, np.int64).reshape(-1, 6).T
+    names_of_columns = ("name", "kind", "begin_ns", "end_ns", "device", "step")
+    return RangeRows.of(len(rows), **dict(zip(names_of_columns, columns, strict=True)))
 
 
 def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
-    """Phase of each allocation: what its stack tells, else whether an optimizer was running.
+    """Phase of each allocation by its stack, else by the optimizer's ranges.
 
-    With Python stacks only, what has none was allocated by a thread without Python: by autograd's, in backward.
+    With Python stacks only, allocations without one are those of autograd's threads, which have no Python frames.
     """
-    table = np.append(phases_of(stacks), np.int8(Phase.OTHER))
-    found: I8 = table[rows.stack]
+    phase: I8 = np.append(phases_of(stacks), np.int8(Phase.OTHER))[rows.stack]
     if len(stacks) and not any("::" in frame.function for frame in stacks.frames):
-        found[(rows.stack < 0) & (rows.alloc_event >= 0)] = Phase.BACKWARD
+        phase[(rows.stack < 0) & (rows.alloc_event >= 0)] = Phase.BACKWARD
     optimizer = ranges.take((ranges.kind == RangeKind.OPTIMIZER) & (ranges.end_ns >= 0))
-    running = _within(rows.alloc_ns, optimizer) & (found == Phase.OTHER) & (rows.alloc_ns >= 0)
-    found[running] = Phase.OPTIMIZER
-    return found
+    inside = _within(rows.alloc_ns, optimizer) & (phase == Phase.OTHER) & (rows.alloc_ns >= 0)
+    phase[inside] = Phase.OPTIMIZER
+    return phase
 
 
 def _within(ns: I64, ranges: RangeRows) -> Bools:
-    """Whether each moment lies in one of some ranges (which may nest)."""
+    """Whether each moment lies in any of the ranges, which may nest."""
     begun = np.searchsorted(np.sort(ranges.begin_ns), ns, side="right")
     ended = np.searchsorted(np.sort(ranges.end_ns), ns, side="right")
     inside: Bools = begun > ended
@@ -81,11 +80,7 @@ def _within(ns: I64, ranges: RangeRows) -> Bools:
 
 
 def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...]) -> tuple[I32, bool]:
-    """Step of each allocation.
-
-    Returns:
-        The steps, and whether they were counted by optimizer steps (from 0) for want of named ones.
-    """
+    """Step of each allocation, and whether steps without names were counted, from 0, by those of the optimizer."""
     named = ranges.take((ranges.kind == RangeKind.STEP) & (ranges.end_ns >= 0))
     if len(named):
         last = np.searchsorted(named.begin_ns, rows.alloc_ns, side="right") - 1
@@ -99,7 +94,7 @@ def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...])
 
 
 def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> I64:
-    """When the steps of the optimizer that stepped first ended: a loop with two of them is counted once."""
+    """End times of the first optimizer's steps: a loop with two optimizers is counted once."""
     is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
     stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0)) if len(ranges) else ranges
     first = stepped.take(stepped.name == stepped.name[:1]) if len(stepped) else stepped
@@ -107,14 +102,11 @@ def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> I64:
 
 
 def phases_of(stacks: StackTable) -> I8:
-    """The phase that each stack tells, by the functions of torch that are in it.
-
-    What backward recomputes (activation checkpointing) is backward.
-    """
+    """Phase of each stack by its torch functions; recomputation in backward (checkpointing) is backward."""
     of_frame = np.array([_phase(frame) for frame in stacks.frames] or [Phase.OTHER], np.int8)
     phases = np.full(len(stacks), Phase.OTHER, np.int8)
     if len(stacks.frame):
-        # each stack has at least one frame; later phases of a step weigh more
+        # each stack has at least one frame; the latest phase of a step counts
         phases[:] = np.maximum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
     return phases
 

@@ -1,4 +1,4 @@
-"""Opens recordings of unknown origin: packed or plain files, and pickles of plain data."""
+"""Opens recordings of unknown origin: gzip or uncompressed files, and pickles of plain data."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file for reading, unpacking it on the way if it is gzip, whatever it is called.
+def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file for reading, decompressed if its content is gzip.
 
     Raises:
         FileFormatError: The file is empty, or its gzip data is damaged or cut off.
         OSError: The file cannot be read.
     """
-    place = os.fspath(path)
-    with open(place, "rb") as file:
+    with open(path, "rb") as file:
         magic = file.peek(2)[:2]
         if not magic:
-            raise FileFormatError(f"{place}: the file is empty: was the program that wrote it stopped? Write it again")
+            raise FileFormatError(f"{path}: the file is empty: was the program that wrote it stopped? Write it again")
         if magic != _GZIP:
             yield file
             return
@@ -37,11 +36,11 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with gzip.GzipFile(fileobj=file) as packed:
                 yield packed  # type: ignore[misc]
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FileFormatError(f"{place}: its gzip data is damaged or cut off: copy or write it again") from error
+            raise FileFormatError(f"{path}: its gzip data is damaged or cut off: copy or write it again") from error
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Refuses every global, and so every call: a pickle can do nothing without one."""
+    """Refuses every global, without which a pickle cannot call anything."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise UnsafeFileError(f"the pickle asks for {module}.{name}, which no memory snapshot needs: nothing was run")
@@ -51,27 +50,26 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
-    """Read a pickle that holds plain dicts, lists, words and numbers.
+    """Read a pickle of plain dicts, lists, strings and numbers.
 
     Raises:
-        UnsafeFileError: The pickle asks for a class or function, whatever it is; nothing was run.
+        UnsafeFileError: The pickle requests a class or function; nothing was run.
         FileFormatError: The file is empty, cut off, damaged, or not a pickle.
         OSError: The file cannot be read.
     """
-    place = os.fspath(path)
-    with opened(place) as file, collector_paused():
+    with open_recording(path) as file, gc_paused():
         try:
             loaded = _PlainUnpickler(file).load()
             while file.read(_CHUNK):
-                pass  # only the end of gzip data says whether it was cut off
+                pass  # truncated gzip data is detected at its end only
             return loaded
         except UnsafeFileError as error:
-            raise UnsafeFileError(f"{place}: {error}") from None
+            raise UnsafeFileError(f"{path}: {error}") from None
         except (FileFormatError, OSError, zlib.error):
             raise
         except EOFError as error:
-            raise FileFormatError(f"{place}: the file is cut off: copy or write it again") from error
+            raise FileFormatError(f"{path}: the file is cut off: copy or write it again") from error
         except Exception as error:
-            # a damaged pickle raises whatever its bytes happen to ask for
+            # a damaged pickle may raise anything
             why = str(error) or type(error).__name__
-            raise FileFormatError(f"{place}: not a pickle, or a damaged or cut off one ({why})") from error
+            raise FileFormatError(f"{path}: not a pickle, or a damaged or cut off one ({why})") from error

@@ -11,27 +11,27 @@ from tbmem.model.columns import I64, Bools
 
 
 class Pairs(NamedTuple):
-    """For each entry, by its number in the order given."""
+    """Pairs by the number of each entry."""
 
     closed_by: I64
-    """Of an opening entry: the entry that closes it; -1 for none."""
+    """The entry that closes an opening entry; -1 for none."""
     opened_by: I64
-    """Of a closing entry: the entry that it closes; -1 for none."""
+    """The entry that a closing entry closes; -1 for none."""
     repeated: Bools
-    """Opening entries after which the same key is opened again: the closing entry between is missing."""
+    """Opening entries followed by another one of the same key: the closing entry is missing."""
 
 
 def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
-    """Match each closing entry with the opening entry just before it that has the same key: an address."""
+    """Match each closing entry with the previous opening entry of the same key (an address)."""
     order = np.argsort(keys, kind="stable")
     return _pair_sorted(order, keys[order][1:] == keys[order][:-1], opens)
 
 
-def part_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
-    """Take apart what is paired and differs in size: between the two, a free and an allocation are missing.
+def separate_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
+    """Separate pairs of different sizes: a free and an allocation between the two are missing.
 
     Returns:
-        The pairs that are left, the opening entries of the others being ``repeated``; and how many were taken apart.
+        The remaining pairs, with the opening entries of the others as ``repeated``, and the number of the others.
     """
     opening = np.flatnonzero(pairs.closed_by >= 0)
     opening = opening[sizes[opening] != sizes[pairs.closed_by[opening]]]
@@ -43,12 +43,12 @@ def part_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
 
 
 def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
-    """Match where there are no addresses: each free ends the youngest allocation of the same size (in bytes, > 0)."""
+    """Match without addresses: each free ends the youngest allocation of the same size (in bytes, > 0)."""
     order = np.argsort(sizes, kind="stable")
     by_size, change = sizes[order], np.where(opens[order], 1, -1)
     depth = np.cumsum(change)
     starts = np.flatnonzero(np.concatenate([[True], by_size[1:] != by_size[:-1]])) if len(order) else order
-    # how many of this size are alive, counted from the first entry of the size
+    # live allocations of this size, counted from its first entry
     depth -= np.repeat(depth[starts] - change[starts], np.diff(np.append(starts, len(order))))
     level = np.where(change > 0, depth, depth + 1)
     within = np.lexsort((level, by_size))
@@ -57,7 +57,7 @@ def pair_by_size(sizes: I64, opens: Bools) -> Pairs:
 
 
 def _pair_sorted(order: NDArray[np.intp], same: Bools, opens: Bools) -> Pairs:
-    """Pair neighbours: entries with equal keys side by side, in order of time, and whether each is like the next."""
+    """Pair neighbours in ``order``, sorted by key and time; ``same`` is whether each has the key of the next."""
     first, second = order[:-1][same], order[1:][same]
     matched = opens[first] & ~opens[second]
     again = opens[first] & opens[second]

@@ -34,7 +34,7 @@ def is_user_file(filename: str) -> bool:
 
 def is_ours(filename: str) -> bool:
     """Whether the monitor itself is at work there."""
-    return _owner(filename) is Owner.OURS
+    return _owner(filename) is Owner.TBMEM
 
 
 def _owner(filename: str) -> Owner:

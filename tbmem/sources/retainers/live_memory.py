@@ -19,7 +19,7 @@ import torch
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.model.oom import LiveMemory
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.naming import Namer, full_name, kind_of, noun
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 def live_memory(frame: FrameType | None) -> Found:
     """What Python's variables hold, on every device."""
-    with torch._C.DisableTorchFunction(), collector_paused():
+    with torch._C.DisableTorchFunction(), gc_paused():
         search = _Search(frame)
         search.look()
         found = Found(search.live, search.lines(), search.complete and search.walk.complete)

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing import reductions
 
 from tbmem.model.trace_additions import OlderStorages
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 from tbmem.sources.torch_state import autograd_graph as graphs
@@ -57,7 +57,7 @@ class OlderStoragesWatch:
         """Note every storage of the CPU; before the profiler is on, which would record each look."""
         self.forget()
         try:
-            with torch._C.DisableTorchFunction(), collector_paused():
+            with torch._C.DisableTorchFunction(), gc_paused():
                 self._is_complete = self._note(plain.live_objects(torch.Tensor)[0])
         except Exception:
             self.forget()  # a trace without is better than none

@@ -15,7 +15,7 @@ from types import FrameType
 import torch
 
 from tbmem.model.evidence import CodeLine, Holder, LineSource
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program import ownership as usercode
 from tbmem.sources.program.ownership import frames_of_other_threads, user_frames
@@ -62,7 +62,7 @@ class HolderHunt:
 
     def look(self, step: int, frame: FrameType | None) -> None:
         """Note how large everything is; to be called three or four times, some steps apart."""
-        with torch._C.DisableTorchFunction(), collector_paused():
+        with torch._C.DisableTorchFunction(), gc_paused():
             objects = Objects()
             if not self._census.looks:
                 self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
@@ -175,7 +175,7 @@ class HolderHunt:
     def _find(self, frame: FrameType | None) -> Bench:
         """Name and weigh all that has grown."""
         collects = gc.isenabled()
-        with torch._C.DisableTorchFunction(), collector_paused():
+        with torch._C.DisableTorchFunction(), gc_paused():
             bench = Bench(self._sources, self._born, frame)
             walk = Walk(60_000, 0.25)
             walk.from_frames(frame, Objects().generators())

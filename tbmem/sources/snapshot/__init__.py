@@ -1,1 +1,1 @@
-"""CUDA memory snapshots (pickles, nothing run) -> AllocationTimeline."""
+"""Reads CUDA memory snapshots into an AllocationTimeline without running their pickles."""

@@ -1,7 +1,7 @@
 """Allocations and totals of one device, from its events and its blocks at the end of a snapshot.
 
-A snapshot has no beginning: recording may have begun late, and its ring buffer forgets. But it has an end, the blocks.
-What was there at the beginning is what is there at the end, less what the events added.
+The recording may have begun late, or its ring buffer may have overflowed: memory at its beginning is that of the blocks
+at the end, less what the events added.
 """
 
 from __future__ import annotations
@@ -11,25 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.model.timeline_tables import (
-    BEFORE,
-    LOST,
-    AllocationRows,
-    BlockRows,
-    BlockState,
-    DeviceTotals,
-    SegmentRows,
-)
-from tbmem.sources.events.pairing import Pairs, pair, part_unequal
+from tbmem.model.timeline_tables import BEFORE, LOST, AllocationRows, BlockRows, BlockState, DeviceTotals, SegmentRows
+from tbmem.sources.events.pairing import Pairs, pair, separate_unequal
 from tbmem.sources.snapshot.events import Action, Events
 
 
 class DeviceRows(NamedTuple):
-    """What is known of one device."""
+    """Allocations of one device."""
 
     rows: AllocationRows
     row_of_block: I64
-    """Number of the row by block of the device; -1 for none."""
+    """Row of each block of the device; -1 for none."""
     totals: DeviceTotals
 
 
@@ -39,28 +31,28 @@ def rows_of_device(
     """Rows and totals of a device.
 
     Args:
-        events: Its log.
-        segments: Those of all devices.
-        blocks: Those of this device.
+        events: Log of the device.
+        segments: Segments of all devices.
+        blocks: Blocks of this device.
         device: Its row in ``devices``.
         index: torch's index of it.
-        reserved_change: Bytes by which reserved memory grew over the events.
+        reserved_change: Growth of reserved memory over the events, in bytes.
     """
     events = _with_pools(events, segments, device)
     allocs = np.flatnonzero(events.action == Action.ALLOC)
     frees = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-    recorded, pairs, order, parted = _recorded(events, device)
+    recorded, pairs, order, separated = _recorded(events, device)
     active = np.flatnonzero(blocks.state != BlockState.INACTIVE)
     row_of_block = np.full(len(blocks), -1, np.int64)
     lost = _match_blocks(recorded, blocks, active, row_of_block)
     early = _freed(events, frees[pairs.opened_by[np.searchsorted(order, frees)] < 0], device)
     older = active[row_of_block[active] < 0]
     row_of_block[older] = len(recorded) + len(early) + np.arange(len(older))
-    rows = AllocationRows.join([recorded, early, _older(blocks, segments, older, device)])
-    held = segments.device == device
+    rows = AllocationRows.join([recorded, early, _older(blocks.take(older), segments, device)])
+    on_device = segments.device == device
     requested = int(blocks.requested_bytes[active].sum())
     base = requested - int(events.bytes[allocs].sum()) + int(events.bytes[frees].sum())
-    reserved = int(segments.bytes[held].sum())
+    reserved = int(segments.bytes[on_device].sum())
     totals = DeviceTotals(
         name=f"cuda:{index}",
         type=1,
@@ -69,13 +61,13 @@ def rows_of_device(
         allocs=len(allocs),
         frees=len(frees),
         reserved_bytes=reserved,
-        allocated_bytes=int(segments.allocated_bytes[held].sum()),
-        active_bytes=int(segments.active_bytes[held].sum()),
+        allocated_bytes=int(segments.allocated_bytes[on_device].sum()),
+        active_bytes=int(segments.active_bytes[on_device].sum()),
         requested_bytes=requested,
         base_bytes=base,
         unlisted_bytes=base - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         base_reserved_bytes=reserved - reserved_change,
-        unmatched_frees=len(early) - parted,
+        unmatched_frees=len(early) - separated,
         repeated_allocs=int(pairs.repeated.sum()),
         lost_frees=lost,
         ooms=int((events.action == Action.OOM).sum()),
@@ -84,37 +76,35 @@ def rows_of_device(
 
 
 def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
-    """Pools of events that do not say theirs, as in older torch, from the segments that they lie in at the end.
+    """Add pools to events without one, as in older torch, from the segments that contain them at the end.
 
-    A pool keeps its segments for as long as its graphs live. Where a segment went back nothing is known.
+    A pool keeps its segments for as long as its graphs live. Pools of released segments are unknown.
     """
-    own = np.flatnonzero(segments.device == device)
-    if not (segments.pool[own] > 0).any() or (events.pool >= 0).any():
+    segments = segments.take(segments.device == device)
+    if not (segments.pool > 0).any() or (events.pool >= 0).any():
         return events
-    own = own[np.argsort(segments.address[own], kind="stable")]
-    begins = segments.address[own]
-    place = np.maximum(np.searchsorted(begins, events.address, side="right") - 1, 0)
-    inside = (events.address >= begins[place]) & (
-        events.address - begins[place] < segments.bytes[own][place].astype(np.uint64)
-    )
-    # the address may have been another segment's before
-    made = np.full(len(own), -1)
-    asked = np.flatnonzero(events.action == Action.SEGMENT_ALLOC)
-    np.maximum.at(made, place[asked], np.where(inside[asked], asked, -1))
-    known = inside & (np.arange(len(events)) >= made[place])
-    pool = np.where(known, segments.pool[own][place], -1).astype(np.int32)
+    segments = segments.take(np.argsort(segments.address, kind="stable"))
+    segment = np.maximum(np.searchsorted(segments.address, events.address, side="right") - 1, 0)
+    begin, size = segments.address[segment], segments.bytes[segment].astype(np.uint64)
+    inside = (events.address >= begin) & (events.address - begin < size)
+    # the address may have belonged to another segment before
+    created = np.full(len(segments), -1)
+    allocs = np.flatnonzero(events.action == Action.SEGMENT_ALLOC)
+    np.maximum.at(created, segment[allocs], np.where(inside[allocs], allocs, -1))
+    known = inside & (np.arange(len(events)) >= created[segment])
+    pool = np.where(known, segments.pool[segment], -1).astype(np.int32)
     return Events(**{**events._asdict(), "pool": pool})
 
 
 def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:
-    """Rows of the allocations that the log has, with their frees where it has them too.
+    """Rows of the allocations in the log, with their frees.
 
     Returns:
-        The rows; what belongs together; the events that the pairs number; and how many pairs did not fit.
+        The rows, the pairs, the events that the pairs number, and how many pairs were separated.
     """
     order = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE_COMPLETED))
     opens = events.action[order] == Action.ALLOC
-    pairs, parted = part_unequal(pair(events.address[order], opens), events.bytes[order])
+    pairs, separated = separate_unequal(pair(events.address[order], opens), events.bytes[order])
     at, closing = order[opens], pairs.closed_by[opens]
     freed = closing >= 0
     free_event = np.where(pairs.repeated[opens], LOST, -1)
@@ -141,28 +131,28 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
         stack=events.stack[at],
         context=events.context[at],
     )
-    return rows, pairs, order, parted
+    return rows, pairs, order, separated
 
 
 def _requests(events: Events, side: Action) -> I64:
-    """The request to free that belongs to each allocation or to each completed free, by event; -1 for none."""
-    found = np.full(len(events), -1)
+    """The request to free of each allocation, or of each completed free, by event; -1 for none."""
+    requests = np.full(len(events), -1)
     if side == Action.FREE_COMPLETED and _each_free_follows_its_request(events):
         completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-        found[completed] = completed - 1
-        return found
+        requests[completed] = completed - 1
+        return requests
     order = np.flatnonzero((events.action == side) | (events.action == Action.FREE_REQUESTED))
     requested = events.action[order] == Action.FREE_REQUESTED
     if side == Action.ALLOC:
         partner = pair(events.address[order], ~requested).closed_by
     else:
         partner = pair(events.address[order], requested).opened_by
-    found[order] = np.where(partner >= 0, order[partner], -1)
-    return found
+    requests[order] = np.where(partner >= 0, order[partner], -1)
+    return requests
 
 
 def _each_free_follows_its_request(events: Events) -> bool:
-    """Whether no other stream was in the way of any: nearly always so, and a sort less."""
+    """Whether no free waited for another stream: the usual case, which saves a sort."""
     completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
     if not len(completed) or int((events.action == Action.FREE_REQUESTED).sum()) != len(completed) or not completed[0]:
         return False
@@ -172,28 +162,28 @@ def _each_free_follows_its_request(events: Events) -> bool:
 
 
 def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_of_block: I64) -> int:
-    """Find the block of each recorded allocation that is alive at the end, and note its size after rounding.
+    """Find the block and rounded size of each recorded allocation that is alive at the end.
 
     Returns:
-        How many have none: they were freed while nothing was recorded.
+        The number of allocations without a block: they were freed while recording was paused.
     """
     alive = np.flatnonzero(recorded.free_event == -1)
     by_address = active[np.argsort(blocks.address[active], kind="stable")]
-    place = np.searchsorted(blocks.address[by_address], recorded.address[alive])
-    block = by_address[np.minimum(place, len(by_address) - 1)] if len(by_address) else np.zeros_like(alive)
-    if len(by_address):
-        fits = blocks.address[block] == recorded.address[alive]
-        fits &= blocks.requested_bytes[block] == recorded.bytes[alive]
-    else:
-        fits = np.zeros(len(alive), np.bool_)
-    recorded.free_event[alive[~fits]] = LOST
-    recorded.rounded_bytes[alive[fits]] = blocks.bytes[block[fits]]
-    row_of_block[block[fits]] = alive[fits]
-    return int((~fits).sum())
+    if not len(active):
+        recorded.free_event[alive] = LOST
+        return len(alive)
+    index = np.searchsorted(blocks.address[by_address], recorded.address[alive])
+    block = by_address[np.minimum(index, len(by_address) - 1)]
+    matches = blocks.address[block] == recorded.address[alive]
+    matches &= blocks.requested_bytes[block] == recorded.bytes[alive]
+    recorded.free_event[alive[~matches]] = LOST
+    recorded.rounded_bytes[alive[matches]] = blocks.bytes[block[matches]]
+    row_of_block[block[matches]] = alive[matches]
+    return int((~matches).sum())
 
 
 def _freed(events: Events, frees: I64, device: int) -> AllocationRows:
-    """Rows of what was allocated before the recording and freed in it."""
+    """Rows of allocations made before the recording and freed in it."""
     return AllocationRows.of(
         len(frees),
         bytes=events.bytes[frees],
@@ -207,16 +197,15 @@ def _freed(events: Events, frees: I64, device: int) -> AllocationRows:
     )
 
 
-def _older(blocks: BlockRows, segments: SegmentRows, which: I64, device: int) -> AllocationRows:
-    """Rows of what was allocated before the recording and is still there."""
-    segment = blocks.segment[which]
+def _older(blocks: BlockRows, segments: SegmentRows, device: int) -> AllocationRows:
+    """Rows of allocations made before the recording and alive at its end."""
     return AllocationRows.of(
-        len(which),
-        bytes=blocks.requested_bytes[which],
-        rounded_bytes=blocks.bytes[which],
+        len(blocks),
+        bytes=blocks.requested_bytes,
+        rounded_bytes=blocks.bytes,
         device=device,
-        stream=segments.stream[segment],
-        pool=segments.pool[segment],
-        address=blocks.address[which],
-        stack=blocks.stack[which],
+        stream=segments.stream[blocks.segment],
+        pool=segments.pool[blocks.segment],
+        address=blocks.address,
+        stack=blocks.stack,
     )

@@ -20,7 +20,7 @@ _Number = TypeVar("_Number", np.int64, np.uint64)
 
 
 class Action(IntEnum):
-    """What an event is; segments in the order of ``ReservationKind``, what moves no memory in that of ``MarkKind``."""
+    """Kind of an event, in the order of ``ReservationKind`` for segments and of ``MarkKind`` from ``OOM`` on."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -43,23 +43,23 @@ _CODES = _Codes({action.name.lower(): int(action) for action in Action})
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
-_NOTHING_SAID = {"", "N/A", None}
+_EMPTY = {"", "N/A", None}
 _CONTEXTS = ("user_metadata", "compile_context")
 
 
 class Events(NamedTuple):
-    """One entry per event of a device, in order."""
+    """Columns with one entry per event of a device, in order of time."""
 
     action: I8
     address: U64
     bytes: I64
     stream: I64
     ns: I64
-    """-1 where there is no time."""
+    """Unix time; -1 where unknown."""
     stack: I32
-    """-1 also for frees: where memory was let go of is not kept."""
+    """-1 where unknown, and for frees."""
     pool: I32
-    """-1 where the file does not say."""
+    """-1 where unknown."""
     context: I32
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Events(NamedTuple):
 
 
 def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
-    """Columns of one device's log; the tables of stacks, pools and contexts grow on the way."""
+    """Columns of one device's log; the tables of stacks, pools and contexts are extended."""
     action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
     time = _column(trace, "time_us", -1, np.int64)
     return Events(
@@ -86,59 +86,59 @@ def _column(trace: list[dict[str, Any]], key: str, default: int, dtype: type[_Nu
     try:
         return np.fromiter(map(itemgetter(key), trace), dtype, len(trace))
     except KeyError:
-        # an event of another kind, or an old layout: look it up one by one
+        # some kinds of events and old layouts lack the key
         return np.fromiter((event.get(key, default) for event in trace), dtype, len(trace))
 
 
 def _stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> I32:
     numbers = np.full(len(trace), -1, np.int32)
-    which = _WITH_STACK[action]
-    numbers[which] = stacks.numbers(event.get("frames") for event in compress(trace, which.tolist()))
+    with_stack = _WITH_STACK[action]
+    numbers[with_stack] = stacks.numbers(event.get("frames") for event in compress(trace, with_stack.tolist()))
     return numbers
 
 
 def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
-    """Newer torch says it in each event, older in none."""
+    """Newer torch writes a pool in each event, older in none."""
     if not trace or "pool_id" not in trace[0]:
         return np.full(len(trace), -1, np.int32)
     return np.array([pools.number(event.get("pool_id")) for event in trace], np.int32)
 
 
 def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
-    """The user's own words, else torch.compile's; torch 2.9 and later write them, mostly empty."""
+    """User metadata and torch.compile's context of allocations, which torch 2.9 and later write, mostly empty."""
     numbers = np.full(len(trace), -1, np.int32)
-    which = action == Action.ALLOC
-    allocs = list(compress(trace, which.tolist()))
-    if not any(_says_something(allocs, key) for key in _CONTEXTS):
+    is_alloc = action == Action.ALLOC
+    allocs = list(compress(trace, is_alloc.tolist()))
+    if not any(_has_values(allocs, key) for key in _CONTEXTS):
         return numbers
-    said = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
-    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(said)}
-    numbers[which] = [known[words] for words in said]
+    values = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
+    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(values)}
+    numbers[is_alloc] = [known[words] for words in values]
     return numbers
 
 
-def _says_something(events: list[dict[str, Any]], key: str) -> bool:
+def _has_values(events: list[dict[str, Any]], key: str) -> bool:
     try:
-        return not set(map(itemgetter(key), events)) <= _NOTHING_SAID
+        return not set(map(itemgetter(key), events)) <= _EMPTY
     except KeyError:
-        return any(event.get(key) not in _NOTHING_SAID for event in events)
+        return any(event.get(key) not in _EMPTY for event in events)
 
 
 def _context(words: tuple[Any, ...]) -> str:
-    return "; ".join(str(word) for word in words if word not in _NOTHING_SAID)
+    return "; ".join(str(word) for word in words if word not in _EMPTY)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:
     """Changes of the reserved memory."""
     at = np.flatnonzero((events.action >= Action.SEGMENT_ALLOC) & (events.action <= Action.SEGMENT_UNMAP))
     kind = events.action[at] - Action.SEGMENT_ALLOC
-    less = (kind == ReservationKind.FREE) | (kind == ReservationKind.UNMAP)
+    decreases = (kind == ReservationKind.FREE) | (kind == ReservationKind.UNMAP)
     return ReservationRows.of(
         len(at),
         device=device,
         event=at,
         ns=events.ns[at],
-        bytes=np.where(less, -events.bytes[at], events.bytes[at]),
+        bytes=np.where(decreases, -events.bytes[at], events.bytes[at]),
         kind=kind,
         address=events.address[at],
         stream=events.stream[at],

@@ -1,4 +1,4 @@
-"""Reads CUDA memory snapshots of any torch from 2.0 on into an AllocationTimeline; nothing in them is run."""
+"""Reads CUDA memory snapshots of torch 2.0 and later into an AllocationTimeline."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ import numpy as np
 from tbmem.errors import FileFormatError
 from tbmem.model.stacks import Names
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import (
-    AllocationRows,
-    BlockRows,
-    DeviceTotals,
-    MarkRows,
-    ReservationRows,
-    SegmentRows,
-)
+from tbmem.model.timeline_tables import AllocationRows, BlockRows, DeviceTotals, MarkRows, ReservationRows, SegmentRows
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, phases, read_ranges, steps
 from tbmem.sources.events.compressed_file import load_plain_pickle
-from tbmem.sources.gc_pause import collector_paused
-from tbmem.sources.snapshot.allocations import rows_of_device
+from tbmem.sources.gc_pause import gc_paused
+from tbmem.sources.snapshot.allocations import DeviceRows, rows_of_device
 from tbmem.sources.snapshot.events import marks, read_events, reservations
 from tbmem.sources.snapshot.segments import Pools, read_segments
 from tbmem.sources.snapshot.stacks import SnapshotStacks
@@ -32,39 +25,38 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, Overf
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
-    """Read what ``torch.cuda.memory._dump_snapshot`` or tbmem wrote.
+    """Read a file of ``torch.cuda.memory._dump_snapshot`` or tbmem.
 
     Raises:
-        UnsafeFileError: The pickle wants to run code; nothing was run.
-        FileFormatError: The file is damaged, is something else, or holds nothing.
+        UnsafeFileError: The pickle requests code to be run; nothing was run.
+        FileFormatError: The file is damaged, is something else, or is empty.
         OSError: The file cannot be read.
     """
-    place = os.fspath(path)
-    with collector_paused():
-        # a call of its own: the snapshot is gone before the collector looks round again
-        return _read(place)
+    with gc_paused():
+        # in a function, so that the snapshot is freed before the collector is enabled again
+        return _read(os.fspath(path))
 
 
-def _read(place: str) -> AllocationTimeline:
-    snapshot = load_plain_pickle(place)
+def _read(path: str) -> AllocationTimeline:
+    snapshot = load_plain_pickle(path)
     try:
-        return timeline_of_snapshot(snapshot, about={"file": os.path.basename(place)})
+        return timeline_of_snapshot(snapshot, about={"file": os.path.basename(path)})
     except FileFormatError as error:
-        raise FileFormatError(f"{place}: {error}") from None
+        raise FileFormatError(f"{path}: {error}") from None
     except _MALFORMED as error:
         what = f"{type(error).__name__}: {error}"
-        raise FileFormatError(f"{place}: a memory snapshot whose parts do not fit together ({what})") from error
+        raise FileFormatError(f"{path}: a memory snapshot whose parts do not fit together ({what})") from error
 
 
 def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:
-    """Turn a snapshot that is in memory into a timeline.
+    """Convert a snapshot in memory into a timeline.
 
     Args:
-        snapshot: What ``torch.cuda.memory._snapshot()`` returns, or the bare list of ``memory_snapshot()``.
-        about: Which file, run and rank it is.
+        snapshot: Result of ``torch.cuda.memory._snapshot()``, or the list of ``memory_snapshot()``.
+        about: File, run and rank.
 
     Raises:
-        FileFormatError: It is something else, or holds nothing.
+        FileFormatError: It is something else, or empty.
     """
     segments, traces = _parts(snapshot)
     return _Reader(segments, traces).timeline(snapshot if isinstance(snapshot, dict) else {}, about or {})
@@ -72,8 +64,10 @@ def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> 
 
 def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     segments = snapshot.get("segments") if isinstance(snapshot, dict) else snapshot
-    if not isinstance(segments, list) or any(not isinstance(one, dict) or "blocks" not in one for one in segments):
-        raise FileFormatError(f"a pickle of something else, not a memory snapshot of torch ({_what(snapshot)})")
+    if not isinstance(segments, list) or any(
+        not isinstance(segment, dict) or "blocks" not in segment for segment in segments
+    ):
+        raise FileFormatError(f"a pickle of something else, not a memory snapshot of torch ({_described(snapshot)})")
     traces = snapshot.get("device_traces") or [] if isinstance(snapshot, dict) else []
     if not segments and not any(traces):
         raise FileFormatError(
@@ -83,7 +77,7 @@ def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any
     return segments, traces
 
 
-def _what(snapshot: Any) -> str:
+def _described(snapshot: Any) -> str:
     if isinstance(snapshot, dict):
         keys = ", ".join(repr(key) for key in list(snapshot)[:4])
         return f"a dict with the keys {keys}" if keys else "an empty dict"
@@ -92,7 +86,7 @@ def _what(snapshot: Any) -> str:
 
 
 class _Reader:
-    """Reads one snapshot; its tables of stacks and words grow on the way."""
+    """Reads one snapshot; extends its tables of stacks and names."""
 
     def __init__(self, segments: list[dict[str, Any]], traces: list[list[dict[str, Any]]]) -> None:
         self._segments, self._traces = segments, traces
@@ -105,18 +99,18 @@ class _Reader:
     def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:
         segments, blocks = read_segments(self._segments, self._devices, self._pools, self._stacks)
         parts = [self._device(index, segments, blocks) for index in self._devices]
-        rows = AllocationRows.join([part[0] for part in parts])
+        rows = AllocationRows.join([device.rows for device, _, _ in parts])
         ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
         stacks, range_names = self._stacks.table(), self._names.table()
         step, counted = steps(rows, ranges, range_names)
         timeline = AllocationTimeline(
             source="snapshot",
             rows=rows.replace(phase=phases(rows, ranges, stacks), step=step),
-            devices=tuple(part[1] for part in parts),
+            devices=tuple(device.totals for device, _, _ in parts),
             segments=segments,
             blocks=blocks,
-            reservations=ReservationRows.join([part[2] for part in parts]),
-            marks=MarkRows.join([part[3] for part in parts]),
+            reservations=ReservationRows.join([changes for _, changes, _ in parts]),
+            marks=MarkRows.join([device_marks for _, _, device_marks in parts]),
             ranges=ranges,
             stacks=stacks,
             pools=self._pools.table(),
@@ -129,20 +123,20 @@ class _Reader:
 
     def _device(
         self, index: int, segments: SegmentRows, blocks: BlockRows
-    ) -> tuple[AllocationRows, DeviceTotals, ReservationRows, MarkRows]:
+    ) -> tuple[DeviceRows, ReservationRows, MarkRows]:
         number = self._devices[index]
         trace = self._traces[index] if index < len(self._traces) else []
         events = read_events(trace, self._stacks, self._pools, self._contexts)
         changes = reservations(events, number)
-        own = np.flatnonzero(segments.device[blocks.segment] == number)
-        part = rows_of_device(events, segments, blocks.take(own), number, index, int(changes.bytes.sum()))
-        blocks.row[own] = np.where(part.row_of_block < 0, -1, part.row_of_block + self._rows)
-        self._rows += len(part.rows)
-        return part.rows, part.totals, changes, marks(events, trace, number)
+        on_device = np.flatnonzero(segments.device[blocks.segment] == number)
+        device = rows_of_device(events, segments, blocks.take(on_device), number, index, int(changes.bytes.sum()))
+        blocks.row[on_device] = np.where(device.row_of_block < 0, -1, device.row_of_block + self._rows)
+        self._rows += len(device.rows)
+        return device, changes, marks(events, trace, number)
 
 
 def _notes_on(timeline: AllocationTimeline, steps_are_counted: bool) -> tuple[str, ...]:
-    """What the recording cannot know, one sentence each."""
+    """Limits of the recording, one sentence each."""
     notes = [f"{device.name}: {note}" for device in timeline.devices for note in _notes_on_device(device)]
     recorded = timeline.rows.alloc_event >= 0
     if recorded.any() and not (timeline.rows.alloc_ns[recorded] >= 0).any():

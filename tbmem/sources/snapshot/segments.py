@@ -1,4 +1,4 @@
-"""Tables of a snapshot's segments and their blocks."""
+"""Segments and blocks of a snapshot, and the numbers of its memory pools."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Pools:
         self._numbers: dict[tuple[int, int], int] = {_DEFAULT_POOL: 0}
 
     def number(self, pool: Sequence[int] | None) -> int:
-        """Number of a pool; that of the default pool if the file does not say (torch before 2.1 had no other)."""
+        """Number of a pool; the default pool if the file does not say (before torch 2.1 there was no other)."""
         first, second = pool or _DEFAULT_POOL
         return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
 
     def table(self) -> tuple[tuple[int, int], ...]:
-        """All pools so far."""
+        """All pools."""
         return tuple(self._numbers)
 
 
 def read_segments(
     segments: list[dict[str, Any]], devices: dict[int, int], pools: Pools, stacks: SnapshotStacks
 ) -> tuple[SegmentRows, BlockRows]:
-    """Tables of what the allocator holds at the end; ``devices`` has the row of a device by torch's index of it."""
+    """Segments and blocks at the end of the recording; ``devices`` has each device's row by torch's index."""
     blocks = _blocks(segments, stacks)
 
     def summed(sizes: I64) -> I64:
-        # old layouts do not give all of the sums
+        # old layouts do not have all of the sums
         total = np.zeros(len(segments), np.int64)
         np.add.at(total, blocks.segment, sizes)
         return total
@@ -88,18 +88,18 @@ def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows
 
 
 def _addresses(segments: list[dict[str, Any]], blocks: list[dict[str, Any]], owner: I64, sizes: I64) -> U64:
-    """As the file says; torch 2.0 gives none, but all blocks in their order."""
+    """Addresses of the blocks; torch 2.0 writes none, but all blocks in their order."""
     if all("address" in block for block in blocks):
         return np.array([block["address"] for block in blocks], np.uint64)
     offset = np.cumsum(sizes) - sizes
     first = np.searchsorted(owner, np.arange(len(segments)))
     starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
-    found: U64 = starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64)
-    return found
+    addresses: U64 = starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64)
+    return addresses
 
 
 def _requested(block: dict[str, Any]) -> int:
-    """What was asked for; the first entry of the history is the present one (torch 2.0)."""
+    """Requested bytes; in torch 2.0 those of the first entry of the history."""
     if "requested_size" in block:
         return int(block["requested_size"])
     history = block.get("history")

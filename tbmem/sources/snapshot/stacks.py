@@ -13,9 +13,8 @@ FrameDicts = list[dict[str, Any]]
 class SnapshotStacks:
     """Interns the stacks of one snapshot.
 
-    In a snapshot equal frames are one object, stacks are lists of them, and a list may serve several events: stacks are
-    found by the identities of some frames and compared frame by frame, by identity where they are equal. That is
-    sound only as long as the snapshot lives, so an object of this class must not outlive it.
+    In a snapshot equal frames are one object, and events may share a list of frames: stacks are looked up by the
+    identities of some frames. The snapshot must therefore outlive this object.
     """
 
     def __init__(self) -> None:
@@ -27,33 +26,31 @@ class SnapshotStacks:
     def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
         """Numbers of stacks, the innermost call first; -1 for one that was not recorded."""
         by_list, find = self._by_list, self._find
-        found = []
+        numbers = []
         for frames in stacks:
             if not frames:
-                found.append(-1)
+                numbers.append(-1)
                 continue
             number = by_list.get(id(frames))
             if number is None:
                 number = by_list[id(frames)] = find(frames)
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def _find(self, frames: FrameDicts) -> int:
         length = len(frames)
-        # the ends of stacks are alike: what tells them apart is in between
+        # the ends of different stacks are often equal
         key = (length, id(frames[length // 4]), id(frames[length // 2]))
-        alike = self._by_some_frames.get(key)
-        if alike is None:
-            alike = self._by_some_frames[key] = []
-        for other, number in alike:
-            if other == frames:
+        candidates = self._by_some_frames.setdefault(key, [])
+        for candidate, number in candidates:
+            if candidate == frames:
                 return number
         number = self._builder.stack(map(self._frame, frames))
-        alike.append((frames, number))
+        candidates.append((frames, number))
         return number
 
     def table(self) -> StackTable:
-        """All stacks so far."""
+        """All stacks."""
         return self._builder.table()
 
     def _frame(self, frame: dict[str, Any]) -> int:

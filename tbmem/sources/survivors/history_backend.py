@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
+from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 from tbmem.sources.survivors.allocation_sites import Birth, Frame, Place, rises
 from tbmem.sources.survivors.base import BUDGET, FEWEST_STEPS, Births, nothing
 
@@ -122,7 +122,7 @@ class DeviceBirths(Births):
         Raises:
             OSError: The file cannot be written.
         """
-        with self._counted(), complete_or_nothing(path) as partial, open(partial, "wb") as file:
+        with self._counted(), atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
 
     def _record(self) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_enabled
 from torch.autograd import profiler as torch_profiler
 
-from tbmem.sources.gc_pause import collector_paused
+from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.allocation_sites import Sizes
 from tbmem.sources.survivors.base import BUDGET, FEWEST_STEPS, Births, nothing
 from tbmem.sources.survivors.profiler_events import StepEvents
@@ -173,7 +173,7 @@ class CpuBirths(Births):
         results = self._switch_off()
         if results is None:
             return None
-        with collector_paused():
+        with gc_paused():
             return StepEvents.read(results.experimental_event_tree(), self._code)
 
     def _switch_off(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._C._profiler import RecordScope, _EventType
 
-from tbmem.model.trace_additions import NotedLines, TraceAdditions
+from tbmem.model.trace_additions import TimedLines, TraceAdditions
 from tbmem.sources.survivors.allocation_sites import Birth, Frame, OperatorCall, Place
 from tbmem.sources.survivors.frame_lines import UserLines
 
@@ -223,4 +223,4 @@ def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
                     calls[branch.node.start_time_ns] = fields.caller.line_number
             branch = branch.up
     files = {name: path for name in sorted(names) if (path := code.path_unless_plain(name))}
-    return TraceAdditions(calls=NotedLines.of(calls), operators=NotedLines.of(operators), files=files)
+    return TraceAdditions(calls=TimedLines.of(calls), operators=TimedLines.of(operators), files=files)

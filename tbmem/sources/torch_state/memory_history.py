@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbmem.model.files import SNAPSHOT_PROTOCOL, complete_or_nothing
+from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 
 
 def cuda_history_is_on() -> bool:
@@ -84,7 +84,7 @@ class MemoryHistory:
             OSError: The file cannot be written.
         """
         snapshot = self.take() if snapshot is None else snapshot
-        with complete_or_nothing(path) as partial, open(partial, "wb") as file:
+        with atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
         capacity = self._owner._max_entries if self._owner is not None else self._max_entries
         return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))

@@ -1,1 +1,1 @@
-"""Torch.profiler JSON traces -> AllocationTimeline."""
+"""Reads torch.profiler traces into an AllocationTimeline."""

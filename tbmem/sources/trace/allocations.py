@@ -1,8 +1,8 @@
-"""Rows and totals of one device, from its memory events in a trace.
+"""Allocations and totals of one device, from its memory events in a trace.
 
-An accelerator's allocator counts what it has given out: the first total in a trace is its level. On the CPU torch
-counts only while a profiler runs, so its total lacks what is older and still has what was freed meanwhile. There the
-level is what tbmem found alive when recording began; in a trace without such a list the total is all that is known.
+An accelerator's totals count all allocated memory. On the CPU torch counts only while a profiler runs: its total lacks
+older memory, and still has what was freed meanwhile. There the level is what tbmem found alive when recording began;
+in a trace without such a list it is torch's total.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import ALIVE, BEFORE, LOST, AllocationRows, DeviceTotals, ReservationRows
 from tbmem.model.trace_additions import OlderStorages
-from tbmem.sources.events.pairing import Pairs, pair, pair_by_size, part_unequal
+from tbmem.sources.events.pairing import Pairs, pair, pair_by_size, separate_unequal
 from tbmem.sources.trace.columns import Spans
 
 CPU_TYPE = 0
 
 
 class DeviceRows(NamedTuple):
-    """What is known of one device."""
+    """Allocations of one device."""
 
     rows: AllocationRows
     entry: I64
-    """Number of the memory event that made each row; -1 if it was made before."""
+    """Memory event of each row; -1 if allocated before the recording."""
     reservations: ReservationRows
     totals: DeviceTotals
 
@@ -43,66 +43,62 @@ class _Log(NamedTuple):
 
 
 def rows_of_device(
-    memory: Spans, which: I64, device: int, clock_zero: int, older: OlderStorages | None = None
+    memory: Spans, entries: I64, device: int, clock_zero: int, older: OlderStorages | None = None
 ) -> DeviceRows:
     """Rows and totals of a device.
 
     Args:
         memory: Memory events of all devices.
-        which: Those of this one, in the order of the file.
+        entries: Events of this device, in the order of the file.
         device: Its row in ``devices``.
-        clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
-        older: Of the CPU: what was alive when recording began, if that is known.
+        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
+        older: CPU storages that were alive when recording began, if known.
     """
-    order = np.argsort(memory["begin"][which], kind="stable")
-    entry = which[order]
+    entry = entries[np.argsort(memory["begin"][entries], kind="stable")]
     log = _Log(
         entry,
         memory["begin"][entry] + clock_zero,
         *(memory[name][entry] for name in ("bytes", "address", "allocated", "reserved")),
     )
     pairs, unmatched = _pairs(log)
-    rows, made_by = _rows(log, device, pairs)
+    rows, row_entry = _rows(log, device, pairs)
     reported = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
     if older is not None and reported.type == CPU_TYPE:
-        unexplained = 0
-        further = _older(log, device, rows, older)
-        rows = AllocationRows.join([_as_found(_ended_by_reuse(log, rows), older), further])
-        reported = _anchored(reported, rows)
+        added = _older(log, device, rows, older)
+        rows = AllocationRows.join([_with_known_sizes(_ended_by_reuse(log, rows), older), added])
+        reported = _with_totals_of(reported, rows)
     else:
-        further = _unexplained(log, device) if reported.base_is_known else AllocationRows.of()
-        unexplained = len(further)
-        rows = AllocationRows.join([rows, further])
+        added = _unexplained(log, device) if reported.base_is_known else AllocationRows.of()
+        reported = replace(reported, unexplained_changes=len(added))
+        rows = AllocationRows.join([rows, added])
     totals = replace(
         reported,
         unlisted_bytes=reported.base_bytes - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         unmatched_frees=unmatched,
         repeated_allocs=int(pairs.repeated.sum()),
-        unexplained_changes=unexplained,
-        out_of_order=int((np.diff(memory["begin"][which]) < 0).sum()),
+        out_of_order=int((np.diff(memory["begin"][entries]) < 0).sum()),
     )
-    made_by = np.concatenate([made_by, np.full(len(further), -1)])
-    return DeviceRows(rows, made_by, _reservations(log, device), totals)
+    row_entry = np.concatenate([row_entry, np.full(len(added), -1)])
+    return DeviceRows(rows, row_entry, _reservations(log, device), totals)
 
 
 def _pairs(log: _Log) -> tuple[Pairs, int]:
-    """What belongs together, and how many frees are of an address at which nothing was open.
+    """The pairs, and the number of frees at an address without an allocation.
 
-    Without addresses all events count as of one address for that number: it is what a replay by address finds.
+    Without addresses all events count as of one address for that number, as in a replay by address.
     """
     opens, sizes = log.bytes > 0, np.abs(log.bytes)
     if not log.address.any():
         return pair_by_size(sizes, opens), int((~opens & ~np.append(False, opens[:-1])).sum())
     pairs = pair(log.address, opens)
     unmatched = int((~opens & (pairs.opened_by < 0)).sum())
-    return part_unequal(pairs, sizes)[0], unmatched
+    return separate_unequal(pairs, sizes)[0], unmatched
 
 
 def _unexplained(log: _Log, device: int) -> AllocationRows:
     """Rows for changes of the file's own total that no event explains: those of a thread that was not recorded.
 
-    The total is the truth. More than the events say is an allocation of which nothing else is known; less is a free of
-    something older.
+    An unexplained increase becomes an allocation of unknown origin, a decrease the free of an older one.
     """
     change = np.diff(log.allocated, prepend=log.allocated[:1] - log.bytes[:1]) - log.bytes
     more, less = np.flatnonzero(change > 0), np.flatnonzero(change < 0)
@@ -118,7 +114,7 @@ def _unexplained(log: _Log, device: int) -> AllocationRows:
 
 
 def _rows(log: _Log, device: int, pairs: Pairs) -> tuple[AllocationRows, I64]:
-    """Rows of the events, and the event that made each."""
+    """Rows of the events, and the memory event of each."""
     opens = log.bytes > 0
     allocs, early = np.flatnonzero(opens), np.flatnonzero(~opens & (pairs.opened_by < 0))
     frees = pairs.closed_by[allocs]
@@ -135,21 +131,20 @@ def _rows(log: _Log, device: int, pairs: Pairs) -> tuple[AllocationRows, I64]:
         alloc_ns=np.concatenate([log.ns[allocs], np.full(len(early), -1)]),
         free_ns=np.concatenate([np.where(freed, last[frees], -1), log.ns[early]]),
     )
-    made_by = np.concatenate([log.entry[allocs], np.full(len(early), -1)])
-    return rows, made_by
+    return rows, np.concatenate([log.entry[allocs], np.full(len(early), -1)])
 
 
 def _older(log: _Log, device: int, rows: AllocationRows, older: OlderStorages) -> AllocationRows:
-    """Rows of what is older than the recording and of which torch knows nothing."""
+    """Rows of older storages without an event."""
     known = rows.address[rows.alloc_event == BEFORE].astype(np.int64)
-    rest = np.flatnonzero(~np.isin(older.address, known))
-    address, freed_ns = older.address[rest], older.freed_ns[rest]
+    silent = np.flatnonzero(~np.isin(older.address, known))
+    address, freed_ns = older.address[silent], older.freed_ns[silent]
     freed = np.where(freed_ns >= 0, np.searchsorted(log.ns, freed_ns), len(log.ns))
-    end = np.minimum(freed, _next_alloc(log, address, np.full(len(rest), -1)))
+    end = np.minimum(freed, _next_alloc(log, address, np.full(len(silent), -1)))
     ended = end < len(log.ns)
     return AllocationRows.of(
-        len(rest),
-        bytes=older.bytes[rest],
+        len(silent),
+        bytes=older.bytes[silent],
         device=device,
         address=address,
         alloc_event=BEFORE,
@@ -159,17 +154,17 @@ def _older(log: _Log, device: int, rows: AllocationRows, older: OlderStorages) -
     )
 
 
-def _as_found(rows: AllocationRows, older: OlderStorages) -> AllocationRows:
-    """With the sizes that were found: torch tells the free of an older storage with the size of an earlier one."""
-    size = dict(zip(older.address.tolist(), older.bytes.tolist(), strict=True))
+def _with_known_sizes(rows: AllocationRows, older: OlderStorages) -> AllocationRows:
+    """Correct the sizes of older storages: torch reports their frees with the size of an earlier storage."""
+    known = dict(zip(older.address.tolist(), older.bytes.tolist(), strict=True))
     before = np.flatnonzero(rows.alloc_event == BEFORE)
-    found = rows.bytes.copy()
-    found[before] = [size.get(int(rows.address[row]), int(rows.bytes[row])) for row in before.tolist()]
-    return rows.replace(bytes=found)
+    sizes = rows.bytes.copy()
+    sizes[before] = [known.get(int(rows.address[row]), int(rows.bytes[row])) for row in before.tolist()]
+    return rows.replace(bytes=sizes)
 
 
 def _ended_by_reuse(log: _Log, rows: AllocationRows) -> AllocationRows:
-    """With an end of what was freed by a thread that was not recorded: its address was given out again."""
+    """End allocations that an unrecorded thread freed at the next allocation of their address."""
     lost = np.flatnonzero(rows.free_event == LOST)
     end = _next_alloc(log, rows.address[lost].astype(np.int64), rows.alloc_event[lost])
     lost, end = lost[end < len(log.ns)], end[end < len(log.ns)]
@@ -182,18 +177,18 @@ def _next_alloc(log: _Log, address: I64, after: I64) -> I64:
     """The first event after another that allocates at an address; the number of events where there is none."""
     count = len(log.ns)
     allocs = np.flatnonzero(log.bytes > 0)
-    known, which = np.unique(log.address[allocs], return_inverse=True)
-    keys = np.sort(which.reshape(-1) * (count + 1) + allocs)
-    place = np.minimum(np.searchsorted(known, address), max(len(known) - 1, 0))
-    if not len(keys):
+    if not len(allocs):
         return np.full(len(address), count)
-    found = np.append(keys, -1)[np.searchsorted(keys, place * (count + 1) + after, "right")]
-    fits = (known[place] == address) & (found // (count + 1) == place)
-    return np.where(fits, found % (count + 1), count)
+    known, inverse = np.unique(log.address[allocs], return_inverse=True)
+    keys = np.sort(inverse.reshape(-1) * (count + 1) + allocs)
+    index = np.minimum(np.searchsorted(known, address), len(known) - 1)
+    following = np.append(keys, -1)[np.searchsorted(keys, index * (count + 1) + after, "right")]
+    matches = (known[index] == address) & (following // (count + 1) == index)
+    return np.where(matches, following % (count + 1), count)
 
 
-def _anchored(reported: DeviceTotals, rows: AllocationRows) -> DeviceTotals:
-    """The level is what is known to be alive, not what torch has counted."""
+def _with_totals_of(reported: DeviceTotals, rows: AllocationRows) -> DeviceTotals:
+    """Replace torch's totals by those of the rows."""
     return replace(
         reported,
         base_bytes=int(rows.bytes[rows.alloc_event == BEFORE].sum()),
@@ -204,7 +199,7 @@ def _anchored(reported: DeviceTotals, rows: AllocationRows) -> DeviceTotals:
 
 
 def _reservations(log: _Log, device: int) -> ReservationRows:
-    """Changes of what the file reports as reserved."""
+    """Changes of the reserved bytes in the file."""
     changed = np.flatnonzero(np.diff(log.reserved, prepend=log.reserved[:1]) != 0)
     return ReservationRows.of(
         len(changed),
@@ -216,8 +211,8 @@ def _reservations(log: _Log, device: int) -> ReservationRows:
 
 
 def _reported(log: _Log, kind: int, index: int) -> DeviceTotals:
-    """What the file reports; the totals of an event are those after it."""
-    # a total that stays 0 while memory is given out is none
+    """Totals in the file; those of an event are valid after it."""
+    # a total that stays 0 while memory is allocated is not one
     reports = bool((log.allocated >= 0).all()) and bool(log.allocated.any() or not (log.bytes > 0).any())
     reserves = bool((log.reserved >= 0).all()) and kind != CPU_TYPE
     return DeviceTotals(

@@ -1,4 +1,4 @@
-"""Collects what concerns memory from the events of a trace, as columns."""
+"""Columns of a trace's events that concern memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tbmem.sources.trace.json_stream import NO_ARGUMENTS, Arguments, Event
 
 NO_TOTAL = -1
 _LATEST = 9e15
-"""Microseconds; nanoseconds of more have no room in 64 bits."""
+"""Microseconds; later times in nanoseconds do not fit into 64 bits."""
 _MEMORY = "[memory]"
 _FUNCTIONS = "python_function"
 _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATIONS = "user_annotation"
 _ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")
-"""Before 2022 these were operators."""
+"""Until 2022 these were operators."""
 _NUMBERS = {"bytes": 0, "address": 0, "type": 0, "index": -1, "allocated": NO_TOTAL, "reserved": NO_TOTAL}
-"""Of a memory event, with what stands for one that is missing; in the order of the columns."""
+"""Arguments of a memory event with their default values, in the order of the columns."""
 
 
 class Numbering(dict[str, int]):
-    """Numbers words in the order in which they are first asked for."""
+    """Numbers of words in the order of their first use."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -32,13 +32,13 @@ class Numbering(dict[str, int]):
 
 
 class Spans:
-    """Columns that grow batch by batch: thread, begin and end, and some of their own."""
+    """Columns that grow batch by batch: thread, begin, end and extra ones."""
 
     def __init__(self, *extra: str) -> None:
         self._parts: dict[str, list[I64]] = {name: [] for name in ("thread", "begin", "end", *extra)}
 
     def add(self, *columns: Sequence[int] | I64) -> None:
-        """Some more, column by column."""
+        """Append values, column by column."""
         for parts, values in zip(self._parts.values(), columns, strict=True):
             parts.append(np.array(values, np.int64))
 
@@ -53,7 +53,7 @@ class Spans:
 
 
 class TraceColumns:
-    """What a trace says of memory, and what was running meanwhile."""
+    """Memory events of a trace, and the operators, functions and annotations around them."""
 
     def __init__(self) -> None:
         self.words, self.call_stacks, self.threads = Numbering(), Numbering(), Numbering()
@@ -61,14 +61,14 @@ class TraceColumns:
         self.functions = Spans("name", "id", "parent", "called_from")
         self.annotations = Spans("name")
         self.memory = Spans(*_NUMBERS)
-        """``begin`` and ``end`` are the same moment."""
+        """``begin`` equals ``end``."""
 
     def add(self, batch: list[Event]) -> None:
-        """Take some events.
+        """Append events.
 
         Raises:
-            ValueError: A time that no clock shows.
-            OverflowError: A number that has no room in 64 bits.
+            ValueError: A time is out of range.
+            OverflowError: A number does not fit into 64 bits.
         """
         by_category: dict[str | None, list[Event]] = defaultdict(list)
         for event in batch:
@@ -83,28 +83,26 @@ class TraceColumns:
         self._add_memory([event for events in by_category.values() for event in events if event.name == _MEMORY])
 
     def _add_functions(self, events: list[Event]) -> None:
-        given = _arguments(events)
-        own = [-1 if one.id is None else one.id for one in given]
-        parents = [-1 if one.parent is None else one.parent for one in given]
-        lines = [0 if one.called_from is None else _line_of(one.called_from) for one in given]
-        self.functions.add(*self._span(events), own, parents, lines)
+        arguments = _arguments(events)
+        ids = [-1 if args.id is None else args.id for args in arguments]
+        parents = [-1 if args.parent is None else args.parent for args in arguments]
+        lines = [0 if args.called_from is None else _line_of(args.called_from) for args in arguments]
+        self.functions.add(*self._span(events), ids, parents, lines)
 
     def _add_operators(self, events: list[Event]) -> None:
-        texts = [given.call_stack for given in _arguments(events)]
+        texts = [args.call_stack for args in _arguments(events)]
         self.operators.add(*self._span(events), [-1 if text is None else self.call_stacks[text] for text in texts])
 
     def _add_memory(self, events: list[Event]) -> None:
         begin = _ns([event.ts or 0.0 for event in events])
-        given = _arguments(events)
-        columns = [[getattr(one, name) for one in given] for name in _NUMBERS]
-        numbers = [
-            [missing if value is None else value for value in values]
-            for values, missing in zip(columns, _NUMBERS.values(), strict=True)
-        ]
-        self.memory.add(self._threads(events), begin, begin, *numbers)
+        arguments = _arguments(events)
+        columns = []
+        for name, default in _NUMBERS.items():
+            values = [getattr(args, name) for args in arguments]
+            columns.append([default if value is None else value for value in values])
+        self.memory.add(self._threads(events), begin, begin, *columns)
 
     def _span(self, events: list[Event]) -> tuple[list[int], I64, I64, list[int]]:
-        """Thread, begin, end and name."""
         begin = _ns([event.ts or 0.0 for event in events])
         names = [self.words[event.name] for event in events]
         return self._threads(events), begin, begin + _ns([event.dur or 0.0 for event in events]), names
@@ -117,14 +115,14 @@ def _arguments(events: list[Event]) -> list[Arguments]:
     return [event.args or NO_ARGUMENTS for event in events]
 
 
-def _line_of(place: str) -> int:
+def _line_of(location: str) -> int:
     """The line in ``'train.py:12'``; 0 for none."""
-    line = place.rpartition(":")[2]
+    line = location.rpartition(":")[2]
     return int(line) if line.isdecimal() else 0
 
 
 def _ns(microseconds: list[float]) -> I64:
-    """Nanoseconds from microseconds (those since 1970, as torch wrote until 2024, are whole)."""
+    """Nanoseconds from microseconds."""
     values = np.array(microseconds, np.float64)
     if not (np.abs(values) <= _LATEST).all():
         raise ValueError("a time beyond the year 2255")

@@ -1,4 +1,4 @@
-"""Finds what was running in a trace: calls of operators, and operator, stack, module and phase of each allocation."""
+"""Finds operator, stack, module and phase of each allocation in a trace, and the calls of operators."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ import numpy as np
 
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
-from tbmem.model.operator_calls import CallRows, ChangeRows, OperatorCalls
 from tbmem.model.stacks import Names
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import RangeKind, RangeRows
+from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls, RangeKind, RangeRows
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.events.annotations import kind_of_range, phases_of, step_of_range
 from tbmem.sources.trace.columns import Spans, TraceColumns
 from tbmem.sources.trace.stacks import TraceStacks
 
 _ALLOCATES = re.compile(r"aten::(new_)?(empty|resize)")
-"""Operators that do nothing but allocate: what called them says more."""
+"""Operators that only allocate: their caller is more informative."""
 _AUTOGRAD = re.compile(r"autograd::engine::|(struct )?torch::autograd::|\w*Backward\d*$")
 
 
-class Running:
-    """What was running in each thread at the moments of the allocations.
+class AllocationContext:
+    """The operators, functions and annotations that were active in the thread of each allocation.
 
     Args:
         columns: The trace.
-        entries: Memory events that made the rows; -1 for a row without one.
-        additions: What tbmem noted.
-        clock_zero: Unix time at which the trace's clock reads 0, in nanoseconds.
+        entries: The memory event of each row; -1 for a row without one.
+        additions: Facts that tbmem added to the trace.
+        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
     """
 
     def __init__(self, columns: TraceColumns, entries: I64, additions: TraceAdditions, clock_zero: int) -> None:
@@ -43,8 +42,8 @@ class Running:
         self._at = memory["begin"][entries[self._made]]
         self._words = list(columns.words)
         calls = columns.functions
-        noted = additions.calls
-        called_from = calls["called_from"] if noted is None else noted.at(calls["begin"] + clock_zero)
+        lines = additions.calls
+        called_from = calls["called_from"] if lines is None else lines.at(calls["begin"] + clock_zero)
         self.stacks = TraceStacks(calls, self._words, called_from, additions.files)
         self._lines = additions.operators.at(self._at + clock_zero)
         self._clock_zero = clock_zero
@@ -52,59 +51,63 @@ class Running:
 
     def attributes(self) -> dict[str, Any]:
         """Columns ``operator``, ``stack``, ``module`` and ``phase``."""
-        every = self._around(self._columns.operators)
+        operator = self._around(self._columns.operators)
         stack, module = self.stacks.of_calls(self._around(self._columns.functions), self._lines)
         texts = self.stacks.of_texts(list(self._columns.call_stacks))
         if len(texts):
-            text = np.append(self._columns.operators["call_stack"], -1)[every]
+            text = np.append(self._columns.operators["call_stack"], -1)[operator]
             stack = np.where(stack < 0, np.append(texts, -1)[text], stack)
-        found = {"operator": self._operators(every), "stack": stack, "module": module, "phase": self._phases(stack)}
-        return {name: self._on_rows(values, 0 if name == "phase" else -1) for name, values in found.items()}
+        return {
+            "operator": self._on_rows(self._operators(operator), -1),
+            "stack": self._on_rows(stack, -1),
+            "module": self._on_rows(module, -1),
+            "phase": self._on_rows(self._phases(stack), Phase.OTHER),
+        }
 
     def ranges(self) -> tuple[RangeRows, tuple[str, ...]]:
         """Steps, optimizer and annotations, and the table of their names."""
         spans = self._columns.annotations
-        used = [self._words[number] for number in spans["name"].tolist()]
+        words = [self._words[number] for number in spans["name"].tolist()]
         names = Names()
         table = RangeRows.of(
             len(spans),
-            name=[names.number(name) for name in used],
-            kind=[kind_of_range(name) for name in used],
+            name=[names.number(word) for word in words],
+            kind=[kind_of_range(word) for word in words],
             begin_ns=spans["begin"] + self._clock_zero,
             end_ns=spans["end"] + self._clock_zero,
-            step=[step_of_range(name) for name in used],
+            step=[step_of_range(word) for word in words],
         )
         return table.take(np.argsort(table.begin_ns, kind="stable")), names.table()
 
-    def _operators(self, every: I64) -> I64:
+    def _operators(self, innermost_operator: I64) -> I64:
+        """Numbers of the innermost operators that do more than allocate, else of the innermost ones."""
         spans = self._columns.operators
         names = spans["name"]
-        telling = self._named(names, lambda word: not _ALLOCATES.match(word))
-        inner = self._around(spans, telling)
-        inner = np.where(inner >= 0, inner, every)
+        inner = self._around(spans, self._named(names, lambda word: not _ALLOCATES.match(word)))
+        inner = np.where(inner >= 0, inner, innermost_operator)
         used = np.append(names, -1)[inner]
         numbers = {word: self.operators.number(self._words[word]) for word in np.unique(used).tolist() if word >= 0}
         return np.array([numbers.get(word, -1) for word in used.tolist()], np.int64)
 
     def _phases(self, stack: I32) -> I8:
-        """Phase by stack, by operators of autograd, and by the optimizer's annotation."""
-        found: I8 = np.append(phases_of(self.stacks.builder.table()), np.int8(Phase.OTHER))[stack]
+        """Phase by stack, operators of autograd, and the optimizer's annotation."""
+        phase: I8 = np.append(phases_of(self.stacks.builder.table()), np.int8(Phase.OTHER))[stack]
         spans, annotations = self._columns.operators, self._columns.annotations
         autograd = self._named(spans["name"], lambda word: bool(_AUTOGRAD.match(word)))
         optimizer = self._named(annotations["name"], lambda word: kind_of_range(word) == RangeKind.OPTIMIZER)
-        found[(self._around(spans, autograd) >= 0) & (found != Phase.OPTIMIZER)] = Phase.BACKWARD
-        found[self._around(annotations, optimizer) >= 0] = Phase.OPTIMIZER
-        return found
+        phase[(self._around(spans, autograd) >= 0) & (phase != Phase.OPTIMIZER)] = Phase.BACKWARD
+        phase[self._around(annotations, optimizer) >= 0] = Phase.OPTIMIZER
+        return phase
 
     def _named(self, names: I64, accepts: Callable[[str], bool]) -> Bools:
-        """Which of some spans have a name that a test accepts."""
+        """A mask of the spans whose name is accepted."""
         accepted = np.array([accepts(word) for word in self._words] or [False], np.bool_)
-        chosen: Bools = accepted[names]
-        return chosen
+        mask: Bools = accepted[names]
+        return mask
 
-    def _around(self, spans: Spans, which: Bools | None = None) -> I64:
-        """The innermost of some spans around each moment, in the same thread."""
-        numbers = np.arange(len(spans)) if which is None else np.flatnonzero(which)
+    def _around(self, spans: Spans, mask: Bools | None = None) -> I64:
+        """Number of the innermost span around each allocation, in the same thread; -1 for none."""
+        numbers = np.arange(len(spans)) if mask is None else np.flatnonzero(mask)
         inner = innermost(
             spans["thread"][numbers], spans["begin"][numbers], spans["end"][numbers], self._thread, self._at
         )
@@ -117,13 +120,13 @@ class Running:
 
 
 def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: int) -> OperatorCalls:
-    """Calls of operators, and changes of memory of the timeline's devices, in Unix time."""
+    """Calls of operators, and changes of memory on the timeline's devices, in Unix time."""
     spans, memory = columns.operators, columns.memory
     used, name = np.unique(spans["name"], return_inverse=True)
     words = list(columns.words)
     device = np.full(len(memory), -1, np.int16)
-    for number, one in enumerate(timeline.devices):
-        device[(memory["type"] == one.type) & ((memory["index"] == one.index) | (one.type == 0))] = number
+    for number, totals in enumerate(timeline.devices):
+        device[(memory["type"] == totals.type) & ((memory["index"] == totals.index) | (totals.type == 0))] = number
     return OperatorCalls(
         calls=CallRows.of(
             len(spans),
@@ -147,26 +150,26 @@ def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: in
 def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64:
     """Number of the innermost range of the same thread around each moment; -1 for none.
 
-    A range includes its first and its last moment. Of ranges that overlap without nesting (times that are cut to
-    microseconds make such) the one that began last counts.
+    A range includes its first and last moment. Of ranges that overlap without nesting (due to rounding to
+    microseconds) the one that began last counts.
     """
-    found = np.full(len(at), -1, np.int64)
-    for one in np.unique(at_thread):
-        ranges, moments = np.flatnonzero(thread == one), np.flatnonzero(at_thread == one)
+    innermost_ranges = np.full(len(at), -1, np.int64)
+    for number in np.unique(at_thread):
+        ranges, moments = np.flatnonzero(thread == number), np.flatnonzero(at_thread == number)
         moments = moments[np.argsort(at[moments], kind="stable")]
         times = at[moments]
-        # most ranges hold no moment at all
+        # most ranges contain no moment
         holding = np.searchsorted(times, begin[ranges], "left") < np.searchsorted(times, end[ranges], "right")
         ranges = ranges[holding]
         ranges = ranges[np.lexsort((-end[ranges], begin[ranges]))]
         inner = np.array(_sweep(begin[ranges].tolist(), end[ranges].tolist(), times.tolist()), np.int64)
-        found[moments] = np.append(ranges, -1)[inner]
-    return found
+        innermost_ranges[moments] = np.append(ranges, -1)[inner]
+    return innermost_ranges
 
 
 def _sweep(begins: list[int], ends: list[int], times: list[int]) -> list[int]:
-    """Walk through ranges and moments in order of time with the calls that are open."""
-    found: list[int] = []
+    """Innermost range at each time; ranges and times are sorted."""
+    innermost_ranges: list[int] = []
     open_ranges: list[int] = []
     following, count = 0, len(begins)
     for time in times:
@@ -177,5 +180,5 @@ def _sweep(begins: list[int], ends: list[int], times: list[int]) -> list[int]:
             following += 1
         while open_ranges and ends[open_ranges[-1]] < time:
             open_ranges.pop()
-        found.append(open_ranges[-1] if open_ranges else -1)
-    return found
+        innermost_ranges.append(open_ranges[-1] if open_ranges else -1)
+    return innermost_ranges

@@ -1,8 +1,8 @@
 """Streams the events of a torch.profiler trace as decoded records, in batches.
 
-A trace is ``{..., "traceEvents": [{...}, {...}, ...], ...}`` and may be larger than memory. As torch writes it, each
-event begins on a line of its own at one depth, and no string holds a line's end: such a file is cut at these places
-and decoded a chunk at a time. A file without lines is parsed event by event.
+A trace is ``{..., "traceEvents": [{...}, {...}, ...], ...}`` and may be larger than memory. In a file written by torch
+each event begins on a new line with the same indent, and no string contains a line break: such a file is split there
+and decoded in chunks. A file without line breaks is parsed event by event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tbmem.errors import FileFormatError
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """What an event says in its arguments of memory and of Python; ``None`` where it says nothing."""
+    """Arguments of an event that concern memory and Python; ``None`` where missing."""
 
     bytes: int | None = field(name="Bytes", default=None)
     address: int | None = field(name="Addr", default=None)
@@ -40,7 +40,7 @@ NO_ARGUMENTS = Arguments()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event; keys that do not concern memory are passed over."""
+    """One event; other keys are ignored."""
 
     name: str = ""
     cat: str | None = None
@@ -62,17 +62,17 @@ _LENIENT = json.JSONDecoder(strict=False)
 
 
 class JsonEvents:
-    """The events of one file; ``about`` is complete when the last one has been taken.
+    """The events of one file; ``about``, the keys beside them, is complete after the last event.
 
     Args:
-        file: The unpacked text.
-        place: Its name, for messages.
+        file: The uncompressed text.
+        path: Its path, for messages.
     """
 
-    def __init__(self, file: IO[bytes], place: str) -> None:
+    def __init__(self, file: IO[bytes], path: str) -> None:
         self.about: dict[str, Any] = {}
         self.count = 0
-        self._file, self._place = file, place
+        self._file, self._path = file, path
 
     def __iter__(self) -> Iterator[list[Event]]:
         rest, indent = self._begin()
@@ -82,24 +82,20 @@ class JsonEvents:
             yield batch
 
     def _begin(self) -> tuple[bytes, bytes]:
-        """Read what stands before the events.
-
-        Returns:
-            What has been read of the events, and the white space before each.
-        """
+        """Read up to the events; return the text read beyond, and the white space before each event."""
         text = b""
         while chunk := self._file.read(_CHUNK):
             text += chunk
-            if found := _START.search(text):
-                if found.end() == len(text):
+            if start := _START.search(text):
+                if start.end() == len(text):
                     continue
-                self.about |= _object(text[: found.start()].rstrip().rstrip(b",") + b"}")
-                return text[found.end() :], found[1]
+                self.about |= _object(text[: start.start()].rstrip().rstrip(b",") + b"}")
+                return text[start.end() :], start[1]
             if bare := _BARE.match(text):
                 return text[bare.end(1) :], bare[1]
         if text.rstrip().endswith((b"}", b"]")):
-            raise FileFormatError(f'{self._place}: no trace of torch.profiler: it has no "traceEvents"')
-        raise FileFormatError(f"{self._place}: not JSON, or cut off before its first event: write the trace again")
+            raise FileFormatError(f'{self._path}: no trace of torch.profiler: it has no "traceEvents"')
+        raise FileFormatError(f"{self._path}: not JSON, or cut off before its first event: write the trace again")
 
     def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[list[Event]]:
         between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
@@ -129,7 +125,7 @@ class JsonEvents:
         self._finish(text[1:].encode())
 
     def _finish(self, after: bytes) -> None:
-        """Read what stands after the events; torch writes the clock's zero there."""
+        """Read the keys after the events: torch writes the clock's zero there."""
         tail = (after + self._file.read()).strip()
         if tail and not tail.endswith(b"}"):
             raise self._cut_off()
@@ -138,12 +134,12 @@ class JsonEvents:
 
     def _cut_off(self) -> FileFormatError:
         return FileFormatError(
-            f"{self._place}: the JSON is cut off or damaged after {self.count} events: copy or write the trace again"
+            f"{self._path}: the JSON is cut off or damaged after {self.count} events: copy or write the trace again"
         )
 
 
 def _decoded(text: bytes, between: bytes) -> list[Event]:
-    """All events of a text; where one of them is damaged, each by itself."""
+    """All events of a text; one by one where one of them is damaged."""
     try:
         return _BATCH.decode(b"[" + text + b"]")
     except ValueError:
@@ -153,7 +149,7 @@ def _decoded(text: bytes, between: bytes) -> list[Event]:
 
 
 def _repaired(text: bytes) -> list[Event]:
-    """The events of a text that is no JSON; of the arguments those that can be read, if need be."""
+    """The event of a text that is not valid JSON, if need be with its readable arguments only."""
     head, _, arguments = text.partition(b'"args"')
     readable = b'"args": {' + b", ".join(_ARGUMENT.findall(arguments)) + b"}}"
     for attempt in (text, head + readable):
@@ -163,7 +159,7 @@ def _repaired(text: bytes) -> list[Event]:
 
 
 def _converted(values: list[Any]) -> list[Event]:
-    """Events of parsed values, without arguments that are of other types; what is no event is left out."""
+    """Events of parsed values, without arguments of other types; other values are left out."""
     events = []
     for value in values:
         for attempt in (value, {**value, "args": None}) if isinstance(value, dict) else ():
@@ -174,16 +170,16 @@ def _converted(values: list[Any]) -> list[Event]:
 
 
 def _leading_events(text: str) -> tuple[list[Event], str]:
-    """The whole objects that a text begins with, and what stands behind them."""
-    at, found = _after_space(text, 0), []
+    """The complete objects at the beginning of a text, and the text after them."""
+    at, values = _after_space(text, 0), []
     while text.startswith("{", at):
         try:
             value, at = _LENIENT.raw_decode(text, at)
         except ValueError:
             break
-        found.append(value)
+        values.append(value)
         at = _after_space(text, at)
-    return _converted(found), text[at:]
+    return _converted(values), text[at:]
 
 
 def _after_space(text: str, at: int) -> int:
@@ -192,21 +188,21 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _parsed(text: bytes) -> Any:
-    """A JSON value; control characters, NaN and lone backslashes (kineto leaves those of Windows paths) are accepted.
+    """A JSON value; control characters, NaN and lone backslashes (Windows paths of kineto) are accepted.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: The text is not JSON.
     """
     with contextlib.suppress(ValueError):
         return msgspec.json.decode(text)
     with contextlib.suppress(ValueError):
         return _LENIENT.decode(text.decode(errors="replace"))
-    doubled = _BACKSLASH.sub(lambda found: found[1] or rb"\\", text)
+    doubled = _BACKSLASH.sub(lambda match: match[1] or rb"\\", text)
     return _LENIENT.decode(doubled.decode(errors="replace"))
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Parse an object; an empty one if it is none."""
+    """Parse an object; an empty one if it is something else."""
     with contextlib.suppress(ValueError):
         value = _parsed(text)
         if isinstance(value, dict):

@@ -11,19 +11,26 @@ import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
 from tbmem.model.columns import I64
-from tbmem.model.operator_calls import OperatorCalls
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, ReservationRows
+from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, OperatorCalls, ReservationRows
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, steps
-from tbmem.sources.events.compressed_file import opened
+from tbmem.sources.events.compressed_file import open_recording
 from tbmem.sources.trace.allocations import CPU_TYPE, DeviceRows, rows_of_device
 from tbmem.sources.trace.columns import TraceColumns
-from tbmem.sources.trace.context import Running, calls_of
+from tbmem.sources.trace.context import AllocationContext, calls_of
 from tbmem.sources.trace.json_stream import JsonEvents
 from tbmem.units import format_bytes
 
-_KEPT = ("host_name", "distributedInfo", "displayTimeUnit", "record_shapes", "with_stack", "profile_memory", "trace_id")
+_ABOUT_KEYS = (
+    "host_name",
+    "distributedInfo",
+    "displayTimeUnit",
+    "record_shapes",
+    "with_stack",
+    "profile_memory",
+    "trace_id",
+)
 _STALE = (
     " They may include memory that was freed while no profiler was on: torch counts memory of the CPU only under a"
     " profiler, so levels of two such traces cannot be compared."
@@ -31,10 +38,10 @@ _STALE = (
 
 
 def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
-    """Read what ``torch.profiler`` or tbmem wrote: ``*.pt.trace.json`` or ``*.pt.trace.json.gz``.
+    """Read a trace of ``torch.profiler`` or tbmem, ``*.pt.trace.json`` or ``*.pt.trace.json.gz``.
 
     Raises:
-        NoMemoryEventsError: No allocations were recorded; the message says what to set.
+        NoMemoryEventsError: No allocations were recorded.
         FileFormatError: The file is damaged, cut off, or something else.
         OSError: The file cannot be read.
     """
@@ -42,16 +49,16 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
 
 
 def read_trace_with_calls(path: str | os.PathLike[str]) -> tuple[AllocationTimeline, OperatorCalls]:
-    """The same, with each call of an operator and the memory events of its thread."""
+    """Read a trace with its calls of operators."""
     timeline, columns, clock_zero = _read(os.fspath(path))
     return timeline, calls_of(columns, timeline, clock_zero)
 
 
-def _read(place: str) -> tuple[AllocationTimeline, TraceColumns, int]:
-    """The timeline, and what it was made of: columns, and the Unix time at which the clock reads 0, in nanoseconds."""
+def _read(path: str) -> tuple[AllocationTimeline, TraceColumns, int]:
+    """The timeline, the trace's columns, and the Unix time of the trace's clock at 0, in nanoseconds."""
     columns = TraceColumns()
-    with opened(place) as file:
-        events = JsonEvents(file, place)
+    with open_recording(path) as file:
+        events = JsonEvents(file, path)
         try:
             for batch in events:
                 columns.add(batch)
@@ -60,13 +67,13 @@ def _read(place: str) -> tuple[AllocationTimeline, TraceColumns, int]:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = f"an event near number {events.count} is none of torch.profiler ({error})"
-            raise FileFormatError(f"{place}: {what}") from error
+            raise FileFormatError(f"{path}: {what}") from error
     if not len(columns.memory):
-        raise NoMemoryEventsError(f"{place}: {_why_nothing(events.count)}")
-    return _timeline(columns, events.about, clock_zero, os.path.basename(place)), columns, clock_zero
+        raise NoMemoryEventsError(f"{path}: {_reason_for_no_memory(events.count)}")
+    return _timeline(columns, events.about, clock_zero, os.path.basename(path)), columns, clock_zero
 
 
-def _why_nothing(events: int) -> str:
+def _reason_for_no_memory(events: int) -> str:
     if not events:
         return "a trace without any event: the profiler was stopped before anything ran in its active steps"
     return (
@@ -79,9 +86,9 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, 
     additions = TraceAdditions.of(about)
     parts = _devices(columns, clock_zero, additions)
     rows = AllocationRows.join([part.rows for part in parts])
-    running = Running(columns, np.concatenate([part.entry for part in parts]), additions, clock_zero)
-    attributes = running.attributes()
-    ranges, range_names = running.ranges()
+    context = AllocationContext(columns, np.concatenate([part.entry for part in parts]), additions, clock_zero)
+    attributes = context.attributes()
+    ranges, range_names = context.ranges()
     step, counted = steps(rows, ranges, range_names)
     timeline = AllocationTimeline(
         source="trace",
@@ -89,43 +96,41 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, 
         devices=tuple(_described(part.totals, about) for part in parts),
         reservations=ReservationRows.join([part.reservations for part in parts]),
         ranges=ranges,
-        stacks=running.stacks.builder.table(),
-        modules=running.stacks.modules.table(),
-        operators=running.operators.table(),
+        stacks=context.stacks.builder.table(),
+        modules=context.stacks.modules.table(),
+        operators=context.operators.table(),
         range_names=range_names,
-        about={"file": file, **{key: about[key] for key in _KEPT if key in about}},
+        about={"file": file, **{key: about[key] for key in _ABOUT_KEYS if key in about}},
     )
     return replace(timeline, notes=_notes_on(timeline, counted))
 
 
 def _devices(columns: TraceColumns, clock_zero: int, additions: TraceAdditions) -> list[DeviceRows]:
-    """Accelerators first, in order of their numbers, then the CPU."""
+    """Accelerators in order of their indices, then the CPU."""
     memory = columns.memory
-    kinds = np.stack([memory["type"] == CPU_TYPE, memory["type"], memory["index"]], axis=1).astype(np.int64)
-    names, which = np.unique(kinds, axis=0, return_inverse=True)
-    flat: I64 = which.reshape(-1)
-    each = [np.flatnonzero(flat == number) for number in range(len(names))]
-    return [rows_of_device(memory, which, number, clock_zero, additions.older) for number, which in enumerate(each)]
+    keys = np.stack([memory["type"] == CPU_TYPE, memory["type"], memory["index"]], axis=1).astype(np.int64)
+    devices, inverse = np.unique(keys, axis=0, return_inverse=True)
+    device: I64 = inverse.reshape(-1)
+    return [
+        rows_of_device(memory, np.flatnonzero(device == number), number, clock_zero, additions.older)
+        for number in range(len(devices))
+    ]
 
 
 def _described(device: DeviceTotals, about: Mapping[str, Any]) -> DeviceTotals:
-    """With what the trace says of the device itself."""
-    known = about.get("deviceProperties") if device.type != CPU_TYPE else None
-    for one in known if isinstance(known, list) else []:
-        if isinstance(one, dict) and one.get("id") == device.index:
-            return replace(device, model=str(one.get("name", "")), total_bytes=one.get("totalGlobalMem"))
+    """Add the device's properties in the trace."""
+    properties = about.get("deviceProperties") if device.type != CPU_TYPE else None
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == device.index:
+            return replace(device, model=str(entry.get("name", "")), total_bytes=entry.get("totalGlobalMem"))
     return device
 
 
 def _notes_on(timeline: AllocationTimeline, steps_are_counted: bool) -> tuple[str, ...]:
-    """What the recording cannot know, one sentence each."""
+    """Limits of the recording, one sentence each."""
     rows = timeline.rows
     addressed = [bool(rows.address[rows.device == number].any()) for number in range(len(timeline.devices))]
-    notes = [
-        note
-        for device, known in zip(timeline.devices, addressed, strict=True)
-        for note in _notes_on_device(device, known)
-    ]
+    notes = [note for pair in zip(timeline.devices, addressed, strict=True) for note in _notes_on_device(*pair)]
     recorded = rows.alloc_event >= 0
     if not any(addressed):
         notes.append("The events have no addresses: frees are matched with allocations by size, the youngest first.")

@@ -1,8 +1,7 @@
 """Interned stacks and modules of a trace, from its Python calls and call stacks.
 
-A trace names a function with the line at which it begins, not the one that it had come to. That one is known from the
-function that it called (``CallFrom``, which torch writes since 2.14), and from what tbmem noted when it recorded.
-Where it is not known, the function is told without a line.
+A trace has the first line of a function, not its current one. That one is known from the function it called
+(``CallFrom``, since torch 2.14), or from what tbmem recorded; elsewhere the frame has no line.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tbmem.sources.trace.columns import Spans
 
 _CALL = re.compile(r"(.*)\((\d+)\): (.*)", re.DOTALL)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Of the object that a built-in method belongs to: another one in each call."""
+"""Address of a built-in method's object, different in each call."""
 _MODULE_PREFIX = "nn.Module: "
 _MOST_LINES = 1 << 31
 
@@ -28,10 +27,10 @@ class TraceStacks:
     """Interns the stacks and modules of one trace.
 
     Args:
-        calls: Python calls, each with its own number, its caller's and its name's.
+        calls: Python calls with the numbers of their callers and names.
         words: The names.
-        called_from: By call: the line from which it was called; 0 where that is not known.
-        files: Whole paths by the short ones that the trace has.
+        called_from: The line from which each was called; 0 where unknown.
+        files: Absolute paths by the short ones in the trace.
     """
 
     def __init__(self, calls: Spans, words: list[str], called_from: I64, files: Mapping[str, str]) -> None:
@@ -48,20 +47,15 @@ class TraceStacks:
         self._modules: list[str] = []
 
     def of_calls(self, calls: I64, lines: I64) -> tuple[I32, I32]:
-        """Stack and module of each of some calls; -1 stays -1.
-
-        Args:
-            calls: The innermost call of each stack.
-            lines: The line that it had come to; 0 where that is not known.
-        """
-        unique, which = np.unique(calls * _MOST_LINES + lines, return_inverse=True)
-        numbers = [self._numbers(*divmod(one, _MOST_LINES)) for one in unique.tolist()]
+        """Stack and module of each innermost call (-1 for none) at its current line (0 where unknown)."""
+        unique, inverse = np.unique(calls * _MOST_LINES + lines, return_inverse=True)
+        numbers = [self._numbers(*divmod(key, _MOST_LINES)) for key in unique.tolist()]
         table = np.array(numbers, np.int32).reshape(-1, 2)
-        return table[which, 0], table[which, 1]
+        return table[inverse, 0], table[inverse, 1]
 
     def of_texts(self, texts: list[str]) -> I32:
         """Stack of each text such as ``'b.py(3): g;a.py(1): f'``, as torch wrote until 2021."""
-        stacks = [self.builder.stack(self._frame(one) for one in text.split(";") if one) for text in texts]
+        stacks = [self.builder.stack(self._frame(call) for call in text.split(";") if call) for text in texts]
         return np.array(stacks, np.int32)
 
     def _numbers(self, call: int, line: int) -> tuple[int, int]:
@@ -86,7 +80,7 @@ class TraceStacks:
         return number
 
     def _function(self, name: str, line: int) -> int:
-        """A function of Python's with the line that it had come to; one that is made in C has neither file nor line."""
+        """Frame of a function at its current line; a C function has neither file nor line."""
         plain = _ADDRESS.sub("", name)
         call = _CALL.fullmatch(plain)
         if call is None:
@@ -97,14 +91,14 @@ class TraceStacks:
         return self.builder.frame(file, line, function)
 
     def _node(self, call: int) -> int:
-        """Number of the chain of calls that ends in this one; equal chains have one number."""
+        """Number of the chain of calls up to this one; equal chains have the same number."""
         chain = []
         while call >= 0 and call not in self._node_of_call:
             chain.append(call)
             call = int(self._parents[call])
         node = self._node_of_call[call] if call >= 0 else -1
-        for one in reversed(chain):
-            node = self._node_of_call[one] = self._child(node, int(self._names[one]))
+        for inner in reversed(chain):
+            node = self._node_of_call[inner] = self._child(node, int(self._names[inner]))
         return node
 
     def _child(self, parent: int, word: int) -> int:
@@ -119,16 +113,15 @@ class TraceStacks:
         return node
 
     def _frame(self, text: str) -> int:
-        """A line of a call stack as text: there the line is the one that the function had come to."""
+        """Frame of a call in a text, which has the current line."""
         call = _CALL.fullmatch(text)
         return self.builder.frame(call[1], int(call[2]), call[3]) if call else self.builder.frame("", 0, text)
 
 
 def _rows_of(wanted: I64, ids: I64) -> I64:
-    """Row of each id; -1 for an id that no row has."""
+    """Row of each wanted id; -1 for an unknown one."""
     if not len(ids):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(ids, kind="stable")
-    place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
-    rows = order[place]
+    rows = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
     return np.where((ids[rows] == wanted) & (wanted >= 0), rows, -1)

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from tbmem.analysis.diagnosis.oom_cause import pieces_without_blocks, reasons_of
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.oom import Cause, Limit, Pieces, Reason, Shortage
+from tbmem.model.oom import AllocatorUsage, Cause, Limit, OomEvent, Reason
 from tbmem.units import GIB, MIB
 
-FULL = Shortage(
+FULL = OomEvent(
     device="cuda:0",
     step=40,
     requested=2 * GIB,
     limits=(Limit(name="the device", total=80 * GIB, free=GIB),),
     device_free=GIB,
     device_total=80 * GIB,
-    pieces=Pieces(reserved=78 * GIB, active=78 * GIB, largest_free=0),
+    pieces=AllocatorUsage(reserved=78 * GIB, active=78 * GIB, largest_free=0),
     process=78 * GIB,
 )
 
@@ -49,7 +49,7 @@ def test_a_full_device_is_the_capacity() -> None:
 
 def test_a_request_larger_than_the_device_is_the_capacity_whatever_else_is_there() -> None:
     # given a leak, gaps and other processes, and a request of more than all there is
-    pieces = Pieces(reserved=60 * GIB, active=30 * GIB, fragmented=30 * GIB, largest_free=GIB)
+    pieces = AllocatorUsage(reserved=60 * GIB, active=30 * GIB, fragmented=30 * GIB, largest_free=GIB)
     shortage = replace(FULL, requested=100 * GIB, pieces=pieces, process=60 * GIB)
 
     reasons = reasons_of(shortage, [_leak(90 * GIB)])
@@ -60,7 +60,7 @@ def test_a_request_larger_than_the_device_is_the_capacity_whatever_else_is_there
 
 def test_inactive_pieces_that_would_have_been_enough_together_are_fragmentation() -> None:
     # given 8 GiB in gaps, the largest of 1 GiB, and a request for two
-    pieces = Pieces(reserved=78 * GIB, active=70 * GIB, fragmented=8 * GIB, largest_free=GIB)
+    pieces = AllocatorUsage(reserved=78 * GIB, active=70 * GIB, fragmented=8 * GIB, largest_free=GIB)
 
     (reason,) = reasons_of(replace(FULL, pieces=pieces))
 
@@ -71,13 +71,13 @@ def test_inactive_pieces_that_would_have_been_enough_together_are_fragmentation(
 
 def test_a_few_small_gaps_are_not_why() -> None:
     # given gaps that would not have been enough and are less than a twentieth of the device
-    pieces = Pieces(reserved=78 * GIB, active=78 * GIB - 100 * MIB, fragmented=100 * MIB, largest_free=50 * MIB)
+    pieces = AllocatorUsage(reserved=78 * GIB, active=78 * GIB - 100 * MIB, fragmented=100 * MIB, largest_free=50 * MIB)
 
     assert _causes(reasons_of(replace(FULL, pieces=pieces))) == [(Cause.CAPACITY, False)]
 
 
 def test_many_gaps_that_would_not_have_been_enough_stand_beside_the_capacity() -> None:
-    pieces = Pieces(reserved=78 * GIB, active=72 * GIB, fragmented=6 * GIB, largest_free=GIB)
+    pieces = AllocatorUsage(reserved=78 * GIB, active=72 * GIB, fragmented=6 * GIB, largest_free=GIB)
 
     reasons = reasons_of(replace(FULL, pieces=pieces, requested=10 * GIB))
 
@@ -85,7 +85,7 @@ def test_many_gaps_that_would_not_have_been_enough_stand_beside_the_capacity() -
 
 
 def test_a_large_free_block_of_another_stream_is_said_so() -> None:
-    pieces = Pieces(reserved=78 * GIB, active=70 * GIB, cached=8 * GIB, largest_free=4 * GIB)
+    pieces = AllocatorUsage(reserved=78 * GIB, active=70 * GIB, cached=8 * GIB, largest_free=4 * GIB)
 
     assert "belongs to another stream or pool" in reasons_of(replace(FULL, pieces=pieces))[0].text
 
@@ -101,7 +101,7 @@ def test_counters_alone_do_not_invent_a_largest_block() -> None:
 
 def test_others_on_the_device() -> None:
     # given 30 GiB that are in use and not ours
-    pieces = Pieces(reserved=49 * GIB, active=49 * GIB, largest_free=0)
+    pieces = AllocatorUsage(reserved=49 * GIB, active=49 * GIB, largest_free=0)
 
     (reason,) = reasons_of(replace(FULL, pieces=pieces, process=49 * GIB))
 
@@ -109,7 +109,7 @@ def test_others_on_the_device() -> None:
 
 
 def test_what_a_context_of_cuda_takes_is_nobody_elses() -> None:
-    pieces = Pieces(reserved=79 * GIB - 600 * MIB, active=79 * GIB - 600 * MIB)
+    pieces = AllocatorUsage(reserved=79 * GIB - 600 * MIB, active=79 * GIB - 600 * MIB)
 
     assert _causes(reasons_of(replace(FULL, pieces=pieces, process=pieces.reserved))) == [(Cause.CAPACITY, False)]
 
@@ -145,6 +145,6 @@ def test_on_the_host_the_tightest_limit_is_named_with_what_to_change() -> None:
 
 
 def test_nothing_known_is_still_a_sentence() -> None:
-    (reason,) = reasons_of(Shortage(device="cpu", step=1, requested=None))
+    (reason,) = reasons_of(OomEvent(device="cpu", step=1, requested=None))
 
     assert reason.text == "what is alive and what was asked for are more than there is"

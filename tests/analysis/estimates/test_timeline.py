@@ -20,7 +20,7 @@ from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import FakeRun
 from tbmem.model.stacks import Frame
-from tbmem.model.timeline_file import load_timeline, save_timeline
+from tbmem.model.timeline import load_timeline, save_timeline
 from tbmem.units import MIB
 from tests.analysis.estimates.test_fit import run
 

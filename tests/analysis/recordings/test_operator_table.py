@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbmem.analysis.recordings.operator_table import operator_table, table_of_rows
-from tbmem.model.operator_calls import CallRows, ChangeRows, OperatorCalls
+from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls
 from tests.analysis.timelines import recording
 
 CALLS = OperatorCalls(

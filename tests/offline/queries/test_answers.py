@@ -14,7 +14,7 @@ from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
-from tbmem.model.timeline_file import load_timeline, save_timeline
+from tbmem.model.timeline import load_timeline, save_timeline
 from tbmem.offline.queries.answers import Answers
 from tbmem.offline.queries.params import MissingError, OutsideError
 from tbmem.sources.runs.catalog import Catalog, Root

@@ -9,7 +9,7 @@ import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.errors import FileFormatError, RunFolderError, UsageError
-from tbmem.model.timeline_file import save_timeline
+from tbmem.model.timeline import save_timeline
 from tbmem.offline.reports.pages import analysis_html, subject_of, write_html
 from tests.analysis.timelines import recording, training_step
 from tests.offline.queries.test_answers import Folder

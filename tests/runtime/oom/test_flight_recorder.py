@@ -18,7 +18,7 @@ from tbmem.config import OomConfig, SnapshotConfig
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import read_monitor_log
-from tbmem.model.oom import Limit, Situation
+from tbmem.model.oom import Limit, RunContext
 from tbmem.model.sample import MemorySample
 from tbmem.runtime.oom import cuda_observer as oom_observer
 from tbmem.runtime.oom import flight_recorder
@@ -99,8 +99,8 @@ class _Run:
         self.recorder.open(self)
         return self
 
-    def situation(self) -> Situation:
-        return Situation(self.step, self.told, {"cuda:0": self.sample}, rank=2)
+    def situation(self) -> RunContext:
+        return RunContext(self.step, self.told, {"cuda:0": self.sample}, rank=2)
 
     def flush(self, ends: bool) -> None:
         pass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.sources.events.pairing import pair, pair_by_size, part_unequal
-from tbmem.sources.trace.context import innermost
+from tbmem.sources.events.pairing import pair, pair_by_size, separate_unequal
 
 
 def test_a_free_ends_the_allocation_before_it_at_the_same_address() -> None:
@@ -29,7 +28,7 @@ def test_an_address_that_is_allocated_twice_has_lost_a_free() -> None:
 
 def test_a_free_of_another_size_is_of_another_allocation() -> None:
     # given an allocation of 9 whose free is missing, like the allocation of 5 that is freed after it
-    pairs, parted = part_unequal(
+    pairs, parted = separate_unequal(
         pair(np.array([7, 7, 8, 8]), np.array([True, False, True, False])), np.array([9, 5, 3, 3])
     )
 
@@ -64,22 +63,3 @@ def test_nothing_pairs_with_nothing() -> None:
 
     assert len(pair(nothing, nothing > 0).closed_by) == 0
     assert len(pair_by_size(nothing, nothing > 0).closed_by) == 0
-
-
-def test_the_innermost_range_of_the_own_thread_is_found() -> None:
-    # given a call with two calls in it that touch, one without duration, and another thread's
-    thread = np.array([0, 0, 0, 0, 1])
-    begin = np.array([10, 12, 15, 15, 0])
-    end = np.array([30, 15, 15, 20, 99])
-    at = np.array([9, 10, 13, 15, 18, 25, 31, 25])
-    at_thread = np.array([0, 0, 0, 0, 0, 0, 0, 1])
-
-    found = innermost(thread, begin, end, at_thread, at)
-
-    assert found.tolist() == [-1, 0, 1, 2, 3, 0, -1, 4]
-
-
-def test_ranges_that_overlap_by_rounding_lose_nobody() -> None:
-    found = innermost(*(np.array(one) for one in ([0, 0, 0], [0, 5, 10], [10, 11, 20], [0, 0], [15, 9])))
-
-    assert found.tolist() == [2, 1]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tbmem.analysis.diagnosis.oom_holders import holdings_of
-from tbmem.model.oom import Holding
+from tbmem.model.oom import OomHolder
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line
 from tbmem.sources.retainers.live_memory import live_memory
 from tbmem.units import KIB, MIB
@@ -28,7 +28,7 @@ class Net(torch.nn.Module):
         return torch.relu(self.inner(x)) * self.mask
 
 
-def _look() -> dict[str, Holding]:
+def _look() -> dict[str, OomHolder]:
     found = live_memory(sys._getframe(1))
     return {one.name: one for one in holdings_of(found.live, "cpu", found.lines)}
 

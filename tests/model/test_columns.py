@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tbmem.errors import FileFormatError
-from tbmem.model.npz_archive import check_header, read_archive
+from tbmem.model.columns import check_header, read_archive
+from tbmem.model.timeline_tables import AllocationRows
 
 
 def _parse(stored: Any) -> list[int]:
@@ -47,3 +48,8 @@ def test_a_cut_file_is_named(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_says_so_itself(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_archive(tmp_path / "gone.npz", _parse, "a shelf")
+
+
+def test_a_column_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(TypeError, match="no column colour"):
+        AllocationRows.of(1, colour=[1])
