@@ -14,7 +14,7 @@ from tbmem.analysis.detector.fragmentation_test import EVERY, FragmentationTest
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.resident_peaks import ResidentPeaks
-from tbmem.analysis.detector.spike_test import Jump, SpikeTest
+from tbmem.analysis.detector.spike_test import Excursion, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -33,7 +33,7 @@ _REMEMBERED = 128
 CPU = "cpu"
 
 
-class Full(NamedTuple):
+class CapacityEvent(NamedTuple):
     """A threshold of the capacity was passed."""
 
     step: int
@@ -41,7 +41,7 @@ class Full(NamedTuple):
     level: int
 
 
-class Fragmented(NamedTuple):
+class FragmentationEvent(NamedTuple):
     """Memory is lost to fragmentation."""
 
     step: int
@@ -50,21 +50,21 @@ class Fragmented(NamedTuple):
     reserved: int
 
 
-class Jumped(NamedTuple):
+class ExcursionEvent(NamedTuple):
     """A level left the usual range."""
 
     step: int
     """When it became clear what it was."""
     channel: Channel
-    jump: Jump
+    excursion: Excursion
     updated: bool | None = None
     """Whether an optimizer stepped in the first step of the jump; ``None`` where that is not known."""
 
 
-Event = GrowthEvent | Jumped | Full | Fragmented
+Event = GrowthEvent | ExcursionEvent | CapacityEvent | FragmentationEvent
 
 
-class Watch:
+class SampleFeed:
     """Hands the samples of one device to its tests.
 
     Args:
@@ -95,7 +95,7 @@ class Watch:
     @property
     def period(self) -> int:
         """Steps of the beat in which memory comes and goes, 0 if there is none."""
-        return max(test.beat.period for test in self._spikes.values())
+        return max(test.periodicity.period for test in self._spikes.values())
 
     def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
         """The samples as columns to take in one after the other: all together where they are alike, else one by one.
@@ -137,15 +137,15 @@ class Watch:
     def close(self) -> list[Event]:
         """Nothing follows, or nothing that is judged: what was open is seen now."""
         return [
-            self._jumped(jump.last_step, channel, jump)
+            self._excursion_event(excursion.last_step, channel, excursion)
             for channel, test in self._spikes.items()
-            for jump in test.close()
+            for excursion in test.close()
         ]
 
-    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
+    def _excursion_event(self, step: int, channel: Channel, excursion: Excursion) -> ExcursionEvent:
         known = dict(self._updated) if self._updated else {}
-        shown = self._resident_peaks.shown(jump) if channel is Channel.HOST else jump
-        return Jumped(step, channel, shown, known.get(jump.first_step))
+        shown = self._resident_peaks.shown(excursion) if channel is Channel.HOST else excursion
+        return ExcursionEvent(step, channel, shown, known.get(excursion.first_step))
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
@@ -196,8 +196,8 @@ class Watch:
             self._judge_resident_peaks(columns, events)
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
-        for step, jump in self._spikes[channel].extend(steps, values):
-            events.append(self._jumped(step, channel, jump))
+        for step, excursion in self._spikes[channel].extend(steps, values):
+            events.append(self._excursion_event(step, channel, excursion))
 
     def _judge_resident_peaks(self, columns: Any, events: list[Event]) -> None:
         """The steps' resident peaks, less what malloc had free when they began.
@@ -225,7 +225,7 @@ class Watch:
             return
         for at in range(-columns.step[0] % EVERY, len(reserved), EVERY):
             if split[at] is not None and self.fragments.update(reserved[at], split[at]):
-                events += [Fragmented(columns.step[at], self.fragments.never_used, split[at], reserved[at])]
+                events += [FragmentationEvent(columns.step[at], self.fragments.never_used, split[at], reserved[at])]
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         """The resident memory of this process and of its children."""
@@ -273,7 +273,7 @@ class Watch:
     def _pass(self, step: int, percent: float, events: list[Event]) -> None:
         level = self._capacity.update(percent)
         if level:
-            events.append(Full(step, percent, level))
+            events.append(CapacityEvent(step, percent, level))
 
 
 def _free(columns: Any, at: int) -> int | None:

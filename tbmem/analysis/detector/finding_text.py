@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
-from tbmem.analysis.detector.spike_test import Jump
+from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
@@ -37,7 +37,7 @@ _FAR = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growing:
+class GrowthFacts:
     """All that is known about growth."""
 
     suspicion: Suspicion
@@ -51,7 +51,7 @@ class Growing:
     forecast: Forecast | None = None
 
 
-def leak(sample: MemorySample, growing: Growing) -> Finding:
+def leak(sample: MemorySample, growing: GrowthFacts) -> Finding:
     """Memory is kept from step to step."""
     seen, conclusion, ahead = growing.suspicion, growing.conclusion, growing.forecast
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
@@ -102,7 +102,7 @@ def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, known: Ma
     return _finding(FindingKind.DISMISSED, Severity.INFO, sample, message, evidence, suspicion.first_step)
 
 
-def taken_back(sample: MemorySample, growing: Growing, *, fell: bool) -> Finding:
+def retracted(sample: MemorySample, growing: GrowthFacts, *, fell: bool) -> Finding:
     """A leak that was reported is taken back.
 
     Args:
@@ -124,7 +124,7 @@ def taken_back(sample: MemorySample, growing: Growing, *, fell: bool) -> Finding
     return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, sample.step)
 
 
-def growing(sample: MemorySample, grows: Growing) -> Finding:
+def growing(sample: MemorySample, grows: GrowthFacts) -> Finding:
     """Memory grows, and it is the workload's own doing, or too early to call it a leak."""
     seen, conclusion = grows.suspicion, grows.conclusion
     message = (
@@ -139,65 +139,72 @@ def growing(sample: MemorySample, grows: Growing) -> Finding:
     return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, seen.first_step)
 
 
-def spike(sample: MemorySample, channel: Channel, jump: Jump, updated: bool | None = None) -> Finding:
+def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated: bool | None = None) -> Finding:
     """One step, or a few, needed far more than the others.
 
     Args:
         sample: The latest one.
         channel: Where it was seen.
-        jump: What was seen.
+        excursion: What was seen.
         updated: Whether an optimizer stepped in that step: what tells training from validation.
     """
-    if jump.kept:
+    if excursion.kept:
         message = (
-            f"step {jump.first_step}{_PHASES[updated]} needed {format_signed(jump.height)} more than usual,"
-            f" {format_bytes(jump.kept)} of it in memory that malloc had kept free: it reached {_level(channel, jump)},"
-            f" the usual is {format_bytes(jump.usual)}"
+            f"step {excursion.first_step}{_PHASES[updated]} needed {format_signed(excursion.height)} more than usual,"
+            f" {format_bytes(excursion.kept)} of it in memory that malloc had kept free:"
+            f" it reached {_level(channel, excursion)}, the usual is {format_bytes(excursion.usual)}"
         )
     else:
         word = "held" if channel is Channel.ALLOCATED else "reached"
-        message = f"step {jump.first_step}{_PHASES[updated]} {word} {_level(channel, jump)}, {_above_usual(jump)}"
+        message = (
+            f"step {excursion.first_step}{_PHASES[updated]} {word} {_level(channel, excursion)},"
+            f" {_above_usual(excursion)}"
+        )
     phase = {None: None, True: "training", False: "no optimizer step"}[updated]
-    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message, phase=phase)
+    return _of_excursion(FindingKind.SPIKE, Severity.WARNING, sample, channel, excursion, message, phase=phase)
 
 
-def _level(channel: Channel, jump: Jump) -> str:
+def _level(channel: Channel, excursion: Excursion) -> str:
     """The jump's highest level, by the name under which the screens show it."""
     if channel is Channel.ALLOCATED:
-        return format_bytes(jump.peak)
-    resident = "resident " if jump.kept is not None else ""
-    return f"a {resident}peak of {format_bytes(jump.peak)}"
+        return format_bytes(excursion.peak)
+    resident = "resident " if excursion.kept is not None else ""
+    return f"a {resident}peak of {format_bytes(excursion.peak)}"
 
 
-def _above_usual(jump: Jump) -> str:
+def _above_usual(excursion: Excursion) -> str:
     """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
     # of next to nothing a percentage says nothing
-    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.height < _MANY_TIMES * jump.usual else ""
-    return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
+    share = (
+        f" ({100 * excursion.height / excursion.usual:.0f} %)"
+        if excursion.height < _MANY_TIMES * excursion.usual
+        else ""
+    )
+    return f"{format_signed(excursion.height)}{share} above the usual {format_bytes(excursion.usual)}"
 
 
-def _kept(jump: Jump) -> str:
-    return f", {format_bytes(jump.kept)} of it in memory that malloc had kept free" if jump.kept else ""
+def _kept(excursion: Excursion) -> str:
+    return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
 
 
-def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
     """Steps need more than before, for good."""
     verb = "holds" if channel is Channel.ALLOCATED else "needs"
     message = (
-        f"since step {jump.first_step} each step {verb} {format_signed(jump.height)} more"
-        f" ({format_bytes(jump.usual)} before, {_level(channel, jump)} now{_kept(jump)})"
+        f"since step {excursion.first_step} each step {verb} {format_signed(excursion.height)} more"
+        f" ({format_bytes(excursion.usual)} before, {_level(channel, excursion)} now{_kept(excursion)})"
     )
-    return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, jump, message)
+    return _of_excursion(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, excursion, message)
 
 
-def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
     """What looked like a spike comes in a regular beat."""
     message = (
-        f"every {jump.period} steps memory comes to {_level(channel, jump)}, {_above_usual(jump)}{_kept(jump)}:"
-        " a regular beat, as of validation or checkpoints"
+        f"every {excursion.period} steps memory comes to {_level(channel, excursion)},"
+        f" {_above_usual(excursion)}{_kept(excursion)}: a regular beat, as of validation or checkpoints"
     )
-    beat = {"period_steps": jump.period, "member_steps": list(jump.members)}
-    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
+    periodicity = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    return _of_excursion(FindingKind.PERIODIC, Severity.INFO, sample, channel, excursion, message, **periodicity)
 
 
 def fragmentation(sample: MemorySample, never_used: int, fragmented: int, reserved: int) -> Finding:
@@ -232,7 +239,7 @@ def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
     return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, sample.step)
 
 
-def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: Finding | None = None) -> Finding:
+def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodicity: Finding | None = None) -> Finding:
     """Nothing is wrong.
 
     Args:
@@ -240,13 +247,13 @@ def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: F
         lowest: Lowest level after a judged step, in bytes.
         highest: The highest.
         judged: How many there were.
-        beat: What comes again and again, if anything does.
+        periodicity: What comes again and again, if anything does.
     """
     message = f"stable at {format_range(lowest, highest)} over {judged} judged steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
-    if beat is not None:
-        message += f" · {beat.message}"
-        evidence["period_steps"] = beat.evidence["period_steps"]
+    if periodicity is not None:
+        message += f" · {periodicity.message}"
+        evidence["period_steps"] = periodicity.evidence["period_steps"]
     return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, 1)
 
 
@@ -318,24 +325,24 @@ def _conclusion_numbers(conclusion: Conclusion) -> dict[str, Any]:
     }
 
 
-def _of_jump(
+def _of_excursion(
     kind: FindingKind,
     severity: Severity,
     sample: MemorySample,
     channel: Channel,
-    jump: Jump,
+    excursion: Excursion,
     message: str,
     **others: Any,
 ) -> Finding:
     evidence = {
         "channel": channel.value,
-        "peak_bytes": jump.peak,
-        "usual_bytes": jump.usual,
-        "height_bytes": jump.height,
-        **({"kept_free_bytes": jump.kept} if jump.kept else {}),
+        "peak_bytes": excursion.peak,
+        "usual_bytes": excursion.usual,
+        "height_bytes": excursion.height,
+        **({"kept_free_bytes": excursion.kept} if excursion.kept else {}),
         **others,
     }
-    return _finding(kind, severity, sample, message, evidence, jump.first_step, last_step=jump.last_step)
+    return _finding(kind, severity, sample, message, evidence, excursion.first_step, last_step=excursion.last_step)
 
 
 def _finding(

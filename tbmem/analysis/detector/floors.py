@@ -10,13 +10,13 @@ from tbmem.analysis.growth_rate import Point
 
 BLOCK = 4
 """Judged steps of the finest block."""
-KEPT = 24
+MARKS_PER_SCALE = 24
 """Floors kept at each scale."""
 SCALES = 10
 """Blocks are 4 to 2048 steps long; memory is bounded by KEPT * SCALES floors."""
 
 
-class Floor(NamedTuple):
+class LowWaterMark(NamedTuple):
     """What was lowest in one block of steps."""
 
     level: float
@@ -38,7 +38,7 @@ class Floor(NamedTuple):
         return Point(self.step - self.left_out, self.level)
 
 
-class Floors:
+class LowWaterMarks:
     """The low-water marks of a series at dyadic scales, online and in constant memory.
 
     What is free again at the end of a block does not lift its floor, so sawtooths, spikes and validation
@@ -46,10 +46,10 @@ class Floors:
     """
 
     def __init__(self) -> None:
-        self._scales: list[BoundedList[Floor]] = [BoundedList(KEPT) for _ in range(SCALES)]
+        self._scales: list[BoundedList[LowWaterMark]] = [BoundedList(MARKS_PER_SCALE) for _ in range(SCALES)]
         self._count = 0
 
-    def add(self, floor: Floor) -> int:
+    def add(self, mark: LowWaterMark) -> int:
         """Take in the floor of one finest block.
 
         Returns:
@@ -57,7 +57,7 @@ class Floors:
         """
         self._count += 1
         scales = self._scales
-        scales[0].append(floor)
+        scales[0].append(mark)
         scale, count = 0, self._count
         while not count & 1 and scale + 1 < SCALES:
             finer = scales[scale]
@@ -66,19 +66,19 @@ class Floors:
             scales[scale].append(_lower(finer[-2], finer[-1]))
         return scale
 
-    def at(self, scale: int) -> BoundedList[Floor]:
+    def at(self, scale: int) -> BoundedList[LowWaterMark]:
         """The last floors of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return self._scales[scale]
 
-    def last(self, scale: int, count: int) -> list[Floor]:
+    def last(self, scale: int, count: int) -> list[LowWaterMark]:
         """The last ``count`` floors of a scale, or all if there are fewer."""
-        floors = self._scales[scale]
-        return list(floors)[-count:]
+        marks = self._scales[scale]
+        return list(marks)[-count:]
 
 
-def _lower(one: Floor, other: Floor) -> Floor:
+def _lower(one: LowWaterMark, other: LowWaterMark) -> LowWaterMark:
     """The floor of two blocks that follow each other."""
-    return Floor(
+    return LowWaterMark(
         min(one.level, other.level),
         one.step,
         other.tick,
@@ -94,6 +94,6 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min(one, other)
 
 
-def levels(floors: Sequence[Floor]) -> list[float]:
+def levels(marks: Sequence[LowWaterMark]) -> list[float]:
     """The levels alone."""
-    return [floor.level for floor in floors]
+    return [mark.level for mark in marks]

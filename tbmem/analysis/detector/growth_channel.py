@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.floors import BLOCK, SCALES, Floor
+from tbmem.analysis.detector.floors import BLOCK, SCALES, LowWaterMark
 from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
-from tbmem.analysis.detector.low_water_marks import Blocks
-from tbmem.analysis.detector.trend import Rise
+from tbmem.analysis.detector.low_water_marks import StepBlock
+from tbmem.analysis.detector.trend import Trend
 from tbmem.analysis.detector.trend_tests import rises_regularly
 from tbmem.analysis.growth_rate import Point, growth_rate
 from tbmem.model.evidence import Channel, Suspicion
@@ -42,7 +42,7 @@ class GrowthEvent(NamedTuple):
     step: int
     channel: Channel
     change: Change
-    rise: Rise
+    trend: Trend
     """As it was then."""
     rate: float
     """Its growth rate then, in bytes per step."""
@@ -63,7 +63,7 @@ class GrowthChannel:
     def __init__(self, channel: Channel, test: GrowthTest, block: int = BLOCK) -> None:
         self.channel = channel
         self.growth = test
-        self.blocks = Blocks(block)
+        self.blocks = StepBlock(block)
         self.total: int | None = None
         """Bytes at which the series ends; ``None`` where that is not known."""
         self.available: int | None = None
@@ -100,9 +100,9 @@ class GrowthChannel:
             else:
                 part, number, high = levels, blocks, tops
             self._recent.extend(part)
-            floor = self.blocks.add(steps[start], part, high, number)
-            if floor is not None:
-                events += self._judge(floor, steps[min(stop, count) - 1])
+            mark = self.blocks.add(steps[start], part, high, number)
+            if mark is not None:
+                events += self._judge(mark, steps[min(stop, count) - 1])
             start, stop = stop, stop + self.blocks.steps
         return events
 
@@ -133,30 +133,30 @@ class GrowthChannel:
 
     def skip(self, step: int) -> list[GrowthEvent]:
         """Note a step that was not read."""
-        floor = self.blocks.skip()
-        return [] if floor is None else list(self._judge(floor, step))
+        mark = self.blocks.skip()
+        return [] if mark is None else list(self._judge(mark, step))
 
-    def _judge(self, floor: Floor, step: int) -> Sequence[GrowthEvent]:
+    def _judge(self, mark: LowWaterMark, step: int) -> Sequence[GrowthEvent]:
         growth = self.growth
-        change = growth.add(floor)
-        if change is None and growth.rise is None and self._rises():
+        change = growth.add(mark)
+        if change is None and growth.trend is None and self._rises():
             change = growth.suspect_last(_ENOUGH // self.blocks.steps)
-        if change is None and self._is_steep(floor):
-            change = growth.hasten()
+        if change is None and self._is_steep(mark):
+            change = growth.confirm_early()
         if change is None:
             return ()
-        rise = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.rise
-        assert rise is not None
+        trend = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.trend
+        assert trend is not None
         certain = change is Change.CERTAIN
         return (
             GrowthEvent(
                 step,
                 self.channel,
                 change,
-                replace(rise),
-                self.rate(rise),
+                replace(trend),
+                self.rate(trend),
                 self._gap() if change is Change.SUSPECTED else 1,
-                self.forecast(rise, step) if certain else None,
+                self.forecast(trend, step) if certain else None,
             ),
         )
 
@@ -175,20 +175,20 @@ class GrowthChannel:
         self.blocks.interrupt()
         self._recent.clear()
 
-    def _is_steep(self, floor: Floor) -> bool:
+    def _is_steep(self, mark: LowWaterMark) -> bool:
         """Whether memory will have run out before anybody could be patient."""
-        floors = self.growth.floors.at(0)
-        if len(floors) < _STEEP[-1][0] or floor.level - floors[-2].level < _STEEP_PERCENT / 100 * floors[-2].level:
+        marks = self.growth.marks.at(0)
+        if len(marks) < _STEEP[-1][0] or mark.level - marks[-2].level < _STEEP_PERCENT / 100 * marks[-2].level:
             return False
         left = (
             self.available
             if self.total is None
-            else self.total - floor.level - self.blocks.splice.bytes - (floor.work or 0)
+            else self.total - mark.level - self.blocks.splice.bytes - (mark.work or 0)
         )
         if left is None:
             return False
         for count, steps in _STEEP:
-            known = [each.level for each in list(floors)[-count:]]
+            known = [each.level for each in list(marks)[-count:]]
             rises = [after - before for before, after in pairwise(known)]
             if len(known) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
                 return True
@@ -197,39 +197,39 @@ class GrowthChannel:
     def level_at(self, step: int) -> float | None:
         """The floor at a step in the past, as finely as it is remembered."""
         for scale in range(SCALES):
-            floors = self.growth.floors.at(scale)
-            if floors and floors[0].step <= step:
-                return max(floor for floor in floors if floor.step <= step).level
+            marks = self.growth.marks.at(scale)
+            if marks and marks[0].step <= step:
+                return max(mark for mark in marks if mark.step <= step).level
         return None
 
-    def suspicion(self, rise: Rise, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
+    def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
         """The rise as a suspicion of a sample's device.
 
         Args:
-            rise: What grows.
+            trend: What grows.
             sample: One of the device.
             rate: Growth in bytes per step at that moment.
             gap: Steps between two rises.
         """
-        level = round(rise.level + self.blocks.splice.bytes)
-        first, last = rise.first.point, rise.last.point
+        level = round(trend.level + self.blocks.splice.bytes)
+        first, last = trend.first.point, trend.last.point
         return Suspicion(
             device=sample.device,
             rank=sample.rank,
             channel=self.channel,
-            first_step=rise.first_step,
-            last_step=rise.last_step,
-            base=level - round(rise.growth),
+            first_step=trend.first_step,
+            last_step=trend.last_step,
+            base=level - round(trend.growth),
             level=level,
             bytes_per_step=rate,
             judged_steps=last.step - first.step,
             gap=gap,
-            from_the_start=rise.first.tick <= 4 * self.blocks.steps,
+            from_the_start=trend.first.tick <= 4 * self.blocks.steps,
         )
 
-    def steps_of(self, rise: Rise) -> int:
+    def steps_of(self, trend: Trend) -> int:
         """Judged steps of the blocks in which a rise was found."""
-        return self.blocks.steps << rise.scale
+        return self.blocks.steps << trend.scale
 
     def _gap(self) -> int:
         """Steps between two rises of what is never given back."""
@@ -238,42 +238,42 @@ class GrowthChannel:
             kept.append(min(value, kept[-1]) if kept else value)
         rises = [later - earlier for later, earlier in pairwise(kept)]
         least = _LEAST_PART * max(rises, default=0)
-        places = [at for at, rise in enumerate(rises) if rise > least]
+        places = [at for at, trend in enumerate(rises) if trend > least]
         return max(round((places[-1] - places[0]) / (len(places) - 1)), 1) if len(places) > 1 else 1
 
-    def forecast(self, rise: Rise, step: int) -> Forecast | None:
+    def forecast(self, trend: Trend, step: int) -> Forecast | None:
         """When the rise will have filled what is left.
 
         Args:
-            rise: The growth that stands.
+            trend: The growth that stands.
             step: The one from which to count.
         """
         splice = self.blocks.splice
         # within a block a rise reaches above its floor by itself
-        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * self.rate(rise), 0.0)
+        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * self.rate(trend), 0.0)
         now = step - splice.steps
         if self.total is not None:
-            return forecast(self._points(rise), capacity=self.total - splice.bytes, lift=lift, step=now)
+            return forecast(self._points(trend), capacity=self.total - splice.bytes, lift=lift, step=now)
         if self.available is not None:
-            return forecast(self._points(rise), room=self.available, lift=lift, step=now)
+            return forecast(self._points(trend), room=self.available, lift=lift, step=now)
         return None
 
-    def rate(self, rise: Rise) -> float:
+    def rate(self, trend: Trend) -> float:
         """Growth in bytes per judged step."""
-        first, last = rise.first.point, rise.last.point
-        rate = growth_rate(self._points(rise))
-        return rate if rate is not None and rate > 0 else rise.growth / max(last.step - first.step, 1)
+        first, last = trend.first.point, trend.last.point
+        rate = growth_rate(self._points(trend))
+        return rate if rate is not None and rate > 0 else trend.growth / max(last.step - first.step, 1)
 
-    def _points(self, rise: Rise) -> Sequence[Point]:
+    def _points(self, trend: Trend) -> Sequence[Point]:
         """The floors since the rise began, at the finest scale that remembers all of it."""
-        for scale in range(rise.scale, SCALES):
-            floors = self.growth.floors.at(scale)
-            if floors and (floors[0].step <= rise.first_step or scale == SCALES - 1):
-                points = [floor.point for floor in floors if floor.step >= rise.first_step]
+        for scale in range(trend.scale, SCALES):
+            marks = self.growth.marks.at(scale)
+            if marks and (marks[0].step <= trend.first_step or scale == SCALES - 1):
+                points = [mark.point for mark in marks if mark.step >= trend.first_step]
                 if len(points) >= _ENOUGH_FLOORS:
                     return points
-        floors = self.growth.floors.at(rise.scale)
-        return [floor.point for floor in floors if floor.step >= rise.first_step] or [
-            rise.first.point,
-            rise.last.point,
+        marks = self.growth.marks.at(trend.scale)
+        return [mark.point for mark in marks if mark.step >= trend.first_step] or [
+            trend.first.point,
+            trend.last.point,
         ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from tbmem.analysis.detector.floors import Floor, Floors, levels
+from tbmem.analysis.detector.floors import LowWaterMark, LowWaterMarks, levels
 from tbmem.analysis.detector.sawtooth import FALLEN_BACK, Cycles
-from tbmem.analysis.detector.trend import Rise, Stage
+from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.trend_tests import climbs, is_explained, is_line, rises_regularly, since_last_fall
 
 SUSPICIOUS = 24 << 10
@@ -74,11 +74,11 @@ class GrowthTest:
         suspicious: int = SUSPICIOUS,
         rises: int = SUSPICIOUS_RISES,
     ) -> None:
-        self.floors = Floors()
+        self.marks = LowWaterMarks()
         self.cycles = Cycles(suspicious)
-        self.rise: Rise | None = None
+        self.trend: Trend | None = None
         """The growth that stands; ``None`` while memory is not growing."""
-        self.dropped: Rise | None = None
+        self.dropped: Trend | None = None
         """The one that stood before."""
         self._patience = patience
         self._min_growth = min_growth
@@ -89,29 +89,29 @@ class GrowthTest:
         self._wait = _FIRST_WAIT
         self._not_before = 0
 
-    def add(self, floor: Floor) -> Change | None:
+    def add(self, mark: LowWaterMark) -> Change | None:
         """Take in the floor of the next finest block.
 
         Returns:
             What has changed about ``rise``, usually nothing.
         """
-        coarsest = self.floors.add(floor)
-        self.cycles.add(floor.tick, floor.level)
-        rise = self.rise
-        if rise is not None and rise.scale <= coarsest:
-            change = self._follow(rise, self.floors.at(rise.scale)[-1])
+        coarsest = self.marks.add(mark)
+        self.cycles.add(mark.tick, mark.level)
+        trend = self.trend
+        if trend is not None and trend.scale <= coarsest:
+            change = self._follow(trend, self.marks.at(trend.scale)[-1])
             if change is not None:
                 return change
         for scale in range(coarsest, -1, -1):
-            floors = self.floors.at(scale)
+            marks = self.marks.at(scale)
             # nearly always it ends here
-            if floors[-1].level - floors[0].level >= self.suspicious:
-                change = self._look(scale, list(floors))
+            if marks[-1].level - marks[0].level >= self.suspicious:
+                change = self._look(scale, list(marks))
                 if change is not None:
                     return change
         return None
 
-    def put_off(self, tick: int) -> None:
+    def postpone(self, tick: int) -> None:
         """Suspect nothing for a while, each time for twice as long.
 
         Args:
@@ -126,103 +126,103 @@ class GrowthTest:
         Args:
             count: How many floors.
         """
-        known = list(self.floors.at(0))
+        known = list(self.marks.at(0))
         part = known[-count:]
         if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
             return None
-        self.rise = Rise.over(part, 0)
+        self.trend = Trend.over(part, 0)
         return Change.SUSPECTED
 
-    def hasten(self) -> Change | None:
+    def confirm_early(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
-        part = list(self.floors.at(0))[-_STEEP:]
+        part = list(self.marks.at(0))[-_STEEP:]
         if self._is_cycle(part):
             return None
-        return Change.CERTAIN if self._make_certain(Rise.over(part, 0)) else None
+        return Change.CERTAIN if self._make_certain(Trend.over(part, 0)) else None
 
     def leave_open(self) -> None:
         """Nobody could tell what the growth is that stands: ask again later."""
-        rise = self.rise
-        if rise is not None:
-            rise.leave_open()
-            self.put_off(rise.last_tick)
+        trend = self.trend
+        if trend is not None:
+            trend.leave_open()
+            self.postpone(trend.last_tick)
 
-    def is_material(self, rise: Rise) -> bool:
+    def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be told without evidence."""
-        return rise.growth >= self._least(rise.base)
+        return trend.growth >= self._least(trend.base)
 
     def confirm(self) -> None:
         """The growth that stands is a leak, however short it is."""
-        if self.rise is not None:
-            self.rise.stage, self.rise.reported = Stage.LEAK, max(self.rise.growth, self.rise.reported)
+        if self.trend is not None:
+            self.trend.state, self.trend.reported = TrendState.LEAK, max(self.trend.growth, self.trend.reported)
 
     def _least(self, base: float) -> float:
         return max(self._min_growth, self._min_share * base)
 
-    def _follow(self, rise: Rise, floor: Floor) -> Change | None:
-        if floor.level > rise.level + _GOES_ON * rise.growth:
-            rise.last = floor
-            if rise.stage is Stage.EXPLAINED:
-                return self._suspect_again(rise) if rise.is_outgrown else None
-            if rise.stage is Stage.OPEN and floor.tick >= self._not_before and rise.keeps_its_pace:
-                return self._suspect_again(rise)
-        elif rise.level - floor.level > FALLEN_BACK * rise.growth:
-            return self._drop(rise, floor.tick, Change.FELL)
-        elif not rise.lasting and floor.tick - rise.last_tick > max(rise.ticks, _SHORTEST):
-            return self._drop(rise, floor.tick, Change.ENDED)
+    def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
+        if mark.level > trend.level + _GOES_ON * trend.growth:
+            trend.last = mark
+            if trend.state is TrendState.EXPLAINED:
+                return self._suspect_again(trend) if trend.is_outgrown else None
+            if trend.state is TrendState.OPEN and mark.tick >= self._not_before and trend.keeps_its_pace:
+                return self._suspect_again(trend)
+        elif trend.level - mark.level > FALLEN_BACK * trend.growth:
+            return self._drop(trend, mark.tick, Change.FELL)
+        elif not trend.lasting and mark.tick - trend.last_tick > max(trend.ticks, _SHORTEST):
+            return self._drop(trend, mark.tick, Change.ENDED)
         return None
 
-    def _suspect_again(self, rise: Rise) -> Change:
-        rise.stage = Stage.SUSPECTED
+    def _suspect_again(self, trend: Trend) -> Change:
+        trend.state = TrendState.SUSPECTED
         return Change.SUSPECTED
 
-    def _drop(self, rise: Rise, tick: int, change: Change) -> Change:
-        self.rise, self.dropped = None, rise
-        self.put_off(tick)
+    def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
+        self.trend, self.dropped = None, trend
+        self.postpone(tick)
         return change
 
-    def _look(self, scale: int, known: Sequence[Floor]) -> Change | None:
+    def _look(self, scale: int, known: Sequence[LowWaterMark]) -> Change | None:
         last = known[-1]
         growth = last.level - known[0].level
-        rise = self.rise
+        trend = self.trend
         if (
             len(known) < _FEWEST
             or growth < _SUSPICIOUS_SHARE * last.level
-            or (rise is not None and not self._is_open(rise, last))
+            or (trend is not None and not self._is_open(trend, last))
         ):
             return None
         if growth >= self._least(known[0].level):
             found = self._certain(known)
-            if found is not None and self._make_certain(Rise.over(found, scale)):
+            if found is not None and self._make_certain(Trend.over(found, scale)):
                 return Change.CERTAIN
-        if rise is not None or last.tick < self._not_before:
+        if trend is not None or last.tick < self._not_before:
             return None
         found = self._suspect(known, scale)
         if found is None:
             return None
-        self.rise = Rise.over(found, scale)
+        self.trend = Trend.over(found, scale)
         return Change.SUSPECTED
 
-    def _is_open(self, rise: Rise, last: Floor) -> bool:
+    def _is_open(self, trend: Trend, last: LowWaterMark) -> bool:
         """Whether there is still something to find out about a rise."""
-        if rise.stage is Stage.LEAK:
-            return last.level - rise.base >= _WORSE * rise.reported
-        return rise.stage is not Stage.EXPLAINED
+        if trend.state is TrendState.LEAK:
+            return last.level - trend.base >= _WORSE * trend.reported
+        return trend.state is not TrendState.EXPLAINED
 
-    def _make_certain(self, found: Rise) -> bool:
-        rise = self.rise
-        if rise is None:
-            rise = self.rise = found
-        elif rise.stage is Stage.EXPLAINED:
+    def _make_certain(self, found: Trend) -> bool:
+        trend = self.trend
+        if trend is None:
+            trend = self.trend = found
+        elif trend.state is TrendState.EXPLAINED:
             return False
         else:
-            rise.join(found)
-        if rise.growth < _WORSE * rise.reported:
+            trend.join(found)
+        if trend.growth < _WORSE * trend.reported:
             return False
-        rise.stage, rise.reported = Stage.LEAK, rise.growth
+        trend.state, trend.reported = TrendState.LEAK, trend.growth
         return True
 
-    def _certain(self, known: Sequence[Floor]) -> Sequence[Floor] | None:
+    def _certain(self, known: Sequence[LowWaterMark]) -> Sequence[LowWaterMark] | None:
         """The floors of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
         block = known[-1].tick - known[-2].tick
@@ -243,7 +243,7 @@ class GrowthTest:
             return None
         return None if is_explained(part, known) else part
 
-    def _suspect(self, known: Sequence[Floor], scale: int) -> Sequence[Floor] | None:
+    def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
         """The floors that are suspicious, if there are any."""
         short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
         for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
@@ -259,6 +259,6 @@ class GrowthTest:
             return None
         return None if is_explained(part, known) else part
 
-    def _is_cycle(self, part: Sequence[Floor]) -> bool:
+    def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
         return part[-1].tick - part[0].tick < self.cycles.length and part[-1].level <= self.cycles.ceiling

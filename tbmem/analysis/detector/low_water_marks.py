@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.control_variate import ControlVariate
-from tbmem.analysis.detector.floors import BLOCK, Floor
+from tbmem.analysis.detector.floors import BLOCK, LowWaterMark
 from tbmem.analysis.growth_rate import Splice
 
 LIFTS = 64
 """Blocks whose height above their floor is remembered."""
 
 
-class Blocks:
+class StepBlock:
     """Gathers readings into the finest blocks.
 
     A block is complete when its steps have passed and at least one of them was read: counters are rationed where
@@ -51,7 +51,7 @@ class Blocks:
 
     def add(
         self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
-    ) -> Floor | None:
+    ) -> LowWaterMark | None:
         """Take in steps that were all read, no more than there is ``room`` for.
 
         Args:
@@ -78,7 +78,7 @@ class Blocks:
         self._passed += len(levels)
         return self._close() if self._passed >= self.steps else None
 
-    def skip(self) -> Floor | None:
+    def skip(self) -> LowWaterMark | None:
         """Note a step that was not read."""
         self.ticks += 1
         if self._low is None:
@@ -91,15 +91,15 @@ class Blocks:
         self.splice.interrupt()
         self._clear()
 
-    def _close(self) -> Floor:
+    def _close(self) -> LowWaterMark:
         low = self._low
         assert low is not None
         level = self.splice.join(self._first, low).level
         work = round(self._bottom - low)
-        floor = Floor(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
+        mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         self.lifts.append(self._top - low)
         self._clear()
-        return floor
+        return mark
 
     def _clear(self) -> None:
         self._passed = 0

@@ -22,7 +22,7 @@ _LOOSE, _LOOSEST = 0.06, 4
 """Share of the period, and steps, by which a happening may be early or late; always at least one step."""
 
 
-class Beat:
+class Periodicity:
     """Finds the period of what happens again and again, and tells what does not belong to it."""
 
     def __init__(self) -> None:

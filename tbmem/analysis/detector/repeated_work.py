@@ -14,7 +14,7 @@ _HALF = 0.2
 """Smallest part of the growth that each half must have: below it memory has changed its level once."""
 
 
-def kept_per_step(levels: Sequence[int]) -> float | None:
+def growth_per_repetition(levels: Sequence[int]) -> float | None:
     """What each repetition keeps.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median_low
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.spike_test import WINDOW, Jump, JumpKind
+from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionKind
 
 _REMEMBERED = 4 * WINDOW
 """Steps: a jump of the first steps, or one outside a beat, is told some time after it was seen."""
@@ -27,27 +27,27 @@ class ResidentPeaks:
         """Take in steps and their peaks in bytes."""
         self._peaks.extend(peaks)
 
-    def shown(self, jump: Jump) -> Jump:
+    def shown(self, excursion: Excursion) -> Excursion:
         """A jump as it was judged, in the peaks that the screens show.
 
         Args:
-            jump: Its peak and what is usual are less malloc's free memory.
+            excursion: Its peak and what is usual are less malloc's free memory.
 
         Returns:
             The jump with the resident peak and the usual one, and what of its height they do not show; as it was
             judged where its steps are no longer known.
         """
-        within = [peak for step, peak in self._peaks if jump.first_step <= step <= jump.last_step]
-        before = [peak for step, peak in self._peaks if jump.first_step - WINDOW <= step < jump.first_step]
+        within = [peak for step, peak in self._peaks if excursion.first_step <= step <= excursion.last_step]
+        before = [peak for step, peak in self._peaks if excursion.first_step - WINDOW <= step < excursion.first_step]
         if len(before) < _FEW:
-            before = [peak for step, peak in self._peaks if not jump.first_step <= step <= jump.last_step]
-        if jump.kind is JumpKind.SHIFT:
-            self._forget(jump.first_step)
+            before = [peak for step, peak in self._peaks if not excursion.first_step <= step <= excursion.last_step]
+        if excursion.kind is ExcursionKind.SHIFT:
+            self._forget(excursion.first_step)
         if not within or not before:
-            return jump
+            return excursion
         peak, usual = max(within), median_low(before)
-        kept = jump.height - (peak - usual)
-        return replace(jump, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * jump.height else 0)
+        kept = excursion.height - (peak - usual)
+        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
 
     def _forget(self, until: int) -> None:
         """Forget the steps before a change of level: they say no longer what is usual."""

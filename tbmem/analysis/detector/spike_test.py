@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.periodicity import HIGHER, Beat
+from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
 
 WINDOW = 64
 """Steps that define what is usual."""
@@ -47,21 +47,21 @@ _ORDER_SOONEST = 8
 """Steps after which they are worked out for a level that may be high."""
 
 
-class JumpKind(str, Enum):
+class ExcursionKind(str, Enum):
     """What became of a jump."""
 
     SPIKE = "spike"
     SHIFT = "shift"
     """Memory stayed there: a change of level."""
-    BEAT = "beat"
+    PERIODIC = "beat"
     """It comes in a regular beat."""
 
 
 @dataclass(frozen=True, slots=True)
-class Jump:
+class Excursion:
     """A step, or a few, whose level left the usual range."""
 
-    kind: JumpKind
+    kind: ExcursionKind
     first_step: int
     last_step: int
     peak: int
@@ -100,13 +100,13 @@ class SpikeTest:
         self._least = 0.0
         self._record = 0
         self._last = 0
-        self._before: BoundedList[tuple[Jump, bool]] = BoundedList(WINDOW)
+        self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
         self._pending: list[tuple[int, int]] = []
-        self._early: list[Jump] = []
-        self._beat_height = 0
-        self.beat = Beat()
+        self._early: list[Excursion] = []
+        self._periodic_height = 0
+        self.periodicity = Periodicity()
 
-    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Jump]]:
+    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
         """Take in the levels of several steps.
 
         Args:
@@ -117,7 +117,7 @@ class SpikeTest:
             The jumps of which it has become clear what became of them, each with the step at which it did; the same
             however the steps are handed in.
         """
-        jumps: list[tuple[int, Jump]] = []
+        excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
         while start < count:
             stop = min(start + self._room(), count)
@@ -125,37 +125,37 @@ class SpikeTest:
             highest = max(chunk)
             if self._pending or highest > self._worth_a_look:
                 for step, value in zip(steps[start:stop], chunk, strict=True):
-                    jumps += [(step, jump) for jump in self._update(step, value)]
+                    excursions += [(step, excursion) for excursion in self._update(step, value)]
             else:
                 self._learn(chunk, highest)
             if self._early and len(self._recent) >= _ENOUGH:
-                jumps += [(steps[stop - 1], jump) for jump in self._judge_early()]
+                excursions += [(steps[stop - 1], excursion) for excursion in self._judge_early()]
             start = stop
-        return jumps
+        return excursions
 
-    def _update(self, step: int, value: int) -> Sequence[Jump]:
+    def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
         usual = self._usual
         high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                jumps = self._resolve(usual, JumpKind.SPIKE, after=value)
+                excursions = self._resolve(usual, ExcursionKind.SPIKE, after=value)
                 self._learn((value,), value)
-                return jumps
+                return excursions
             self._pending.append((step, value))
-            return self._resolve(usual, JumpKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
+            return self._resolve(usual, ExcursionKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
         if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
             self._pending.append((step, value))
         else:
             self._learn((value,), value)
         return ()
 
-    def close(self) -> Sequence[Jump]:
+    def close(self) -> Sequence[Excursion]:
         """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
         usual = self._usual
-        jumps = list(self._resolve(usual, JumpKind.SPIKE)) if self._pending and usual is not None else []
-        return [*jumps, *self._judge_early()]
+        excursions = list(self._resolve(usual, ExcursionKind.SPIKE)) if self._pending and usual is not None else []
+        return [*excursions, *self._judge_early()]
 
     def rebase(self) -> None:
         """Forget what was usual: something outside the training has changed the level."""
@@ -197,7 +197,7 @@ class SpikeTest:
         self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: JumpKind, after: int = 0) -> Sequence[Jump]:
+    def _resolve(self, usual: int, kind: ExcursionKind, after: int = 0) -> Sequence[Excursion]:
         """Say what became of the jump that is open.
 
         Args:
@@ -209,7 +209,7 @@ class SpikeTest:
         levels = [level for _, level in self._pending]
         self._pending.clear()
         before = len(self._recent)
-        if kind is JumpKind.SHIFT:
+        if kind is ExcursionKind.SHIFT:
             stays = _stays(levels)
             if stays - usual <= self._least:
                 for level in levels:
@@ -217,15 +217,15 @@ class SpikeTest:
                 return ()
             self.rebase()
             self._settle(steps, levels)
-            return (Jump(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
-        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
+            return (Excursion(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
+        excursion = Excursion(kind, steps[0], steps[-1], max(levels), usual)
         self._recent.extend(levels)
         if before < _ENOUGH:
-            self._early.append(jump)
+            self._early.append(excursion)
             return ()
-        is_low = jump.height <= self._least
-        is_lasting = jump.peak - after < max(self._share * usual, self._min_spike)
-        return self._news_of(jump, counts=not (is_low or is_lasting))
+        is_low = excursion.height <= self._least
+        is_lasting = excursion.peak - after < max(self._share * usual, self._min_spike)
+        return self._news_of(excursion, counts=not (is_low or is_lasting))
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
@@ -237,53 +237,55 @@ class SpikeTest:
                 self._learn((level,), level)
             return
         peak = max(level for _, level in above)
-        self._early.append(Jump(JumpKind.SPIKE, above[0][0], above[-1][0], peak, stays))
+        self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], peak, stays))
         self._recent.extend(level for _, level in above)
         for level in levels:
             if level <= high:
                 self._learn((level,), level)
 
-    def _judge_early(self) -> Sequence[Jump]:
+    def _judge_early(self) -> Sequence[Excursion]:
         """Judge the jumps of the first steps now that it is known what is usual."""
         early, self._early = self._early, []
-        jumps: list[Jump] = []
-        for jump in early:
+        excursions: list[Excursion] = []
+        for excursion in early:
             usual, height = _usual_of(sorted(self._recent))
             least = max(height, self._share * usual, self._min_spike)
-            if jump.peak > usual + _ALMOST * least:
-                jumps += self._news_of(replace(jump, usual=usual), counts=jump.peak > usual + least)
-        return jumps
+            if excursion.peak > usual + _ALMOST * least:
+                excursions += self._news_of(replace(excursion, usual=usual), counts=excursion.peak > usual + least)
+        return excursions
 
-    def _news_of(self, jump: Jump, *, counts: bool) -> Sequence[Jump]:
+    def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
         """The jump itself, the beat that it makes known, or nothing if its like was there before.
 
         Args:
-            jump: What was seen.
+            excursion: What was seen.
             counts: Whether it may be told as a spike; else it counts for a beat only.
         """
         # high steps with a gap between them are one happening
-        apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
-        on_beat = self.beat.expects(jump.first_step)
-        known = apart and self.beat.add(jump.first_step, jump.height)
-        is_record = counts and jump.peak > self._record * _RECORD
-        if on_beat and jump.height <= HIGHER * self._beat_height:
+        apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
+        is_expected = self.periodicity.expects(excursion.first_step)
+        known = apart and self.periodicity.add(excursion.first_step, excursion.height)
+        is_record = counts and excursion.peak > self._record * _RECORD
+        if is_expected and excursion.height <= HIGHER * self._periodic_height:
             return ()
         highest = max((other.height for other, _ in self._before), default=0)
-        self._before.append((jump, is_record))
+        self._before.append((excursion, is_record))
         if known:
-            return self._known_beat(jump)
-        return (jump,) if is_record and jump.height > _HIGHER * highest else ()
+            return self._known_period(excursion)
+        return (excursion,) if is_record and excursion.height > _HIGHER * highest else ()
 
-    def _known_beat(self, jump: Jump) -> Sequence[Jump]:
+    def _known_period(self, excursion: Excursion) -> Sequence[Excursion]:
         """The beat, and the highest jump outside it, which may not have been told because of the beat's."""
-        others = [(other, is_record) for other, is_record in self._before if not self.beat.expects(other.first_step)]
-        members = [other for other, _ in self._before if self.beat.expects(other.first_step)]
-        self._beat_height = max(member.height for member in members)
+        others = [
+            (other, is_record) for other, is_record in self._before if not self.periodicity.expects(other.first_step)
+        ]
+        members = [other for other, _ in self._before if self.periodicity.expects(other.first_step)]
+        self._periodic_height = max(member.height for member in members)
         self._before[:] = others
         steps = tuple(member.first_step for member in members)
-        beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
+        periodicity = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
         highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
-        return (beat,) if highest is None else (beat, highest)
+        return (periodicity,) if highest is None else (periodicity, highest)
 
 
 def _stays(levels: Sequence[int]) -> int:

@@ -52,7 +52,7 @@ class CapacityTest:
         return news
 
 
-def room_of(sample: MemorySample) -> int | None:
+def available_bytes(sample: MemorySample) -> int | None:
     """Bytes that the device can still give: what the host has available for the CPU; ``None`` if nobody tells."""
     if sample.device == "cpu":
         return sample.host_available

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tbmem.analysis.detector.floors import Floor
+from tbmem.analysis.detector.floors import LowWaterMark
 
 _FLAT = 0.02
 """Share of the growth by which a floor may lie above the first one and still be before the rise."""
@@ -18,7 +18,7 @@ _LATE = 1.05
 """The same for growth of which it is known when it will end, in steps."""
 
 
-class Stage(Enum):
+class TrendState(Enum):
     """What is made of a rise."""
 
     SUSPECTED = "suspected"
@@ -31,18 +31,18 @@ class Stage(Enum):
 
 
 @dataclass(slots=True)
-class Rise:
+class Trend:
     """A stretch of steps in which the floor of the memory rose again and again, and may go on rising."""
 
-    first: Floor
+    first: LowWaterMark
     """The last one before it began."""
-    last: Floor
+    last: LowWaterMark
     """The one at which it last went on."""
     scale: int
     """Scale of the blocks whose floors climbed, and on which it is followed."""
     blocks: int
     """How many of them."""
-    stage: Stage = Stage.SUSPECTED
+    state: TrendState = TrendState.SUSPECTED
     reported: float = 0.0
     """Growth in bytes when it was last reported."""
     lasting: bool = False
@@ -53,15 +53,15 @@ class Rise:
     """Level in bytes and judged step when somebody looked and could not tell."""
 
     @classmethod
-    def over(cls, floors: Sequence[Floor], scale: int) -> Rise:
+    def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
         """The rise that these floors show."""
-        growth = floors[-1].level - floors[0].level
-        first = floors[0]
-        for floor in floors:
-            if floor.level - floors[0].level > _FLAT * growth:
+        growth = marks[-1].level - marks[0].level
+        first = marks[0]
+        for mark in marks:
+            if mark.level - marks[0].level > _FLAT * growth:
                 break
-            first = floor
-        return cls(first, floors[-1], scale, len(floors))
+            first = mark
+        return cls(first, marks[-1], scale, len(marks))
 
     @property
     def first_step(self) -> int:
@@ -98,7 +98,7 @@ class Rise:
         """Judged steps that it has lasted."""
         return self.last_tick - self.first.tick
 
-    def join(self, other: Rise) -> None:
+    def join(self, other: Trend) -> None:
         """Take in that the same growth was seen over more steps."""
         if other.base < self.base and other.first_step < self.first_step:
             self.first = other.first
@@ -112,7 +112,7 @@ class Rise:
         Args:
             ends_at: Step at which it must end, if that is known.
         """
-        self.stage = Stage.EXPLAINED
+        self.state = TrendState.EXPLAINED
         lasted = self.last_step - self.first_step
         if ends_at is None:
             self.outgrown_at = (self.base + _OUTGROWN * self.growth, self.first_step + _OUTGROWN * lasted)
@@ -121,8 +121,8 @@ class Rise:
 
     def leave_open(self) -> None:
         """Somebody has looked and could not tell."""
-        if self.stage is Stage.SUSPECTED:
-            self.stage, self.left_at = Stage.OPEN, (self.level, self.last_tick)
+        if self.state is TrendState.SUSPECTED:
+            self.state, self.left_at = TrendState.OPEN, (self.level, self.last_tick)
 
     @property
     def keeps_its_pace(self) -> bool:

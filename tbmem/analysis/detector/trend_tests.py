@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tbmem.analysis.detector.floors import Floor
+from tbmem.analysis.detector.floors import LowWaterMark
 
 _JUMP = 0.45
 """Largest single rise, as a share of the growth: above it memory has changed its level once, not grown."""
@@ -77,12 +77,12 @@ def is_line(levels: Sequence[float]) -> bool:
     return changes[0] >= _EVEN * usual and usual >= _EVEN * changes[-1]
 
 
-def since_last_fall(floors: Sequence[Floor]) -> Sequence[Floor]:
+def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
     """The floors from the last one on that was lower than the one before."""
-    for at in range(len(floors) - 1, 0, -1):
-        if floors[at].level < floors[at - 1].level:
-            return floors[at:]
-    return floors
+    for at in range(len(marks) - 1, 0, -1):
+        if marks[at].level < marks[at - 1].level:
+            return marks[at:]
+    return marks
 
 
 def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
@@ -106,22 +106,22 @@ def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
     return len(levels) - 1 - rises[-1] <= usual and max(gaps) <= 2 * usual + 1
 
 
-def is_explained(floors: Sequence[Floor], more: Sequence[Floor]) -> bool:
+def is_explained(marks: Sequence[LowWaterMark], more: Sequence[LowWaterMark]) -> bool:
     """Whether growth comes without new allocations because the steps themselves need more (longer sequences).
 
     Args:
-        floors: The floors that climb.
+        marks: The floors that climb.
         more: Those and as many before them as there are.
 
     Returns:
         ``True`` also where a single tensor may be growing but there are too few floors to be sure.
     """
-    counts = [floor.blocks for floor in floors if floor.blocks is not None]
-    if len(counts) < len(floors):
+    counts = [mark.blocks for mark in marks if mark.blocks is not None]
+    if len(counts) < len(marks):
         return False
     if counts[-1] > counts[0] and kendall(counts) >= _COUNTS_CLIMB:
         return False
-    needs = [floor.work for floor in more if floor.work is not None]
-    if len(more) < 2 * len(floors) and len(more) < 20:
+    needs = [mark.work for mark in more if mark.work is not None]
+    if len(more) < 2 * len(marks) and len(more) < 20:
         return True
     return needs[-1] - needs[0] > _WORK_GROWS * max(needs[0], 1) and kendall(needs) > 0.3

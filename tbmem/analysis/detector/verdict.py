@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tbmem.analysis.detector.periodicity import belongs
-from tbmem.analysis.detector.spike_test import Jump
+from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 
 _KEPT = 16
 
 
-class History:
+class VerdictHistory:
     """Remembers of what was told what a verdict needs: the worst, not the latest."""
 
     def __init__(self) -> None:
         self._spikes: list[Finding] = []
         self._latest: dict[FindingKind, Finding] = {}
         self._fullest: Finding | None = None
-        self._beats: dict[Channel, Jump] = {}
+        self._periodic: dict[Channel, Excursion] = {}
 
     def add(self, finding: Finding) -> None:
         """Take in a finding that was told."""
@@ -42,20 +42,22 @@ class History:
         latest = self._latest.get(FindingKind.LEVEL_SHIFT)
         return latest is not None and latest.first_step == step
 
-    def note_beat(self, channel: Channel, jump: Jump) -> bool:
+    def note_period(self, channel: Channel, excursion: Excursion) -> bool:
         """Take in that something comes in a regular beat: spikes that belong to it are taken back.
 
         Returns:
             Whether no other channel has shown this beat before.
         """
-        is_news = not self._is_of_a_beat(jump.first_step)
-        self._beats[channel] = jump
-        self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, jump.members, jump.period)]
+        is_news = not self._is_periodic(excursion.first_step)
+        self._periodic[channel] = excursion
+        self._spikes = [
+            spike for spike in self._spikes if not belongs(spike.first_step, excursion.members, excursion.period)
+        ]
         return is_news
 
     def expects(self, channel: Channel, step: int) -> bool:
         """Whether a spike of a channel that has no beat of its own belongs to the beat of another one."""
-        return channel not in self._beats and self._is_of_a_beat(step)
+        return channel not in self._periodic and self._is_periodic(step)
 
     def severe(self, *, fragmented: bool) -> Finding | None:
         """The worst of what is worse than growth: nearly full, spike, fragmentation.
@@ -72,14 +74,14 @@ class History:
     def shift(self) -> Finding | None:
         """The last change of level, unless it came with one of a beat: what libraries keep of a first one is none."""
         shift = self._latest.get(FindingKind.LEVEL_SHIFT)
-        return None if shift is None or self._is_of_a_beat(shift.first_step) else shift
+        return None if shift is None or self._is_periodic(shift.first_step) else shift
 
-    def beat(self) -> Finding | None:
+    def periodicity(self) -> Finding | None:
         """The last beat that was told."""
         return self._latest.get(FindingKind.PERIODIC)
 
-    def _is_of_a_beat(self, step: int) -> bool:
-        return any(belongs(step, beat.members, beat.period) for beat in self._beats.values())
+    def _is_periodic(self, step: int) -> bool:
+        return any(belongs(step, periodicity.members, periodicity.period) for periodicity in self._periodic.values())
 
 
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}

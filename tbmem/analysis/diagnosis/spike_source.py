@@ -17,7 +17,7 @@ _LEAST_PART = 0.1
 """... each of which must have made this part of the difference."""
 
 
-class Maker(NamedTuple):
+class SpikeSource(NamedTuple):
     """A place in the program that made a step need more than the others."""
 
     line: str
@@ -45,7 +45,7 @@ def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
     return dict(zip(steps.tolist(), rows.alloc_event[mine][order[first]].tolist(), strict=True))
 
 
-def makers_of(timeline: AllocationTimeline, device: int, step: int) -> tuple[Maker, ...]:
+def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple[SpikeSource, ...]:
     """What a step held at its peak and the other steps of the window do not hold at theirs.
 
     Returns:
@@ -79,9 +79,9 @@ def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, pla
     return held, np.bincount(place[alive], minlength=places)
 
 
-def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> Maker:
+def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> SpikeSource:
     stack, operator = int(timeline.rows.stack[row]), int(timeline.rows.operator[row])
-    return Maker(
+    return SpikeSource(
         line=SourceLines(timeline.stacks).line(stack),
         operator=timeline.operators[operator] if operator >= 0 else "",
         bytes=more,

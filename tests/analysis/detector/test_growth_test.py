@@ -11,7 +11,7 @@ from scipy.stats import theilslopes
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
-from tbmem.analysis.detector.trend import Rise, Stage
+from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.model.evidence import Channel
 from tests.conftest import GIB, MIB
 
@@ -24,13 +24,13 @@ def make_channel(patience: int = 48, min_growth: int = 2 * MIB, min_growth_perce
     return GrowthChannel(Channel.ALLOCATED, test)
 
 
-def run(levels: list[int], channel: GrowthChannel | None = None) -> tuple[Rise | None, list[int]]:
+def run(levels: list[int], channel: GrowthChannel | None = None) -> tuple[Trend | None, list[int]]:
     """The leak that stands at the end, and the steps at which one was told or taken back."""
     channel = channel or make_channel()
     events = channel.extend(range(1, len(levels) + 1), levels)
-    rise = channel.growth.rise
-    told = [event.step for event in events if event.rise.stage is Stage.LEAK]
-    return (rise if rise is not None and rise.stage is Stage.LEAK else None), told
+    trend = channel.growth.trend
+    told = [event.step for event in events if event.trend.state is TrendState.LEAK]
+    return (trend if trend is not None and trend.state is TrendState.LEAK else None), told
 
 
 def rate_of(levels: list[int]) -> float:
@@ -204,8 +204,8 @@ def test_a_leak_of_no_use_to_anybody_stands_when_it_has_ended() -> None:
     # given: confirmed by evidence, which knows that it is a cache that is never hit
     channel = make_channel()
     run(climb(100, 500 * MIB), channel)
-    assert channel.growth.rise is not None
-    channel.growth.rise.lasting = True
+    assert channel.growth.trend is not None
+    channel.growth.trend.lasting = True
     # when
     growth, told = run([BASE + 99 * 500 * MIB] * 1000, channel)
     # then
@@ -221,7 +221,7 @@ def test_growth_that_falls_back_is_taken_back_with_the_next_floor() -> None:
     events = channel.extend(range(101, 109), [BASE] * 8)
     # then
     assert [event.change for event in events] == [Change.FELL]
-    assert channel.growth.rise is None
+    assert channel.growth.trend is None
 
 
 def test_growth_that_falls_back_a_little_stands() -> None:
@@ -232,7 +232,7 @@ def test_growth_that_falls_back_a_little_stands() -> None:
     events = channel.extend(range(101, 109), [BASE + 660 * MIB] * 8)
     # then
     assert events == []
-    assert channel.growth.rise is not None
+    assert channel.growth.trend is not None
 
 
 @pytest.mark.parametrize(("period", "per_step"), [(12, GIB), (32, 250 * MIB), (64, 125 * MIB)])
@@ -314,8 +314,8 @@ def test_growth_that_is_explained_is_left_alone_until_it_has_doubled() -> None:
     channel = make_channel(patience=48)
     levels = climb(400, 100 * KIB, base=100 * MIB)
     channel.extend(range(1, 41), levels[:40])
-    assert channel.growth.rise is not None
-    channel.growth.rise.explain(None)
+    assert channel.growth.trend is not None
+    channel.growth.trend.explain(None)
     # when it goes on
     events = channel.extend(range(41, 401), levels[40:])
     # then
@@ -329,8 +329,8 @@ def test_growth_that_will_end_is_left_alone_until_it_should_have(ends_at: int) -
     channel = make_channel(patience=48)
     levels = climb(400, 100 * KIB, base=100 * MIB)
     channel.extend(range(1, 41), levels[:40])
-    assert channel.growth.rise is not None
-    channel.growth.rise.explain(ends_at)
+    assert channel.growth.trend is not None
+    channel.growth.trend.explain(ends_at)
     # when it goes on
     events = channel.extend(range(41, 401), levels[40:])
     # then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.repeated_work import kept_per_step
+from tbmem.analysis.detector.repeated_work import growth_per_repetition
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from tbmem.analysis.detector.repeated_work import kept_per_step
     ],
 )
 def test_what_is_kept(levels: list[int], kept: float) -> None:
-    assert kept_per_step(levels) == pytest.approx(kept, rel=0.1)
+    assert growth_per_repetition(levels) == pytest.approx(kept, rel=0.1)
 
 
 def test_few_repetitions_tell_nothing() -> None:
-    assert kept_per_step([1, 2, 3]) is None
+    assert growth_per_repetition([1, 2, 3]) is None

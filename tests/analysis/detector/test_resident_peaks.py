@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbmem.analysis.detector.detector import judge
 from tbmem.analysis.detector.resident_peaks import ResidentPeaks
-from tbmem.analysis.detector.spike_test import Jump, JumpKind
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -25,7 +25,7 @@ def _peaks(*levels: int) -> ResidentPeaks:
 
 def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
     # given what was judged: 150 MiB less, which malloc had free at each step's beginning
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
 
     shown = _peaks(*[500] * 40, 1000).shown(judged)
 
@@ -34,7 +34,7 @@ def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
 
 def test_what_malloc_had_kept_free_is_told_apart() -> None:
     # given a second spike: malloc has kept 300 of the 500 MiB of the first
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
 
     shown = _peaks(*[800] * 40, 1000).shown(judged)
 
@@ -45,15 +45,15 @@ def test_the_usual_is_that_of_the_steps_before() -> None:
     # given a level that changes at step 20, and a spike some steps later
     peaks = _peaks(*[500] * 20, *[700] * 20, 1200)
 
-    shift = peaks.shown(Jump(JumpKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
-    spike = peaks.shown(Jump(JumpKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
+    shift = peaks.shown(Excursion(ExcursionKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
+    spike = peaks.shown(Excursion(ExcursionKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
 
     assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
     assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
 
 
 def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
 
     assert ResidentPeaks().shown(judged) == judged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.feed import Full, Watch
+from tbmem.analysis.detector.feed import CapacityEvent, SampleFeed
 from tbmem.analysis.detector.thresholds import CapacityTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.sample import MemorySample
@@ -61,9 +61,9 @@ def test_the_highest_threshold_ever_is_kept() -> None:
 
 def used_percent(sample: MemorySample) -> float | None:
     """How full the watch finds the device."""
-    watch = Watch(PatternsConfig(capacity_percent=(1e-9, 1e-8, 1e-7)))
-    full = [event for columns in watch.columns([sample]) for event in watch.take(columns)]
-    return full[0].percent if full and isinstance(full[0], Full) else None
+    feed = SampleFeed(PatternsConfig(capacity_percent=(1e-9, 1e-8, 1e-7)))
+    full = [event for columns in feed.columns([sample]) for event in feed.take(columns)]
+    return full[0].percent if full and isinstance(full[0], CapacityEvent) else None
 
 
 def test_an_accelerator_counts_its_own_peak(make_sample: MakeSample) -> None:
