@@ -7,7 +7,7 @@ import ctypes
 import gc
 from collections.abc import Sequence
 
-from tbmem.analysis.detector.repeated_work import growth_per_repetition
+from tbmem.analysis.growth_rate import growth_per_repetition
 from tbmem.sources.counters.devices import CPU, Device, available_devices, open_device
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.malloc import MallocHeap

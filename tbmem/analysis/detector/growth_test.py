@@ -1,29 +1,37 @@
-"""The floor of every few steps goes in; growth that does not end, suspected early and certain late, comes out."""
+"""Test for growth that does not end, on low-water marks: suspected early, certain late."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 
-from tbmem.analysis.detector.floors import LowWaterMark, LowWaterMarks, levels
-from tbmem.analysis.detector.sawtooth import FALLEN_BACK, Cycles
-from tbmem.analysis.detector.trend import Trend, TrendState
-from tbmem.analysis.detector.trend_tests import climbs, is_explained, is_line, rises_regularly, since_last_fall
+from tbmem.analysis.detector.bounded_list import BoundedList
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels
+from tbmem.analysis.detector.trend import (
+    Trend,
+    TrendState,
+    climbs,
+    is_explained,
+    is_line,
+    rises_regularly,
+    since_last_fall,
+)
 
-SUSPICIOUS = 24 << 10
+_SUSPICIOUS = 24 << 10
 """Bytes from which on growth may be suspected."""
 _SUSPICIOUS_SHARE = 1e-6
 """The same as a share of the level."""
 _LINE, _LINE_SIGMAS = 7, 3.0
-"""Floors of the finest blocks, one like the other, that are suspicious: 28 steps."""
+"""Marks of the finest blocks, one like the other, that are suspicious: 28 steps."""
 _SHORT, _SHORT_SIGMAS = 9, 3.4
-"""Floors of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
+"""Marks of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
 _FEWEST = 6
-"""Floors below which nothing is said."""
+"""Marks below which nothing is suspected."""
 _LONG, _LONG_SIGMAS = 12, 4.0
-"""Floors at any scale; fewer say too little about order and chance."""
+"""Marks at any scale; fewer say too little about order and chance."""
 _CERTAIN_SIGMAS = 4.9
-SUSPICIOUS_RISES = 4
+_SUSPICIOUS_RISES = 4
 """Regular rises without a fall that are suspicious where readings are exact."""
 _CERTAIN_RISES = 7
 """Those that are certain."""
@@ -38,16 +46,24 @@ _FIRST_WAIT = 64
 _STEEP = 4
 """Finest blocks that are enough where memory is about to run out."""
 _WORSE = 2.0
-"""Factor by which certain growth must have gone on to be told again."""
+"""Factor by which certain growth must have gone on to be reported again."""
+_FALLEN_BACK = 0.5
+"""Share of a rise that must be free again for it to have been a cycle."""
+_LEAP = 0.6
+"""Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
+_MARGIN = 0.25
+"""Share of its height by which the next cycle may be higher."""
+_CYCLES = 8
+"""Cycles that are remembered."""
 
 
 class Change(Enum):
-    """What has become of the growth."""
+    """What has changed about the growth."""
 
     SUSPECTED = "suspected"
     """It may be a leak."""
     CERTAIN = "certain"
-    """It has lasted longer than the patience, or has doubled since that was told."""
+    """It has lasted longer than the patience, or has doubled since that was reported."""
     FELL = "fell"
     """Most of it is free again: it was a cycle, or a cache that was emptied."""
     ENDED = "ended"
@@ -55,10 +71,10 @@ class Change(Enum):
 
 
 class GrowthTest:
-    """Finds growth that does not end, a floor at a time.
+    """Finds growth that does not end, one low-water mark at a time.
 
     Args:
-        patience: Steps over which floors must have risen to be certain.
+        patience: Steps over which marks must have risen to be certain.
         min_growth: Smallest growth in bytes that can be certain.
         min_growth_percent: The same in per cent of the level.
         suspicious: Smallest growth in bytes that can be suspected.
@@ -71,32 +87,27 @@ class GrowthTest:
         patience: int,
         min_growth: int,
         min_growth_percent: float,
-        suspicious: int = SUSPICIOUS,
-        rises: int = SUSPICIOUS_RISES,
+        suspicious: int = _SUSPICIOUS,
+        rises: int = _SUSPICIOUS_RISES,
     ) -> None:
         self.marks = LowWaterMarks()
-        self.cycles = Cycles(suspicious)
         self.trend: Trend | None = None
         """The growth that stands; ``None`` while memory is not growing."""
         self.dropped: Trend | None = None
         """The one that stood before."""
+        self.suspicious = suspicious
+        self._sawtooth = Sawtooth(suspicious)
         self._patience = patience
         self._min_growth = min_growth
         self._min_share = min_growth_percent / 100
-        self.suspicious = suspicious
-        """Smallest growth in bytes that can be suspected."""
         self._rises = rises
         self._wait = _FIRST_WAIT
         self._not_before = 0
 
     def add(self, mark: LowWaterMark) -> Change | None:
-        """Take in the floor of the next finest block.
-
-        Returns:
-            What has changed about ``rise``, usually nothing.
-        """
+        """Add the mark of the next finest block; returns what has changed about ``trend``, usually nothing."""
         coarsest = self.marks.add(mark)
-        self.cycles.add(mark.tick, mark.level)
+        self._sawtooth.add(mark.tick, mark.level)
         trend = self.trend
         if trend is not None and trend.scale <= coarsest:
             change = self._follow(trend, self.marks.at(trend.scale)[-1])
@@ -112,20 +123,12 @@ class GrowthTest:
         return None
 
     def postpone(self, tick: int) -> None:
-        """Suspect nothing for a while, each time for twice as long.
-
-        Args:
-            tick: Judged steps so far.
-        """
+        """Suspect nothing for a while after a judged step, each time for twice as long."""
         self._not_before = tick + self._wait
         self._wait *= 2
 
     def suspect_last(self, count: int) -> Change | None:
-        """The readings behind the last floors are suspicious by themselves.
-
-        Args:
-            count: How many floors.
-        """
+        """Suspect the growth of the last ``count`` marks, whose readings are suspicious by themselves."""
         known = list(self.marks.at(0))
         part = known[-count:]
         if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
@@ -141,18 +144,18 @@ class GrowthTest:
         return Change.CERTAIN if self._make_certain(Trend.over(part, 0)) else None
 
     def leave_open(self) -> None:
-        """Nobody could tell what the growth is that stands: ask again later."""
+        """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
         trend = self.trend
         if trend is not None:
             trend.leave_open()
-            self.postpone(trend.last_tick)
+            self.postpone(trend.last.tick)
 
     def is_material(self, trend: Trend) -> bool:
-        """Whether growth is large enough to be told without evidence."""
-        return trend.growth >= self._least(trend.base)
+        """Whether growth is large enough to be reported without evidence."""
+        return trend.growth >= self._least(trend.first.level)
 
     def confirm(self) -> None:
-        """The growth that stands is a leak, however short it is."""
+        """Make the growth that stands a leak, however short it is."""
         if self.trend is not None:
             self.trend.state, self.trend.reported = TrendState.LEAK, max(self.trend.growth, self.trend.reported)
 
@@ -160,21 +163,18 @@ class GrowthTest:
         return max(self._min_growth, self._min_share * base)
 
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
-        if mark.level > trend.level + _GOES_ON * trend.growth:
+        if mark.level > trend.last.level + _GOES_ON * trend.growth:
             trend.last = mark
-            if trend.state is TrendState.EXPLAINED:
-                return self._suspect_again(trend) if trend.is_outgrown else None
-            if trend.state is TrendState.OPEN and mark.tick >= self._not_before and trend.keeps_its_pace:
-                return self._suspect_again(trend)
-        elif trend.level - mark.level > FALLEN_BACK * trend.growth:
+            is_open = trend.state is TrendState.OPEN and mark.tick >= self._not_before
+            is_outgrown = trend.state is TrendState.EXPLAINED and trend.is_outgrown
+            if is_outgrown or (is_open and trend.keeps_its_pace):
+                trend.state = TrendState.SUSPECTED
+                return Change.SUSPECTED
+        elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
-        elif not trend.lasting and mark.tick - trend.last_tick > max(trend.ticks, _SHORTEST):
+        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.ticks, _SHORTEST):
             return self._drop(trend, mark.tick, Change.ENDED)
         return None
-
-    def _suspect_again(self, trend: Trend) -> Change:
-        trend.state = TrendState.SUSPECTED
-        return Change.SUSPECTED
 
     def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
         self.trend, self.dropped = None, trend
@@ -188,42 +188,36 @@ class GrowthTest:
         if (
             len(known) < _FEWEST
             or growth < _SUSPICIOUS_SHARE * last.level
-            or (trend is not None and not self._is_open(trend, last))
+            or (trend is not None and not _is_undecided(trend, last))
         ):
             return None
         if growth >= self._least(known[0].level):
-            found = self._certain(known)
-            if found is not None and self._make_certain(Trend.over(found, scale)):
+            climbing = self._certain(known)
+            if climbing is not None and self._make_certain(Trend.over(climbing, scale)):
                 return Change.CERTAIN
         if trend is not None or last.tick < self._not_before:
             return None
-        found = self._suspect(known, scale)
-        if found is None:
+        climbing = self._suspect(known, scale)
+        if climbing is None:
             return None
-        self.trend = Trend.over(found, scale)
+        self.trend = Trend.over(climbing, scale)
         return Change.SUSPECTED
 
-    def _is_open(self, trend: Trend, last: LowWaterMark) -> bool:
-        """Whether there is still something to find out about a rise."""
-        if trend.state is TrendState.LEAK:
-            return last.level - trend.base >= _WORSE * trend.reported
-        return trend.state is not TrendState.EXPLAINED
-
-    def _make_certain(self, found: Trend) -> bool:
+    def _make_certain(self, match: Trend) -> bool:
         trend = self.trend
         if trend is None:
-            trend = self.trend = found
+            trend = self.trend = match
         elif trend.state is TrendState.EXPLAINED:
             return False
         else:
-            trend.join(found)
+            trend.join(match)
         if trend.growth < _WORSE * trend.reported:
             return False
         trend.state, trend.reported = TrendState.LEAK, trend.growth
         return True
 
     def _certain(self, known: Sequence[LowWaterMark]) -> Sequence[LowWaterMark] | None:
-        """The floors of a climb that has lasted longer than the patience, if there is one."""
+        """The marks of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
         block = known[-1].tick - known[-2].tick
         since = tick - _NEARLY * self._patience + block
@@ -244,7 +238,7 @@ class GrowthTest:
         return None if is_explained(part, known) else part
 
     def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
-        """The floors that are suspicious, if there are any."""
+        """The marks that are suspicious, if there are any."""
         short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
         for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
             part = known[-count:]
@@ -261,4 +255,59 @@ class GrowthTest:
 
     def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
-        return part[-1].tick - part[0].tick < self.cycles.length and part[-1].level <= self.cycles.ceiling
+        return part[-1].tick - part[0].tick < self._sawtooth.length and part[-1].level <= self._sawtooth.ceiling
+
+
+def _is_undecided(trend: Trend, last: LowWaterMark) -> bool:
+    if trend.state is TrendState.LEAK:
+        return last.level - trend.first.level >= _WORSE * trend.reported
+    return trend.state is not TrendState.EXPLAINED
+
+
+class Sawtooth:
+    """Remembers rises that fell back: epochs, collections, caches that are emptied.
+
+    Args:
+        least: Smallest height of a cycle in bytes.
+    """
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._lowest = math.inf
+        self._highest = -math.inf
+        self._start = 0
+        self._leap = 0.0
+        self._lengths: BoundedList[int] = BoundedList(_CYCLES)
+        self._ceilings: BoundedList[float] = BoundedList(_CYCLES)
+
+    def add(self, tick: int, level: float) -> bool:
+        """Add a low-water mark (judged steps so far, bytes); returns whether a cycle has just ended."""
+        height = self._highest - self._lowest
+        if height >= self._least and self._highest - level > _FALLEN_BACK * height:
+            gradual = self._leap <= _LEAP * height
+            if gradual:
+                self._lengths.append(tick - self._start)
+                self._ceilings.append(self._highest + _MARGIN * height)
+            self._begin(tick, level)
+            return gradual
+        if level < self._lowest:
+            self._begin(tick, level)
+        elif level > self._highest:
+            self._leap = max(self._leap, level - self._highest)
+            self._highest = level
+        return False
+
+    def _begin(self, tick: int, level: float) -> None:
+        self._lowest = self._highest = level
+        self._start = tick
+        self._leap = 0.0
+
+    @property
+    def length(self) -> int:
+        """Judged steps of the longest cycle remembered, 0 if there was none."""
+        return max(self._lengths, default=0)
+
+    @property
+    def ceiling(self) -> float:
+        """How high a cycle like those remembered may rise, in bytes."""
+        return max(self._ceilings, default=-math.inf)

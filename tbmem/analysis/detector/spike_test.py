@@ -1,7 +1,7 @@
-"""The level of each step goes in; steps far above the usual, lasting changes, and what comes again and again, come out.
+"""Test for excursions of a level: spikes, lasting shifts, and excursions that recur periodically.
 
-What is usual are median and deviation of the last steps; what comes in a regular beat (validation, checkpoints) is
-told once, as a beat.
+What is usual are median and deviation of the last steps; what recurs with a period (validation, checkpoints) is
+reported once, as periodic.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from statistics import median_low
 
 from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
@@ -17,44 +18,48 @@ from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
 WINDOW = 64
 """Steps that define what is usual."""
 RETURN_WITHIN = 5
-"""Steps after which a jump that has not come down again is the new level."""
+"""Steps after which an excursion that has not come down again is the new level."""
 _SIGMAS = 8.0
 _MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation of a normal distribution."""
 _SPREADS = 2.0
 """With a full window it is enough to be so many times as far from the median as the highest of the window."""
 _RECORD = 1.03
-"""A spike must pass the highest level so far by 3 %: what comes again is reported once."""
+"""A spike must pass the highest level so far by 3 %: what recurs is reported once."""
 _HIGHER = 1.2
 """And a later spike must be higher above the usual than those before by this factor."""
 _ALMOST = 0.8
-"""Part of a spike's height from which on a step counts for a beat: of those that are about as high as the least spike,
-chance would pick one to be told."""
+"""Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
+spike, chance would pick one to be reported."""
 _AT_ONCE = 0.5
-"""Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
+"""Part of its height that an excursion must rise from one step to the next: what climbs slowly is none."""
 _FEW = 8
-"""With fewer steps than this to compare with, a jump must be ``_FEW_PERCENT`` high."""
+"""With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
 _FEW_PERCENT = 15.0
 _ENOUGH = 32
-"""With fewer steps before it a jump is told only when there are so many after all."""
+"""With fewer steps before it an excursion is reported only when there are so many after all."""
 _FEW_SPREADS = 6.0
 """And so many times as high as all of them are apart."""
 _NEARLY = 0.5
-"""Share of the smallest spike from which on median and deviation are worked out at once."""
+"""Share of the smallest spike from which on median and deviation are computed at once."""
 _ORDER_EVERY = 64
-"""Steps after which they are worked out anyway."""
+"""Steps after which they are computed anyway."""
 _ORDER_SOONEST = 8
-"""Steps after which they are worked out for a level that may be high."""
+"""Steps after which they are computed for a level that may be high."""
+_PEAKS = 4 * WINDOW
+"""Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
+_NOTICEABLE = 0.1
+"""Part of an excursion's height from which on what malloc had kept free is mentioned."""
 
 
-class ExcursionKind(str, Enum):
-    """What became of a jump."""
+class ExcursionKind(Enum):
+    """What became of an excursion."""
 
     SPIKE = "spike"
     SHIFT = "shift"
     """Memory stayed there: a change of level."""
-    PERIODIC = "beat"
-    """It comes in a regular beat."""
+    PERIODIC = "periodic"
+    """It recurs with a period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,9 @@ class Excursion:
     usual: int
     """Median of the steps before in bytes."""
     period: int = 0
-    """Steps between two of a beat."""
+    """Steps between two periodic ones."""
     members: Sequence[int] = ()
-    """First steps of those of the beat that are known."""
+    """First steps of the periodic ones that are known."""
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
@@ -83,7 +88,7 @@ class Excursion:
 
 
 class SpikeTest:
-    """Tells spikes, changes of level and beats apart, step by step.
+    """Tells spikes, shifts and periodic excursions apart, step by step.
 
     Args:
         spike_percent: Smallest height above the usual level in per cent of it.
@@ -107,15 +112,11 @@ class SpikeTest:
         self.periodicity = Periodicity()
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
-        """Take in the levels of several steps.
-
-        Args:
-            steps: Their numbers.
-            values: Their levels in bytes.
+        """Add the levels of several steps, in bytes.
 
         Returns:
-            The jumps of which it has become clear what became of them, each with the step at which it did; the same
-            however the steps are handed in.
+            The excursions of which it has become clear what became of them, each with the step at which it did; the
+            same however many steps come at a time.
         """
         excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
@@ -152,13 +153,13 @@ class SpikeTest:
         return ()
 
     def close(self) -> Sequence[Excursion]:
-        """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
+        """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
         usual = self._usual
-        excursions = list(self._resolve(usual, ExcursionKind.SPIKE)) if self._pending and usual is not None else []
+        excursions = self._resolve(usual, ExcursionKind.SPIKE) if self._pending and usual is not None else ()
         return [*excursions, *self._judge_early()]
 
     def rebase(self) -> None:
-        """Forget what was usual: something outside the training has changed the level."""
+        """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
         self._usual = None
         self._since_ordered = 0
@@ -167,7 +168,7 @@ class SpikeTest:
         self._early.clear()
 
     def _room(self) -> int:
-        """How many levels may be taken in before median and deviation are worked out."""
+        """Levels that may be added before median and deviation are computed."""
         return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
 
     def _learn(self, values: Sequence[int], highest: int) -> None:
@@ -179,8 +180,12 @@ class SpikeTest:
         if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
             self._order()
 
+    def _learn_each(self, levels: Sequence[int]) -> None:
+        for level in levels:
+            self._learn((level,), level)
+
     def _order(self) -> None:
-        """Work out what is usual and what is high from the last steps."""
+        """Compute what is usual and what is high from the last steps."""
         self._since_ordered = 0
         ordered = sorted(self._recent)
         usual, height = _usual_of(ordered)
@@ -198,7 +203,7 @@ class SpikeTest:
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
     def _resolve(self, usual: int, kind: ExcursionKind, after: int = 0) -> Sequence[Excursion]:
-        """Say what became of the jump that is open.
+        """Decide about the open excursion.
 
         Args:
             usual: The level before it, in bytes.
@@ -210,10 +215,9 @@ class SpikeTest:
         self._pending.clear()
         before = len(self._recent)
         if kind is ExcursionKind.SHIFT:
-            stays = _stays(levels)
+            stays = median_low(levels)
             if stays - usual <= self._least:
-                for level in levels:
-                    self._learn((level,), level)
+                self._learn_each(levels)
                 return ()
             self.rebase()
             self._settle(steps, levels)
@@ -229,79 +233,103 @@ class SpikeTest:
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
-        stays = _stays(levels)
+        stays = median_low(levels)
         high = stays + max(self._share * stays, self._min_spike)
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
         if not above or levels[-1] > high:
-            for level in levels:
-                self._learn((level,), level)
+            self._learn_each(levels)
             return
         peak = max(level for _, level in above)
         self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], peak, stays))
         self._recent.extend(level for _, level in above)
-        for level in levels:
-            if level <= high:
-                self._learn((level,), level)
+        self._learn_each([level for level in levels if level <= high])
 
     def _judge_early(self) -> Sequence[Excursion]:
-        """Judge the jumps of the first steps now that it is known what is usual."""
+        """Judge the excursions of the first steps now that it is known what is usual."""
         early, self._early = self._early, []
         excursions: list[Excursion] = []
         for excursion in early:
             usual, height = _usual_of(sorted(self._recent))
             least = max(height, self._share * usual, self._min_spike)
             if excursion.peak > usual + _ALMOST * least:
-                excursions += self._news_of(replace(excursion, usual=usual), counts=excursion.peak > usual + least)
+                counts = excursion.peak > usual + least
+                excursions += self._news_of(replace(excursion, usual=usual), counts=counts)
         return excursions
 
     def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
-        """The jump itself, the beat that it makes known, or nothing if its like was there before.
+        """The excursion itself, the period that it reveals, or nothing if its like was there before.
 
         Args:
-            excursion: What was seen.
-            counts: Whether it may be told as a spike; else it counts for a beat only.
+            excursion: A spike.
+            counts: Whether it may be reported as a spike; else it counts for a period only.
         """
-        # high steps with a gap between them are one happening
+        # high steps with a gap between them are one event
         apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         is_expected = self.periodicity.expects(excursion.first_step)
-        known = apart and self.periodicity.add(excursion.first_step, excursion.height)
+        is_revealed = apart and self.periodicity.add(excursion.first_step, excursion.height)
         is_record = counts and excursion.peak > self._record * _RECORD
         if is_expected and excursion.height <= HIGHER * self._periodic_height:
             return ()
-        highest = max((other.height for other, _ in self._before), default=0)
+        highest = max((before.height for before, _ in self._before), default=0)
         self._before.append((excursion, is_record))
-        if known:
-            return self._known_period(excursion)
+        if is_revealed:
+            return self._revealed(excursion)
         return (excursion,) if is_record and excursion.height > _HIGHER * highest else ()
 
-    def _known_period(self, excursion: Excursion) -> Sequence[Excursion]:
-        """The beat, and the highest jump outside it, which may not have been told because of the beat's."""
-        others = [
-            (other, is_record) for other, is_record in self._before if not self.periodicity.expects(other.first_step)
-        ]
-        members = [other for other, _ in self._before if self.periodicity.expects(other.first_step)]
+    def _revealed(self, excursion: Excursion) -> Sequence[Excursion]:
+        """The period, and the highest excursion outside it, which may have been held back by the periodic ones."""
+        expects = self.periodicity.expects
+        members = [before for before, _ in self._before if expects(before.first_step)]
+        others = [(before, is_record) for before, is_record in self._before if not expects(before.first_step)]
         self._periodic_height = max(member.height for member in members)
         self._before[:] = others
         steps = tuple(member.first_step for member in members)
-        periodicity = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
-        highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
-        return (periodicity,) if highest is None else (periodicity, highest)
-
-
-def _stays(levels: Sequence[int]) -> int:
-    """The level of a change for good: a spike that came with it may stand above."""
-    return sorted(levels)[(len(levels) - 1) // 2]
+        periodic = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
+        records = [other for other, is_record in others if is_record]
+        return (periodic, max(records, key=lambda record: record.height)) if records else (periodic,)
 
 
 def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
-    """Median, and how far above it chance does not reach.
-
-    Args:
-        ordered: Levels in bytes, lowest first.
-    """
+    """Median of ascending levels in bytes, and how far above it chance does not reach."""
     middle = (len(ordered) - 1) // 2
     usual = ordered[middle]
     if ordered[0] == ordered[-1]:
         return usual, 0.0
     deviations = sorted([abs(value - usual) for value in ordered])
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
+
+
+class ResidentPeaks(BoundedList[tuple[int, int]]):
+    """Steps and their resident peaks in bytes, as every screen shows them.
+
+    They are judged less what malloc had free when a step began.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_PEAKS)
+
+    def shown(self, excursion: Excursion) -> Excursion:
+        """An excursion in the peaks that the screens show.
+
+        Args:
+            excursion: Its peak and what is usual are less malloc's free memory.
+
+        Returns:
+            The excursion with the resident peak and the usual one, and what of its height they do not show; as it
+            was judged where its steps are no longer known.
+        """
+        first, last = excursion.first_step, excursion.last_step
+        within = [peak for step, peak in self if first <= step <= last]
+        before = [peak for step, peak in self if first - WINDOW <= step < first]
+        if len(before) < _FEW:
+            before = [peak for step, peak in self if not first <= step <= last]
+        if excursion.kind is ExcursionKind.SHIFT:
+            # earlier steps no longer tell what is usual
+            self[:] = [(step, peak) for step, peak in self if step >= first]
+        if not within or not before:
+            return excursion
+        peak, usual = max(within), median_low(before)
+        kept = excursion.height - (peak - usual)
+        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)

@@ -1,4 +1,4 @@
-"""Places in the program that made a step of a profiler window need more than the others."""
+"""Sources of a spike: lines and operators that made a step of a profiler window need more than the others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
 _NAMED = 3
-"""Places that are named at most, ..."""
+"""Sources that are named at most, ..."""
 _LEAST_PART = 0.1
 """... each of which must have made this part of the difference."""
 
 
 class SpikeSource(NamedTuple):
-    """A place in the program that made a step need more than the others."""
+    """A line or an operator that made a step need more than the others."""
 
     line: str
     """``'model/attention.py:41 forward'``; empty where no stack was recorded. Of a trace it is the function's first."""

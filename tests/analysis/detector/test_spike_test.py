@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from scipy.stats import median_abs_deviation
 
-from tbmem.analysis.detector.spike_test import RETURN_WITHIN, WINDOW, Excursion, ExcursionKind, SpikeTest
+from tbmem.analysis.detector.spike_test import (
+    RETURN_WITHIN,
+    WINDOW,
+    Excursion,
+    ExcursionKind,
+    ResidentPeaks,
+    SpikeTest,
+)
 from tests.conftest import GIB, MIB
 
 USUAL = 46 * GIB
@@ -302,3 +309,44 @@ def test_one_that_comes_again_is_told_once() -> None:
 def test_a_level_that_goes_on_rising_has_no_spike() -> None:
     peaks = [100 * MIB] * 12 + [110 * MIB, 110 * MIB, 110 * MIB, 111 * MIB, 116 * MIB, 117 * MIB] + [117 * MIB] * 60
     assert ExcursionKind.SPIKE not in {excursion.kind for excursion in run(peaks, make_test(2.0, 1 * MIB))}
+
+
+def _peaks(*levels: int) -> ResidentPeaks:
+    peaks = ResidentPeaks()
+    peaks.extend((step, level * MIB) for step, level in enumerate(levels, 1))
+    return peaks
+
+
+def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
+    # given what was judged: 150 MiB less, which malloc had free at each step's beginning
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[500] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 500 * MIB, 500 * MIB, 0)
+
+
+def test_what_malloc_had_kept_free_is_told_apart() -> None:
+    # given a second spike: malloc has kept 300 of the 500 MiB of the first
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[800] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 800 * MIB, 500 * MIB, 300 * MIB)
+
+
+def test_the_usual_is_that_of_the_steps_before() -> None:
+    # given a level that changes at step 20, and a spike some steps later
+    peaks = _peaks(*[500] * 20, *[700] * 20, 1200)
+
+    shift = peaks.shown(Excursion(ExcursionKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
+    spike = peaks.shown(Excursion(ExcursionKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
+
+    assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
+    assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
+
+
+def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    assert ResidentPeaks().shown(judged) == judged

@@ -7,8 +7,8 @@ import random
 import pytest
 from scipy.stats import kendalltau
 
-from tbmem.analysis.detector.floors import LowWaterMark
-from tbmem.analysis.detector.trend_tests import (
+from tbmem.analysis.detector.low_water_marks import LowWaterMark
+from tbmem.analysis.detector.trend import (
     climbs,
     is_explained,
     is_line,
