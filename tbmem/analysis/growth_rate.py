@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
+ENOUGH_STEPS = 8
+"""Judged steps, or repetitions of a piece of work, below which there is no verdict."""
 _MOST_POINTS = 64
 """Points that are compared with each other; more are thinned out."""
 _FAR = 3
 """Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
 _ENOUGH_POINTS = 4
-"""Points below which nothing is said."""
+"""Points below which no rate is computed."""
+_SETTLING = 0.25
+"""Share of the repetitions of a piece of work in which caches fill; not judged."""
+_HALF = 0.2
+"""Smallest part of the growth that each half of them must have: below it memory has changed its level once."""
 
 
 class Point(NamedTuple):
@@ -23,9 +30,9 @@ class Point(NamedTuple):
 
 
 class Splice:
-    """Leaves stretches of steps out of a series: their growth and their number.
+    """Leaves ranges of steps out of a series: their growth and their number.
 
-    Steps under a profiler hold its records as well as the training's memory. What they left behind is taken out of the
+    Steps under a profiler hold its records as well as the program's memory. What they left behind is taken out of the
     levels after them, and the steps out of the step numbers: a rate over both sides is one of judged steps only.
     """
 
@@ -42,12 +49,7 @@ class Splice:
         self._is_open = self._last is not None
 
     def join(self, step: int, level: float) -> Point:
-        """The next point, as far above and after those before as if nothing lay between.
-
-        Args:
-            step: Its number.
-            level: Bytes.
-        """
+        """The next point (level in bytes), as far above and after those before as if nothing lay between."""
         last = self._last
         if self._is_open and last is not None:
             self._is_open = False
@@ -57,28 +59,36 @@ class Splice:
 
 
 def growth_rate(points: Sequence[Point]) -> float | None:
-    """How fast a level rises: the median of the slopes between points that are far enough apart (Theil and Sen).
+    """How fast a level rises, in bytes per step; ``None`` for too few points to tell.
 
-    A few outliers do not move it, and neither does what rises in stairs.
-
-    Args:
-        points: Steps ascending.
-
-    Returns:
-        Bytes per step; ``None`` for too few points to tell.
+    It is the median of the slopes between points that are far enough apart (Theil and Sen): neither a few outliers nor
+    steps of a staircase move it.
     """
     if len(points) < _ENOUGH_POINTS:
         return None
-    found = slopes(points)
-    return quantile(found, 0.5) if found else None
+    ordered = slopes(points)
+    return quantile(ordered, 0.5) if ordered else None
+
+
+def growth_per_repetition(levels: Sequence[int]) -> float | None:
+    """Bytes that each repetition of the same work keeps, from the level after each.
+
+    Returns:
+        0 where the level does not rise throughout; ``None`` for fewer than ``ENOUGH_STEPS`` repetitions.
+    """
+    if len(levels) < ENOUGH_STEPS:
+        return None
+    judged = levels[max(int(len(levels) * _SETTLING), 1) :]
+    third = max(len(judged) // 3, 1)
+    low, middle, high = (median(part) for part in (judged[:third], judged[third:-third], judged[-third:]))
+    growth = high - low
+    if growth <= 0 or min(middle - low, high - middle) < _HALF * growth:
+        return 0.0
+    return max(growth_rate([Point(number, level) for number, level in enumerate(judged)]) or 0.0, 0.0)
 
 
 def slopes(points: Sequence[Point]) -> list[float]:
-    """Bytes per step between any two points that are far enough apart, in ascending order.
-
-    Args:
-        points: Steps ascending; of many, some are taken.
-    """
+    """Bytes per step between any two of some points that are far enough apart, in ascending order."""
     chosen = thinned(points)
     far = (chosen[-1].step - chosen[0].step) / _FAR if chosen else 0
     return sorted(
@@ -99,10 +109,10 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The value at a share of an ordered series, between its neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    position = share * (len(ordered) - 1)
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 class StepTime:
@@ -114,13 +124,7 @@ class StepTime:
         self._last: tuple[int, float, bool] | None = None
 
     def add(self, step: int, time: float, *, profiled: bool) -> None:
-        """A step has ended, or several since the one before.
-
-        Args:
-            step: Its number.
-            time: Unix time in seconds.
-            profiled: A profiler was on in one of them.
-        """
+        """Add the Unix time at which a step ended; ``profiled`` if a profiler was on in it or since the one before."""
         last, self._last = self._last, (step, time, profiled)
         if last is not None and not (profiled or last[2]) and step > last[0]:
             self._steps += step - last[0]
@@ -128,5 +132,5 @@ class StepTime:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of a step; ``None`` where none is known."""
+        """Mean seconds of a step; ``None`` where none is known."""
         return self._seconds / self._steps if self._seconds else None

@@ -7,7 +7,7 @@ import ctypes
 import gc
 from collections.abc import Sequence
 
-from tbmem.analysis.detector.repeated_work import kept_per_step
+from tbmem.analysis.growth_rate import growth_per_repetition
 from tbmem.sources.counters.devices import CPU, Device, available_devices, open_device
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.malloc import MallocHeap
@@ -85,7 +85,7 @@ class MemoryMeter:
     def kept_per_step(self) -> float | None:
         """What each repetition keeps, in bytes; ``None`` where there were too few to tell."""
         self._take_peaks()
-        return kept_per_step(self.levels)
+        return growth_per_repetition(self.levels)
 
     def close(self) -> None:
         """Let go of every counter."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.detector.thresholds import room_of
+from tbmem.analysis.detector.thresholds import available_bytes
 from tbmem.analysis.runs.run_peak import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
@@ -385,7 +385,7 @@ class MemoryMonitor(Lifecycle):
 
     def _room(self, device: str) -> int | None:
         last = self._devices[device].last
-        return room_of(last) if last is not None else None
+        return available_bytes(last) if last is not None else None
 
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()

@@ -1,1 +1,1 @@
-"""Samples -> growth, spikes, thresholds -> Finding; online, bounded memory."""
+"""Detector of memory patterns in a series of samples: online, in bounded memory."""

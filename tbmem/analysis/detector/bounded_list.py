@@ -12,12 +12,9 @@ class BoundedList(list[T]):
     """Keeps the last ``maxlen`` values that were appended.
 
     A ``deque`` of that length would do, but as values pass through it, it takes blocks of 528 bytes from malloc and
-    gives them back. One that lands between two buffers which a profiler window has just freed splits their space: the
+    gives them back. One that lies between two buffers which a profiler window has just freed splits their space: the
     next window's buffers no longer fit, and the heap of a long run grows by 8 MiB (``benchmarks/soak.py``). A list
     that has reached its length stays where it is.
-
-    Args:
-        maxlen: Number of values kept.
     """
 
     __slots__ = ("_maxlen",)
@@ -27,13 +24,13 @@ class BoundedList(list[T]):
         self._maxlen = maxlen
 
     def append(self, value: T) -> None:
-        """Add a value; the oldest one goes where there are too many."""
+        """Add a value; the oldest one is dropped where there are too many."""
         super().append(value)
         if len(self) > self._maxlen:
             del self[0]
 
     def extend(self, values: Iterable[T]) -> None:
-        """Add values in their order; the oldest go where there are too many."""
+        """Add values in their order; the oldest are dropped where there are too many."""
         super().extend(values)
         if len(self) > self._maxlen:
             del self[: -self._maxlen]

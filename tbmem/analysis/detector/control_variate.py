@@ -1,11 +1,11 @@
-"""Level and peak of each step go in; the level without what the size of the batch explains comes out."""
+"""Control variate for a level: takes out what the size of a step's batch explains."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 _ENOUGH = 32
-"""Steps from which the relation is worked out."""
+"""Steps from which the relation is learned."""
 _WINDOW = 512
 """Steps after which what was learned counts half."""
 _MEAN = 32
@@ -45,14 +45,11 @@ class ControlVariate:
         self._due = _ENOUGH
 
     def correct(self, levels: Sequence[int], peaks: Sequence[int]) -> Sequence[float]:
-        """Take in some steps.
+        """The levels that steps of usual size would have left behind, in bytes.
 
         Args:
-            levels: Bytes held when each ended.
+            levels: Bytes held when each step ended.
             peaks: Highest within each.
-
-        Returns:
-            The levels that steps of usual size would have left behind, in bytes.
         """
         level = levels[0]
         if self._is_still(level) and levels.count(level) == len(levels):
@@ -95,7 +92,7 @@ class ControlVariate:
         return self._last
 
     def _weight(self, more_need: float, more_level: float) -> float:
-        """How much a change counts: one that is far larger than the others (an outlier, validation) next to nothing."""
+        """The weight of a change: next to nothing for one far larger than the others (an outlier, validation)."""
         need, height = abs(more_need), abs(more_level)
         first = not self._usual_need and not self._usual_level
         excess = max(_ratio(need, self._usual_need), _ratio(height, self._usual_level)) / _OUTLIER
@@ -105,7 +102,7 @@ class ControlVariate:
         return share * share
 
     def _learn(self) -> None:
-        """Work the relation out anew; the corrected level must not jump when it changes."""
+        """Learn the relation anew; the corrected level must not jump when it changes."""
         self._due *= 2
         if self._steps >= _WINDOW:
             for name in ("_steps", "_moved", "_nn", "_nl", "_ll"):

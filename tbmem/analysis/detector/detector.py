@@ -1,4 +1,4 @@
-"""MemorySamples go in; findings (suspicion, leak, spike, level shift, near capacity ...) and a verdict come out.
+"""Judges one device's samples: findings (suspicion, leak, spike, level shift, near capacity ...) and a verdict.
 
 The same object judges live and over a recorded series; its memory does not grow with the run.
 """
@@ -8,26 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tbmem.analysis.detector import finding_text as sentences
-from tbmem.analysis.detector.feed import CPU, Event, Fragmented, Full, Jumped, Watch
-from tbmem.analysis.detector.finding_text import Growing
+from tbmem.analysis.detector import finding_text
+from tbmem.analysis.detector.feed import CPU, CapacityEvent, Event, ExcursionEvent, SampleFeed
+from tbmem.analysis.detector.finding_text import GrowthFacts
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
-from tbmem.analysis.detector.limits import ENOUGH_STEPS
-from tbmem.analysis.detector.spike_test import JumpKind
-from tbmem.analysis.detector.trend import Rise, Stage
-from tbmem.analysis.detector.verdict import History
-from tbmem.analysis.growth_rate import StepTime
+from tbmem.analysis.detector.periodicity import belongs
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.trend import Trend, TrendState
+from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
 __all__ = ["Detector", "judge"]
 
 _SHARE_EXPLAINED = 0.5
 """Share of the resident memory's growth that malloc must show for it to be the same growth."""
+_SPIKES = 16
+"""Spikes that are remembered, the highest ones."""
 
 
 class Detector:
@@ -35,7 +36,7 @@ class Detector:
 
     Args:
         patterns: When a pattern counts.
-        awaits_evidence: Whether somebody answers suspicions through ``conclude``; without, none are told.
+        awaits_evidence: Whether suspicions are answered through ``conclude``; if not, none is reported.
     """
 
     def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
@@ -43,26 +44,19 @@ class Detector:
         patterns = patterns or PatternsConfig()
         self._least_shift = patterns.spike_percent / 100
         """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
-        self._watch = Watch(patterns)
-        self._history = History()
+        self._feed = SampleFeed(patterns)
+        self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
-        """Take in the next sample of the device.
-
-        Args:
-            sample: Counters after a step; steps must ascend.
-
-        Returns:
-            What has just become clear, usually nothing.
-        """
+        """Judge the next sample of the device; usually there is no finding."""
         return self.update_all((sample,))
 
     def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Take in several samples: the same findings as from ``update`` one by one, at a fraction of the cost.
+        """Judge several samples: the same findings as from ``update`` one by one, at a fraction of the cost.
 
         Args:
             samples: Samples of the device, steps ascending.
@@ -71,22 +65,21 @@ class Detector:
             return []
         self._sample = samples[-1]
         findings: list[Finding] = []
-        for columns in self._watch.columns(samples):
-            events = self._watch.take(columns)
-            self._note_time(columns, 0)
+        for columns in self._feed.columns(samples):
+            events = self._feed.take(columns)
+            self._add_time(columns, 0)
             if events:
                 by_step = {sample.step: sample for sample in samples}
-                # what was still open when a window began is told with the window's first sample
+                # what was still open when a window began is reported with the window's first sample
                 first = by_step[columns.step[0]]
                 for event in events:
                     if event.step in columns.step:
-                        self._note_time(columns, columns.step.index(event.step))
-                    findings += self._tell(by_step.get(event.step, first), event)
-            self._note_time(columns, -1)
+                        self._add_time(columns, columns.step.index(event.step))
+                    findings += self._report(by_step.get(event.step, first), event)
+            self._add_time(columns, -1)
         return findings
 
-    def _note_time(self, columns: Any, at: int) -> None:
-        """The step of a row of columns has ended; what was noted before counts no more."""
+    def _add_time(self, columns: Any, at: int) -> None:
         self._step_time.add(columns.step[at], columns.time[at], profiled=columns.profiled[at])
 
     @property
@@ -95,143 +88,210 @@ class Detector:
         return tuple(self._suspicions.values())
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
-        """Take in what the evidence says about a suspicion.
+        """Apply what the evidence says about a suspicion.
 
         Args:
-            suspicion: One of ``suspicions``; one that has meanwhile come to nothing is passed over.
-            conclusion: What to make of it.
+            suspicion: One of ``suspicions``; one that has meanwhile come to nothing is ignored.
+            conclusion: What the evidence says.
 
         Returns:
             A leak, or that the suspicion is dismissed, or nothing.
         """
-        channel = self._watch.channels[suspicion.channel]
+        channel = self._feed.channels[suspicion.channel]
         standing = self._suspicions.pop(suspicion.channel, None)
-        sample, rise = self._sample, channel.growth.rise
-        if standing is None or sample is None or rise is None:
+        sample, trend = self._sample, channel.growth.trend
+        if standing is None or sample is None or trend is None:
             return ()
         self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.OPEN:
             channel.growth.leave_open()
             return ()
         if conclusion.outcome is Outcome.DISMISSED:
-            rise.explain(conclusion.ends_at)
-            return (sentences.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
-        rise.lasting = conclusion.lasting
+            trend.explain(conclusion.ends_at)
+            return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
+        trend.lasting = conclusion.lasting
         channel.growth.confirm()
-        return (sentences.leak(sample, self._growing_now(channel, rise, sample)),)
+        return (finding_text.leak(sample, self._current_facts(channel, trend, sample)),)
 
     def close(self) -> Sequence[Finding]:
-        """The run has ended: report what was still open."""
+        """End the run: report what was still open."""
         sample = self._sample
         if sample is None:
             return ()
-        return [finding for event in self._watch.close() for finding in self._tell(sample, event)]
+        return [finding for event in self._feed.close() for finding in self._report(sample, event)]
 
     def verdict(self) -> Finding:
         """The state of the device in one finding; too early to tell where too few steps were judged."""
-        sample, watch = self._sample, self._watch
+        sample, feed = self._sample, self._feed
         if sample is None:
-            return sentences.no_steps()
-        growing = [(channel, channel.growth.rise) for channel in watch.channels.values()]
-        for channel, rise in growing:
-            if rise is not None and rise.stage is Stage.LEAK:
-                return sentences.leak(sample, self._growing_now(channel, rise, sample))
-        severe = self._history.severe(fragmented=watch.fragments.stands)
+            return finding_text.no_steps()
+        growing = [
+            (channel, channel.growth.trend) for channel in feed.channels.values() if channel.growth.trend is not None
+        ]
+        for channel, trend in growing:
+            if trend.state is TrendState.LEAK:
+                return finding_text.leak(sample, self._current_facts(channel, trend, sample))
+        severe = self._history.severe(fragmented=feed.fragments.stands)
         if severe is not None:
             return severe
-        if watch.judged < ENOUGH_STEPS:
-            return sentences.too_early(sample, watch.judged, ENOUGH_STEPS)
-        for channel, rise in growing:
-            if rise is not None and self._counts(channel, rise):
-                return sentences.growing(sample, self._growing_now(channel, rise, sample))
-        lowest, highest = watch.range or (0, 0)
-        return self._history.shift() or sentences.stable(sample, lowest, highest, watch.judged, self._history.beat())
+        if feed.judged < ENOUGH_STEPS:
+            return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
+        for channel, trend in growing:
+            if channel.growth.is_material(trend) and not self._is_malloc(channel, trend):
+                return finding_text.growing(sample, self._current_facts(channel, trend, sample))
+        lowest, highest = feed.range or (0, 0)
+        periodic = self._history.latest(FindingKind.PERIODIC)
+        return self._history.shift() or finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
-    def _counts(self, channel: GrowthChannel, rise: Rise) -> bool:
-        """Whether growth that is no leak is worth a verdict."""
-        return channel.growth.is_material(rise) and not self._is_malloc(channel, rise)
-
-    def _tell(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
+    def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
         if isinstance(event, GrowthEvent):
-            return self._tell_growth(sample, event)
-        if isinstance(event, Jumped):
-            found = self._tell_jump(sample, event)
-        elif isinstance(event, Full):
-            found = sentences.near_capacity(sample, event.percent, event.level)
+            return self._report_growth(sample, event)
+        finding: Finding | None
+        if isinstance(event, ExcursionEvent):
+            finding = self._report_excursion(sample, event)
+        elif isinstance(event, CapacityEvent):
+            finding = finding_text.near_capacity(sample, event.percent, event.level)
         else:
-            assert isinstance(event, Fragmented)
-            found = sentences.fragmentation(sample, event.never_used, event.fragmented, event.reserved)
-        if found is None:
+            finding = finding_text.fragmentation(sample, event)
+        if finding is None:
             return ()
-        self._history.add(found)
-        return (found,)
+        self._history.add(finding)
+        return (finding,)
 
-    def _tell_jump(self, sample: MemorySample, event: Jumped) -> Finding | None:
-        """The jump as a finding, unless another channel has told it."""
-        channel, jump = event.channel, event.jump
-        if jump.kind is JumpKind.SHIFT:
-            if self._history.has_shift(jump.first_step) or jump.height < self._least_shift * jump.usual:
+    def _report_excursion(self, sample: MemorySample, event: ExcursionEvent) -> Finding | None:
+        """The excursion as a finding, unless another channel has reported it."""
+        channel, excursion = event.channel, event.excursion
+        if excursion.kind is ExcursionKind.SHIFT:
+            shift = self._history.latest(FindingKind.LEVEL_SHIFT)
+            is_known = shift is not None and shift.first_step == excursion.first_step
+            if is_known or excursion.height < self._least_shift * excursion.usual:
                 return None
-            return sentences.level_shift(sample, channel, jump)
-        if jump.kind is JumpKind.BEAT:
-            return sentences.periodic(sample, channel, jump) if self._history.note_beat(channel, jump) else None
-        steps = range(jump.first_step, jump.last_step + 1)
-        if self._history.has_spike(steps) or self._history.expects(channel, jump.first_step):
+            return finding_text.level_shift(sample, channel, excursion)
+        if excursion.kind is ExcursionKind.PERIODIC:
+            is_news = self._history.note_period(channel, excursion)
+            return finding_text.periodic(sample, channel, excursion) if is_news else None
+        if self._history.has_spike(excursion) or self._history.expects(channel, excursion.first_step):
             return None
-        return sentences.spike(sample, channel, jump, event.updated)
+        return finding_text.spike(sample, channel, excursion, event.updated)
 
-    def _tell_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
-        channel, rise = self._watch.channels[event.channel], event.rise
+    def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
+        channel, trend = self._feed.channels[event.channel], event.trend
         if event.change is Change.SUSPECTED:
             return self._suspect(sample, channel, event)
-        if event.change is Change.CERTAIN:
-            self._suspicions.pop(event.channel, None)
-            if self._is_malloc(channel, rise):
-                return ()
-            return (sentences.leak(sample, self._growing(channel, rise, sample, event.rate, event.forecast)),)
-        fell = event.change is Change.FELL
         standing = self._suspicions.pop(event.channel, None)
-        growing = self._growing(channel, rise, sample, event.rate)
+        if event.change is Change.CERTAIN:
+            if self._is_malloc(channel, trend):
+                return ()
+            return (finding_text.leak(sample, self._facts(channel, trend, sample, event.rate, event.forecast)),)
+        fell = event.change is Change.FELL
+        facts = self._facts(channel, trend, sample, event.rate)
         self._conclusions.pop(event.channel, None)
-        if rise.stage is Stage.LEAK and not self._is_malloc(channel, rise):
-            return (sentences.taken_back(sample, growing, fell=fell),)
+        if trend.state is TrendState.LEAK and not self._is_malloc(channel, trend):
+            return (finding_text.retracted(sample, facts, fell=fell),)
         if standing is not None:
             reason = "it fell back by itself" if fell else "it ended by itself"
-            return (sentences.dismissed(sample, standing, reason, {}),)
+            return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
 
     def _suspect(self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent) -> Sequence[Finding]:
         if not self._awaits_evidence:
             return ()
-        if self._is_malloc(channel, event.rise):
+        if self._is_malloc(channel, event.trend):
             channel.growth.leave_open()
             return ()
-        self._suspicions[channel.channel] = suspicion = channel.suspicion(event.rise, sample, event.rate, event.gap)
-        return (sentences.suspect(sample, suspicion),)
+        self._suspicions[channel.channel] = suspicion = channel.suspicion(event.trend, sample, event.rate, event.gap)
+        return (finding_text.suspect(sample, suspicion),)
 
-    def _is_malloc(self, channel: GrowthChannel, rise: Rise) -> bool:
+    def _is_malloc(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether the resident memory grows only because malloc hands out more, which another channel shows."""
-        allocated = self._watch.channels[Channel.ALLOCATED]
+        allocated = self._feed.channels[Channel.ALLOCATED]
         if channel.channel is not Channel.HOST or self._sample is None or self._sample.device != CPU:
             return False
-        before, after = allocated.level_at(rise.first_step), allocated.level_at(rise.last_step)
-        return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * rise.growth
+        before, after = allocated.level_at(trend.first.step), allocated.level_at(trend.last.step)
+        return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * trend.growth
 
-    def _growing_now(self, channel: GrowthChannel, rise: Rise, sample: MemorySample) -> Growing:
-        """All that is known about growth that stands now."""
-        return self._growing(channel, rise, sample, channel.rate(rise), channel.forecast(rise, sample.step))
+    def _current_facts(self, channel: GrowthChannel, trend: Trend, sample: MemorySample) -> GrowthFacts:
+        return self._facts(channel, trend, sample, channel.rate(trend), channel.forecast(trend, sample.step))
 
-    def _growing(
-        self, channel: GrowthChannel, rise: Rise, sample: MemorySample, rate: float, ahead: Forecast | None = None
-    ) -> Growing:
-        """All that is known about growth, for the sentence."""
-        return Growing(
-            suspicion=channel.suspicion(rise, sample, rate),
-            block=channel.steps_of(rise),
-            blocks=rise.blocks,
+    def _facts(
+        self, channel: GrowthChannel, trend: Trend, sample: MemorySample, rate: float, ahead: Forecast | None = None
+    ) -> GrowthFacts:
+        return GrowthFacts(
+            suspicion=channel.suspicion(trend, sample, rate),
+            block=channel.steps_of(trend),
+            blocks=trend.blocks,
             conclusion=self._conclusions.get(channel.channel),
             forecast=None if ahead is None else ahead.timed(self._step_time.seconds),
         )
+
+
+class VerdictHistory:
+    """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
+
+    def __init__(self) -> None:
+        self._spikes: list[Finding] = []
+        self._latest: dict[FindingKind, Finding] = {}
+        self._fullest: Finding | None = None
+        self._periodic: dict[Channel, Excursion] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding that was reported."""
+        if finding.kind is FindingKind.SPIKE:
+            ordered = sorted([*self._spikes, finding], key=_height, reverse=True)
+            self._spikes = ordered[:_SPIKES]
+        elif finding.kind is FindingKind.NEAR_CAPACITY:
+            if self._fullest is None or _RANK[finding.severity] >= _RANK[self._fullest.severity]:
+                self._fullest = finding
+        else:
+            self._latest[finding.kind] = finding
+
+    def has_spike(self, excursion: Excursion) -> bool:
+        """Whether a spike was reported of one of an excursion's steps."""
+        first, last = excursion.first_step, excursion.last_step
+        return any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+
+    def note_period(self, channel: Channel, periodic: Excursion) -> bool:
+        """Note that excursions are periodic: spikes that belong to them are retracted.
+
+        Returns:
+            Whether no other channel has shown this period before.
+        """
+        is_news = not self._is_periodic(periodic.first_step)
+        self._periodic[channel] = periodic
+        members, period = periodic.members, periodic.period
+        self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
+        return is_news
+
+    def expects(self, channel: Channel, step: int) -> bool:
+        """Whether a spike of a channel that has no period of its own belongs to that of another one."""
+        return channel not in self._periodic and self._is_periodic(step)
+
+    def severe(self, *, fragmented: bool) -> Finding | None:
+        """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
+        if self._fullest is not None and self._fullest.severity is not Severity.INFO:
+            return self._fullest
+        if self._spikes:
+            return self._spikes[0]
+        return self._latest.get(FindingKind.FRAGMENTATION) if fragmented else None
+
+    def shift(self) -> Finding | None:
+        """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
+        shift = self.latest(FindingKind.LEVEL_SHIFT)
+        return None if shift is None or self._is_periodic(shift.first_step) else shift
+
+    def latest(self, kind: FindingKind) -> Finding | None:
+        """The last finding of a kind that is neither spike nor near capacity."""
+        return self._latest.get(kind)
+
+    def _is_periodic(self, step: int) -> bool:
+        return any(belongs(step, each.members, each.period) for each in self._periodic.values())
+
+
+_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
+
+
+def _height(spike: Finding) -> int:
+    return int(spike.evidence["height_bytes"])
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:

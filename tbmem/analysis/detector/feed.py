@@ -1,4 +1,4 @@
-"""A device's samples go in; what its tests have seen (growth, jumps, thresholds passed) comes out, step by step.
+"""Feeds a device's samples to its tests (growth, spikes, thresholds) and gathers their events.
 
 Samples are handed on as columns, many at a time where they are alike: that is what makes judging cheap.
 """
@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.floors import BLOCK
-from tbmem.analysis.detector.fragmentation_test import EVERY, FragmentationTest
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
-from tbmem.analysis.detector.resident_peaks import ResidentPeaks
-from tbmem.analysis.detector.spike_test import Jump, SpikeTest
-from tbmem.analysis.detector.thresholds import CapacityTest
+from tbmem.analysis.detector.low_water_marks import BLOCK
+from tbmem.analysis.detector.spike_test import Excursion, ResidentPeaks, SpikeTest
+from tbmem.analysis.detector.thresholds import FRAGMENTATION_EVERY, CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
@@ -29,47 +27,47 @@ _WORKERS_PATIENCE = 60
 """Readings of the child processes, at most one a second, over which they must have grown."""
 _WORKERS_SECONDS = 1.0
 _REMEMBERED = 128
-"""Steps of which it is remembered whether an optimizer stepped: a jump is told a few steps after it began."""
+"""Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
 CPU = "cpu"
 
 
-class Full(NamedTuple):
+class CapacityEvent(NamedTuple):
     """A threshold of the capacity was passed."""
 
     step: int
     percent: float
     level: int
+    """Number of the threshold, from 1."""
 
 
-class Fragmented(NamedTuple):
+class FragmentationEvent(NamedTuple):
     """Memory is lost to fragmentation."""
 
     step: int
     never_used: int
+    """Bytes that are reserved beyond the most that was allocated at once."""
     fragmented: int
+    """Bytes in free pieces of segments that are partly in use."""
     reserved: int
+    """Bytes that the allocator holds."""
 
 
-class Jumped(NamedTuple):
+class ExcursionEvent(NamedTuple):
     """A level left the usual range."""
 
     step: int
     """When it became clear what it was."""
     channel: Channel
-    jump: Jump
+    excursion: Excursion
     updated: bool | None = None
-    """Whether an optimizer stepped in the first step of the jump; ``None`` where that is not known."""
+    """Whether an optimizer stepped in its first step; ``None`` where that is not known."""
 
 
-Event = GrowthEvent | Jumped | Full | Fragmented
+Event = GrowthEvent | ExcursionEvent | CapacityEvent | FragmentationEvent
 
 
-class Watch:
-    """Hands the samples of one device to its tests.
-
-    Args:
-        patterns: When a pattern counts.
-    """
+class SampleFeed:
+    """Feeds the samples of one device to its tests."""
 
     def __init__(self, patterns: PatternsConfig) -> None:
         self._warmup = patterns.warmup_steps
@@ -92,60 +90,55 @@ class Watch:
         self._workers = (-1, 0.0)
         self._updated: BoundedList[tuple[int, bool | None]] = BoundedList(_REMEMBERED)
 
-    @property
-    def period(self) -> int:
-        """Steps of the beat in which memory comes and goes, 0 if there is none."""
-        return max(test.beat.period for test in self._spikes.values())
-
     def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
-        """The samples as columns to take in one after the other: all together where they are alike, else one by one.
-
-        Args:
-            samples: Samples of the device, steps ascending.
-        """
+        """The samples as columns: all together where they are alike, else one by one."""
         together: Any = MemorySample(*zip(*samples))  # type: ignore[arg-type] # noqa: B905 (rows of one type)
         if len(samples) == 1 or self._are_alike(together, len(samples)):
             return (together,)
         return [MemorySample(*zip(sample)) for sample in samples]  # type: ignore[arg-type]
 
     def take(self, columns: Any) -> list[Event]:
-        """Take in samples that are alike.
+        """Judge samples that are alike.
 
         Args:
             columns: One of those that ``columns`` returned.
 
         Returns:
-            What was seen, in the order of the steps; the same however the samples are handed in.
+            Events in the order of the steps; the same however many samples come at a time.
         """
         events: list[Event] = []
         self._judge_capacity(columns, events)
         if columns.profiled[0] and columns.device[0] == CPU:
-            # the profiler's own records lie in the same heap: its steps say nothing about the training
+            # the profiler's own records lie in the same heap: its steps say nothing about the program
             if not self._interrupted:
                 self._interrupted = True
                 events += self.close()
         elif columns.step[0] > self._warmup:
             if self._interrupted:
                 self._resume()
-            self._judge(columns, events)
+            if columns.updated[-1] is not None:
+                self._updated.extend(zip(columns.step, columns.updated, strict=True))
+            self._judge_device(columns, events)
+            self._judge_host(columns, events)
+            self._judge_workers(columns, events)
             self.judged += len(columns.step)
-        self._free_heap = _free(columns, -1)
+        self._free_heap = _free_heap(columns, -1)
         if len(events) > 1:
             events.sort(key=lambda event: event.step)
         return events
 
     def close(self) -> list[Event]:
-        """Nothing follows, or nothing that is judged: what was open is seen now."""
+        """End what is still open: nothing follows, or nothing that is judged."""
         return [
-            self._jumped(jump.last_step, channel, jump)
+            self._excursion_event(excursion.last_step, channel, excursion)
             for channel, test in self._spikes.items()
-            for jump in test.close()
+            for excursion in test.close()
         ]
 
-    def _jumped(self, step: int, channel: Channel, jump: Jump) -> Jumped:
-        known = dict(self._updated) if self._updated else {}
-        shown = self._resident_peaks.shown(jump) if channel is Channel.HOST else jump
-        return Jumped(step, channel, shown, known.get(jump.first_step))
+    def _excursion_event(self, step: int, channel: Channel, excursion: Excursion) -> ExcursionEvent:
+        updated = dict(self._updated).get(excursion.first_step)
+        shown = self._resident_peaks.shown(excursion) if channel is Channel.HOST else excursion
+        return ExcursionEvent(step, channel, shown, updated)
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
@@ -170,12 +163,6 @@ class Watch:
             test.rebase()
         self._resident_peaks.clear()
 
-    def _judge(self, columns: Any, events: list[Event]) -> None:
-        if columns.updated[-1] is not None:
-            self._updated.extend(zip(columns.step, columns.updated, strict=True))
-        self._judge_device(columns, events)
-        self._judge_host(columns, events)
-
     def _judge_device(self, columns: Any, events: list[Event]) -> None:
         steps, levels = columns.step, columns.allocated
         peaks = None if columns.peak_allocated[0] is None else columns.peak_allocated
@@ -186,8 +173,7 @@ class Watch:
             levels = [level for level in levels if level is not None]
         if levels:
             low, high = min(levels), max(levels)
-            known = self.range
-            self.range = (low, high) if known is None else (min(known[0], low), max(known[1], high))
+            self.range = (low, high) if self.range is None else (min(self.range[0], low), max(self.range[1], high))
             self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
         if peaks is not None:
             self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
@@ -196,11 +182,11 @@ class Watch:
             self._judge_resident_peaks(columns, events)
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
-        for step, jump in self._spikes[channel].extend(steps, values):
-            events.append(self._jumped(step, channel, jump))
+        for step, excursion in self._spikes[channel].extend(steps, values):
+            events.append(self._excursion_event(step, channel, excursion))
 
     def _judge_resident_peaks(self, columns: Any, events: list[Event]) -> None:
-        """The steps' resident peaks, less what malloc had free when they began.
+        """Judge the steps' resident peaks, less what malloc had free when they began.
 
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
         call the first a change of level. Steps shorter than the peak's readings have none of their own.
@@ -209,13 +195,13 @@ class Watch:
         for at, peak in enumerate(columns.host_peak_rss):
             if peak is None:
                 continue
-            free = _free(columns, at - 1) if at else self._free_heap
+            free = _free_heap(columns, at - 1) if at else self._free_heap
             if free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))
                 peaks.append(peak)
         if steps:
-            self._resident_peaks.note(zip(steps, peaks, strict=True))
+            self._resident_peaks.extend(zip(steps, peaks, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
 
     def _judge_fragments(self, columns: Any, peak: int, events: list[Event]) -> None:
@@ -223,24 +209,25 @@ class Watch:
         reserved, split = columns.reserved, columns.inactive_split
         if reserved[0] is None or split[0] is None:
             return
-        for at in range(-columns.step[0] % EVERY, len(reserved), EVERY):
+        for at in range(-columns.step[0] % FRAGMENTATION_EVERY, len(reserved), FRAGMENTATION_EVERY):
             if split[at] is not None and self.fragments.update(reserved[at], split[at]):
-                events += [Fragmented(columns.step[at], self.fragments.never_used, split[at], reserved[at])]
+                event = FragmentationEvent(columns.step[at], self.fragments.never_used, split[at], reserved[at])
+                events.append(event)
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
-        """The resident memory of this process and of its children."""
         values = columns.host_rss
-        private = columns.host_private
-        if self._has_private or private[0] is not None:
+        if self._has_private or columns.host_private[0] is not None:
             self._has_private = True
-            values = private
+            values = columns.host_private
         channel = self.channels[Channel.HOST]
         if None not in values:
             events += channel.extend(columns.step, values)
-        else:
-            for step, value in zip(columns.step, values, strict=True):
-                if value is not None:
-                    events += channel.extend((step,), (value,))
+            return
+        for step, value in zip(columns.step, values, strict=True):
+            if value is not None:
+                events += channel.extend((step,), (value,))
+
+    def _judge_workers(self, columns: Any, events: list[Event]) -> None:
         last, read_at = self._workers
         workers = columns.workers_private if columns.workers_private[-1] is not None else columns.workers_rss
         if workers[-1] is None or (workers[-1] == last and columns.time[-1] < read_at + _WORKERS_SECONDS):
@@ -261,51 +248,42 @@ class Watch:
             channel.available = available
         if columns.device[0] == CPU:
             if available is not None:
-                self._pass(columns.step[0], 100.0 * (total - available) / total, events)
+                self._judge_percent(columns.step[0], 100.0 * (total - available) / total, events)
             return
         used = (columns.peak_allocated, columns.allocated, columns.device_used)
         highest = max(max(filter(None, column), default=0) for column in used)
         if 100.0 * highest / total < self._capacity.next_news:
             return
         for step, *amounts in zip(columns.step, *used, strict=True):
-            self._pass(step, 100.0 * max(each or 0 for each in amounts) / total, events)
+            self._judge_percent(step, 100.0 * max(amount or 0 for amount in amounts) / total, events)
 
-    def _pass(self, step: int, percent: float, events: list[Event]) -> None:
+    def _judge_percent(self, step: int, percent: float, events: list[Event]) -> None:
         level = self._capacity.update(percent)
         if level:
-            events.append(Full(step, percent, level))
+            events.append(CapacityEvent(step, percent, level))
 
 
-def _free(columns: Any, at: int) -> int | None:
-    """What malloc had free when a step ended, in bytes; ``None`` where that was not read."""
+def _free_heap(columns: Any, at: int) -> int | None:
+    """Bytes that malloc had free when a step ended; ``None`` where that was not read."""
     level, reserved = columns.allocated[at], columns.reserved[at]
     return None if level is None or reserved is None else reserved - level
 
 
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
-    resident = max(patterns.min_growth_bytes, _RESIDENT_GROWTH)
-    tests = {
-        Channel.ALLOCATED: GrowthTest(
-            patience=patterns.patience,
-            min_growth=patterns.min_growth_bytes,
-            min_growth_percent=patterns.min_growth_percent,
-        ),
-        Channel.HOST: GrowthTest(
-            patience=patterns.patience,
-            min_growth=resident,
-            min_growth_percent=patterns.min_growth_percent,
+    patience, percent = patterns.patience, patterns.min_growth_percent
+    allocated = GrowthTest(patience=patience, min_growth=patterns.min_growth_bytes, min_growth_percent=percent)
+    host, workers = (
+        GrowthTest(
+            patience=readings,
+            min_growth=max(patterns.min_growth_bytes, _RESIDENT_GROWTH),
+            min_growth_percent=percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,
-        ),
-        Channel.WORKERS: GrowthTest(
-            patience=min(patterns.patience, _WORKERS_PATIENCE),
-            min_growth=resident,
-            min_growth_percent=patterns.min_growth_percent,
-            suspicious=_RESIDENT_SUSPICIOUS,
-            rises=_RESIDENT_RISES,
-        ),
-    }
+        )
+        for readings in (patience, min(patience, _WORKERS_PATIENCE))
+    )
     return {
-        channel: GrowthChannel(channel, test, BLOCK if channel is Channel.ALLOCATED else 2 * BLOCK)
-        for channel, test in tests.items()
+        Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated),
+        Channel.HOST: GrowthChannel(Channel.HOST, host, 2 * BLOCK),
+        Channel.WORKERS: GrowthChannel(Channel.WORKERS, workers, 2 * BLOCK),
     }

@@ -1,4 +1,4 @@
-"""What a test has seen goes in; a Finding with its sentence, its numbers and its advice comes out."""
+"""Findings of the detector: their sentences, numbers and advice."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tbmem.analysis.detector.feed import FragmentationEvent
 from tbmem.analysis.detector.forecast import Forecast
-from tbmem.analysis.detector.spike_test import Jump
+from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
@@ -23,37 +24,37 @@ _SUBJECTS = {
     Channel.HOST: "the resident memory of the process",
     Channel.WORKERS: "the private memory of the child processes",
 }
-"""How the series of a channel is called in a sentence."""
+"""Name of a channel's series in a sentence."""
 _PHASES = {
     None: "",
     True: " (a training step)",
     False: " (a step without an optimizer's: validation, or in the middle of an accumulation)",
 }
-"""What kind of step it was, as far as the optimizer tells."""
+"""Kind of a step, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10
-"""Times the usual from which on a height is not told in per cent."""
+"""Times the usual from which on a height is not given in per cent."""
 _FAR = 100_000_000
-"""Steps beyond which nobody plans."""
+"""Steps beyond which a forecast is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growing:
+class GrowthFacts:
     """All that is known about growth."""
 
     suspicion: Suspicion
     """Where it began, how far it came, in which channel."""
     block: int
-    """Judged steps of the blocks whose floors climbed."""
+    """Judged steps of the blocks whose low-water marks climbed."""
     blocks: int
-    """How many of them."""
+    """Number of these blocks."""
     conclusion: Conclusion | None = None
     """What the evidence says; ``None`` where none was taken."""
     forecast: Forecast | None = None
 
 
-def leak(sample: MemorySample, growing: Growing) -> Finding:
+def leak(sample: MemorySample, facts: GrowthFacts) -> Finding:
     """Memory is kept from step to step."""
-    seen, conclusion, ahead = growing.suspicion, growing.conclusion, growing.forecast
+    seen, conclusion, ahead = facts.suspicion, facts.conclusion, facts.forecast
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     parts = [
         f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
@@ -66,14 +67,17 @@ def leak(sample: MemorySample, growing: Growing) -> Finding:
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:
-        parts.append(_time_left(ahead))
+        time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
+        parts.append(f"out of memory in ~{format_count(ahead.steps)} steps{time}")
     evidence = {
         **_numbers(seen),
         **_forecast_numbers(ahead),
-        "known_by": f"the lowest levels of {growing.blocks} consecutive blocks of {growing.block} steps climb",
+        "known_by": f"the lowest levels of {facts.blocks} consecutive blocks of {facts.block} steps climb",
         "holder": None,
-        **({} if conclusion is None else _conclusion_numbers(conclusion)),
     }
+    if conclusion is not None:
+        evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
+        evidence |= conclusion.evidence
     advice = conclusion.advice if conclusion is not None and conclusion.advice else ADVICE[FindingKind.LEAK]
     message = " · ".join(parts)
     return _finding(FindingKind.LEAK, Severity.CRITICAL, sample, message, evidence, seen.first_step, advice=advice)
@@ -88,136 +92,124 @@ def suspect(sample: MemorySample, suspicion: Suspicion) -> Finding:
     return _finding(FindingKind.SUSPECT, Severity.INFO, sample, message, _numbers(suspicion), suspicion.first_step)
 
 
-def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, known: Mapping[str, Any]) -> Finding:
+def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, facts: Mapping[str, Any]) -> Finding:
     """A suspicion has come to nothing.
 
     Args:
         sample: The latest one.
-        suspicion: What was suspected.
+        suspicion: The growth.
         reason: One clause: why it is no leak.
-        known: What the evidence showed.
+        facts: What the evidence showed.
     """
     message = f"{_SUBJECTS[suspicion.channel]} grew by {format_signed(suspicion.growth)}: no leak, {reason}"
-    evidence = {**_numbers(suspicion), "reason": reason, **known}
+    evidence = {**_numbers(suspicion), "reason": reason, **facts}
     return _finding(FindingKind.DISMISSED, Severity.INFO, sample, message, evidence, suspicion.first_step)
 
 
-def taken_back(sample: MemorySample, growing: Growing, *, fell: bool) -> Finding:
-    """A leak that was reported is taken back.
-
-    Args:
-        sample: The latest one.
-        growing: What was reported.
-        fell: Most of it is free again; otherwise it has stopped growing.
-    """
-    seen = growing.suspicion
+def retracted(sample: MemorySample, facts: GrowthFacts, *, fell: bool) -> Finding:
+    """A leak that was reported is none: most of it is free again (``fell``), or it has stopped growing."""
+    seen = facts.suspicion
     subject = _SUBJECTS[seen.channel]
-    why = "most of the growth is free again" if fell else "it has not gone on for as long as it lasted"
     if fell:
+        reason = "most of the growth is free again"
         message = f"the growth of {subject} reported before has fallen back: something was released, it was no leak"
     else:
+        reason = "it has not gone on for as long as it lasted"
         message = (
             f"the growth of {subject} reported before has ended: it stays at {format_bytes(seen.level)};"
             " something has filled up, it is no leak so far"
         )
-    evidence = {**_numbers(seen), "reason": why, "allocated_bytes": sample.allocated}
+    evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
     return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, sample.step)
 
 
-def growing(sample: MemorySample, grows: Growing) -> Finding:
-    """Memory grows, and it is the workload's own doing, or too early to call it a leak."""
-    seen, conclusion = grows.suspicion, grows.conclusion
+def growing(sample: MemorySample, facts: GrowthFacts) -> Finding:
+    """Memory grows because the workload does, or it is too early to call it a leak."""
+    seen, conclusion = facts.suspicion, facts.conclusion
+    is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
+    reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
     message = (
         f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
-        f" {seen.first_step} ({_grown(seen)} so far)"
+        f" {seen.first_step} ({_grown(seen)} so far) · {reason}"
     )
-    if conclusion is not None and conclusion.outcome is Outcome.DISMISSED:
-        message += f" · {conclusion.reason}"
-    else:
-        message += " · not long enough to call it a leak"
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     return _finding(FindingKind.GROWING, Severity.INFO, sample, message, evidence, seen.first_step)
 
 
-def spike(sample: MemorySample, channel: Channel, jump: Jump, updated: bool | None = None) -> Finding:
+def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated: bool | None = None) -> Finding:
     """One step, or a few, needed far more than the others.
 
     Args:
         sample: The latest one.
         channel: Where it was seen.
-        jump: What was seen.
+        excursion: The step, or the steps.
         updated: Whether an optimizer stepped in that step: what tells training from validation.
     """
-    if jump.kept:
+    step, level = f"step {excursion.first_step}{_PHASES[updated]}", _level(channel, excursion)
+    if excursion.kept:
         message = (
-            f"step {jump.first_step}{_PHASES[updated]} needed {format_signed(jump.height)} more than usual,"
-            f" {format_bytes(jump.kept)} of it in memory that malloc had kept free: it reached {_level(channel, jump)},"
-            f" the usual is {format_bytes(jump.usual)}"
+            f"{step} needed {format_signed(excursion.height)} more than usual{_kept(excursion)}:"
+            f" it reached {level}, the usual is {format_bytes(excursion.usual)}"
         )
     else:
-        word = "held" if channel is Channel.ALLOCATED else "reached"
-        message = f"step {jump.first_step}{_PHASES[updated]} {word} {_level(channel, jump)}, {_above_usual(jump)}"
+        verb = "held" if channel is Channel.ALLOCATED else "reached"
+        message = f"{step} {verb} {level}, {_above_usual(excursion)}"
     phase = {None: None, True: "training", False: "no optimizer step"}[updated]
-    return _of_jump(FindingKind.SPIKE, Severity.WARNING, sample, channel, jump, message, phase=phase)
+    return _of_excursion(FindingKind.SPIKE, Severity.WARNING, sample, channel, excursion, message, phase=phase)
 
 
-def _level(channel: Channel, jump: Jump) -> str:
-    """The jump's highest level, by the name under which the screens show it."""
+def _level(channel: Channel, excursion: Excursion) -> str:
+    """The highest level, by the name under which the screens show it."""
     if channel is Channel.ALLOCATED:
-        return format_bytes(jump.peak)
-    resident = "resident " if jump.kept is not None else ""
-    return f"a {resident}peak of {format_bytes(jump.peak)}"
+        return format_bytes(excursion.peak)
+    resident = "resident " if excursion.kept is not None else ""
+    return f"a {resident}peak of {format_bytes(excursion.peak)}"
 
 
-def _above_usual(jump: Jump) -> str:
+def _above_usual(excursion: Excursion) -> str:
     """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
+    height, usual = excursion.height, excursion.usual
     # of next to nothing a percentage says nothing
-    share = f" ({100 * jump.height / jump.usual:.0f} %)" if jump.height < _MANY_TIMES * jump.usual else ""
-    return f"{format_signed(jump.height)}{share} above the usual {format_bytes(jump.usual)}"
+    share = f" ({100 * height / usual:.0f} %)" if height < _MANY_TIMES * usual else ""
+    return f"{format_signed(height)}{share} above the usual {format_bytes(usual)}"
 
 
-def _kept(jump: Jump) -> str:
-    return f", {format_bytes(jump.kept)} of it in memory that malloc had kept free" if jump.kept else ""
+def _kept(excursion: Excursion) -> str:
+    return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
 
 
-def level_shift(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
+def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
     """Steps need more than before, for good."""
     verb = "holds" if channel is Channel.ALLOCATED else "needs"
     message = (
-        f"since step {jump.first_step} each step {verb} {format_signed(jump.height)} more"
-        f" ({format_bytes(jump.usual)} before, {_level(channel, jump)} now{_kept(jump)})"
+        f"since step {excursion.first_step} each step {verb} {format_signed(excursion.height)} more"
+        f" ({format_bytes(excursion.usual)} before, {_level(channel, excursion)} now{_kept(excursion)})"
     )
-    return _of_jump(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, jump, message)
+    return _of_excursion(FindingKind.LEVEL_SHIFT, Severity.INFO, sample, channel, excursion, message)
 
 
-def periodic(sample: MemorySample, channel: Channel, jump: Jump) -> Finding:
-    """What looked like a spike comes in a regular beat."""
+def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
+    """What looked like a spike recurs with a period."""
     message = (
-        f"every {jump.period} steps memory comes to {_level(channel, jump)}, {_above_usual(jump)}{_kept(jump)}:"
-        " a regular beat, as of validation or checkpoints"
+        f"every {excursion.period} steps memory comes to {_level(channel, excursion)},"
+        f" {_above_usual(excursion)}{_kept(excursion)}: a regular beat, as of validation or checkpoints"
     )
-    beat = {"period_steps": jump.period, "member_steps": list(jump.members)}
-    return _of_jump(FindingKind.PERIODIC, Severity.INFO, sample, channel, jump, message, **beat)
+    period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    return _of_excursion(FindingKind.PERIODIC, Severity.INFO, sample, channel, excursion, message, **period)
 
 
-def fragmentation(sample: MemorySample, never_used: int, fragmented: int, reserved: int) -> Finding:
-    """Free memory that cannot serve a request.
-
-    Args:
-        sample: The latest one.
-        never_used: Bytes that are reserved beyond the most that was allocated at once.
-        fragmented: Bytes in free pieces of segments that are partly in use.
-        reserved: Bytes that the allocator holds.
-    """
+def fragmentation(sample: MemorySample, event: FragmentationEvent) -> Finding:
+    """Free memory that cannot serve a request."""
+    share = format_share(event.never_used, event.reserved)
     message = (
-        f"{format_bytes(never_used)} ({format_share(never_used, reserved)} that are reserved) were not in use even at"
-        f" the peak: {format_bytes(fragmented)} are fragmented, in gaps between used blocks that fit no request"
+        f"{format_bytes(event.never_used)} ({share} that are reserved) were not in use even at the peak:"
+        f" {format_bytes(event.fragmented)} are fragmented, in gaps between used blocks that fit no request"
     )
     evidence = {
         "channel": Channel.RESERVED.value,
-        "never_used_bytes": never_used,
-        "fragmented_bytes": fragmented,
-        "reserved_bytes": reserved,
+        "never_used_bytes": event.never_used,
+        "fragmented_bytes": event.fragmented,
+        "reserved_bytes": event.reserved,
     }
     return _finding(FindingKind.FRAGMENTATION, Severity.WARNING, sample, message, evidence, sample.step)
 
@@ -232,21 +224,21 @@ def near_capacity(sample: MemorySample, percent: float, level: int) -> Finding:
     return _finding(FindingKind.NEAR_CAPACITY, severity, sample, message, evidence, sample.step)
 
 
-def stable(sample: MemorySample, lowest: int, highest: int, judged: int, beat: Finding | None = None) -> Finding:
+def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodic: Finding | None = None) -> Finding:
     """Nothing is wrong.
 
     Args:
         sample: The latest one.
         lowest: Lowest level after a judged step, in bytes.
         highest: The highest.
-        judged: How many there were.
-        beat: What comes again and again, if anything does.
+        judged: Number of judged steps.
+        periodic: What recurs with a period, if anything does.
     """
     message = f"stable at {format_range(lowest, highest)} over {judged} judged steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
-    if beat is not None:
-        message += f" · {beat.message}"
-        evidence["period_steps"] = beat.evidence["period_steps"]
+    if periodic is not None:
+        message += f" · {periodic.message}"
+        evidence["period_steps"] = periodic.evidence["period_steps"]
     return _finding(FindingKind.STABLE, Severity.INFO, sample, message, evidence, 1)
 
 
@@ -258,14 +250,8 @@ def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
 
 def no_steps() -> Finding:
     """Not one step was seen."""
-    return Finding(
-        kind=FindingKind.WARMUP,
-        severity=Severity.INFO,
-        device="",
-        first_step=0,
-        last_step=0,
-        message="no step was seen",
-    )
+    kind, message = FindingKind.WARMUP, "no step was seen"
+    return Finding(kind=kind, severity=Severity.INFO, device="", first_step=0, last_step=0, message=message)
 
 
 def _grown(seen: Suspicion) -> str:
@@ -279,12 +265,6 @@ def _share(conclusion: Conclusion | None) -> str:
     if conclusion is None or conclusion.share is None:
         return ""
     return f", {100 * conclusion.share:.0f} % of the growth explained"
-
-
-def _time_left(ahead: Forecast) -> str:
-    """``'out of memory in ~5 300 steps (2 h 10 min)'``."""
-    time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
-    return f"out of memory in ~{format_count(ahead.steps)} steps{time}"
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:
@@ -309,33 +289,25 @@ def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
     }
 
 
-def _conclusion_numbers(conclusion: Conclusion) -> dict[str, Any]:
-    return {
-        "reason": conclusion.reason,
-        "cause": conclusion.cause,
-        "share": conclusion.share,
-        **conclusion.evidence,
-    }
-
-
-def _of_jump(
+def _of_excursion(
     kind: FindingKind,
     severity: Severity,
     sample: MemorySample,
     channel: Channel,
-    jump: Jump,
+    excursion: Excursion,
     message: str,
     **others: Any,
 ) -> Finding:
     evidence = {
         "channel": channel.value,
-        "peak_bytes": jump.peak,
-        "usual_bytes": jump.usual,
-        "height_bytes": jump.height,
-        **({"kept_free_bytes": jump.kept} if jump.kept else {}),
+        "peak_bytes": excursion.peak,
+        "usual_bytes": excursion.usual,
+        "height_bytes": excursion.height,
+        **({"kept_free_bytes": excursion.kept} if excursion.kept else {}),
         **others,
     }
-    return _finding(kind, severity, sample, message, evidence, jump.first_step, last_step=jump.last_step)
+    first, last = excursion.first_step, excursion.last_step
+    return _finding(kind, severity, sample, message, evidence, first, last_step=last)
 
 
 def _finding(

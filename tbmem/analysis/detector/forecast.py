@@ -1,4 +1,4 @@
-"""Floors that climb and what there is left go in; when memory will run out, with a band, comes out."""
+"""Forecast of when memory will run out, with a band, from low-water marks that climb."""
 
 from __future__ import annotations
 
@@ -13,25 +13,21 @@ _LOW, _HIGH = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When a device will be full if memory grows on as it did."""
+    """When a device will be full if memory goes on growing as it did."""
 
     steps: int
     """Steps from the last point on."""
     steps_low: int
-    """The same if it grows as fast as the fastest tenth of the comparisons says."""
+    """The same at the growth rate of the fastest tenth of the comparisons."""
     steps_high: int | None
-    """And as slowly as the slowest; ``None`` if it then never ends."""
+    """And at that of the slowest; ``None`` if it then never ends."""
     seconds: float | None = None
     """``steps`` in seconds, where the time of a step is known."""
     seconds_low: float | None = None
     seconds_high: float | None = None
 
     def timed(self, step_seconds: float | None) -> Forecast:
-        """The same with seconds.
-
-        Args:
-            step_seconds: Seconds of a step; ``None`` if unknown.
-        """
+        """The same with seconds, where those of a step are known."""
         if step_seconds is None:
             return self
         late = None if self.steps_high is None else self.steps_high * step_seconds
@@ -48,23 +44,20 @@ def forecast(
     lift: float = 0.0,
     step: int | None = None,
 ) -> Forecast | None:
-    """Say when floors that climb will have filled a device, at the growth rate that is told of them.
+    """Estimate when low-water marks will have filled a device; ``None`` where they do not climb.
 
     Args:
-        points: The floors.
+        points: The marks.
         capacity: Bytes that there are in all.
         room: Bytes that are left, where the capacity is not known.
-        lift: How far the steps reach above the floors, in bytes.
+        lift: How far the steps reach above the marks, in bytes.
         step: The step from which to count; by default that of the last point.
-
-    Returns:
-        The forecast; ``None`` where the floors do not climb.
     """
     points = thinned(points)
-    found = slopes(points)
-    if not found:
+    ordered = slopes(points)
+    if not ordered:
         return None
-    middle, low, high = (quantile(found, share) for share in (0.5, _LOW, _HIGH))
+    middle, low, high = (quantile(ordered, share) for share in (0.5, _LOW, _HIGH))
     if middle <= 0:
         return None
     since = points[-1].step if step is None else step

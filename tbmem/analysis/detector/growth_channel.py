@@ -1,4 +1,4 @@
-"""Readings of one series of bytes go in; what has changed about its growth, with the rise at that moment, comes out."""
+"""Growth of one series of bytes: its readings, the test on its low-water marks, its rate and its forecast."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.floors import BLOCK, SCALES, Floor
+from tbmem.analysis.detector.control_variate import ControlVariate
 from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
-from tbmem.analysis.detector.low_water_marks import Blocks
-from tbmem.analysis.detector.trend import Rise
-from tbmem.analysis.detector.trend_tests import rises_regularly
+from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock
+from tbmem.analysis.detector.trend import Trend, rises_regularly
 from tbmem.analysis.growth_rate import Point, growth_rate
 from tbmem.model.evidence import Channel, Suspicion
 from tbmem.model.sample import MemorySample
 
-LONG_UNSTEPPED = 64
+_LONG_UNSTEPPED = 64
 """Samples without an optimizer step from which on every sample is judged: it is another kind of loop."""
 _STEEP_PERCENT = 2.5
 """Rise from one block of four steps to the next, in per cent, that may be the end."""
@@ -26,12 +25,10 @@ _STEEP = ((4, 64), (3, 16))
 """So many such blocks are enough if memory will have run out in so many steps."""
 _LEAST_PART = 0.1
 """A rise of the level counts as one if it is at least this part of the largest."""
-
-
 _ENOUGH, _RISES = 28, 5
 """Readings, and regular rises among them, that are suspicious where none ever falls."""
-_ENOUGH_FLOORS = 6
-"""Floors that tell a rate better than finer ones that do not reach back to where the growth began."""
+_ENOUGH_MARKS = 6
+"""Marks that tell a rate better than finer ones that do not reach back to where the growth began."""
 _RECENT = 48
 """Readings in which the distance of rises is looked for."""
 
@@ -42,7 +39,7 @@ class GrowthEvent(NamedTuple):
     step: int
     channel: Channel
     change: Change
-    rise: Rise
+    trend: Trend
     """As it was then."""
     rate: float
     """Its growth rate then, in bytes per step."""
@@ -56,18 +53,19 @@ class GrowthChannel:
 
     Args:
         channel: Which one it is.
-        test: What judges its floors.
+        test: The test on its low-water marks.
         block: Steps of the finest blocks.
     """
 
     def __init__(self, channel: Channel, test: GrowthTest, block: int = BLOCK) -> None:
         self.channel = channel
         self.growth = test
-        self.blocks = Blocks(block)
         self.total: int | None = None
-        """Bytes at which the series ends; ``None`` where that is not known."""
+        """Capacity in bytes; ``None`` where that is not known."""
         self.available: int | None = None
-        """What is left instead, for memory that is shared with others."""
+        """Bytes that are left instead, for memory that is shared with others."""
+        self._block = StepBlock(block)
+        self._variate = ControlVariate()
         self._recent: BoundedList[float] = BoundedList(_RECENT)
         self._unstepped = 0
 
@@ -78,21 +76,18 @@ class GrowthChannel:
         peaks: Sequence[int] | None = None,
         blocks: Sequence[int] | None = None,
     ) -> list[GrowthEvent]:
-        """Take in steps that were all read.
+        """Add steps that were all read.
 
         Args:
             steps: Their numbers.
             values: Bytes held at their ends.
             peaks: Highest within each, where that is known exactly.
             blocks: Live allocations, where they are counted.
-
-        Returns:
-            What has changed about the growth.
         """
         events: list[GrowthEvent] = []
-        levels = self.blocks.correct(values, peaks)
+        levels = values if peaks is None else self._variate.correct(values, peaks)
         tops = levels if peaks is None else peaks
-        start, stop, count = 0, self.blocks.room, len(values)
+        start, stop, count = 0, self._block.room, len(values)
         while start < count:
             if start or stop < count:
                 part, number = levels[start:stop], blocks and blocks[start:stop]
@@ -100,10 +95,10 @@ class GrowthChannel:
             else:
                 part, number, high = levels, blocks, tops
             self._recent.extend(part)
-            floor = self.blocks.add(steps[start], part, high, number)
-            if floor is not None:
-                events += self._judge(floor, steps[min(stop, count) - 1])
-            start, stop = stop, stop + self.blocks.steps
+            mark = self._block.add(steps[start], part, high, number)
+            if mark is not None:
+                events += self._judge(mark, steps[min(stop, count) - 1])
+            start, stop = stop, stop + self._block.steps
         return events
 
     def extend_updated(
@@ -124,156 +119,134 @@ class GrowthChannel:
         events: list[GrowthEvent] = []
         for at, (step, value) in enumerate(zip(steps, values, strict=True)):
             self._unstepped = self._unstepped + 1 if updated[at] is False else 0
-            if value is None or 0 < self._unstepped < LONG_UNSTEPPED:
-                events += self.skip(step)
+            if value is None or 0 < self._unstepped < _LONG_UNSTEPPED:
+                mark = self._block.skip()
+                events += () if mark is None else self._judge(mark, step)
             else:
-                one = slice(at, at + 1)
-                events += self.extend((step,), (value,), peaks and peaks[one], blocks and blocks[one])
+                row = slice(at, at + 1)
+                events += self.extend((step,), (value,), peaks and peaks[row], blocks and blocks[row])
         return events
 
-    def skip(self, step: int) -> list[GrowthEvent]:
-        """Note a step that was not read."""
-        floor = self.blocks.skip()
-        return [] if floor is None else list(self._judge(floor, step))
+    def interrupt(self) -> None:
+        """Steps that are not judged follow: what they leave behind is no growth."""
+        self._block.interrupt()
+        self._recent.clear()
 
-    def _judge(self, floor: Floor, step: int) -> Sequence[GrowthEvent]:
+    def _judge(self, mark: LowWaterMark, step: int) -> Sequence[GrowthEvent]:
         growth = self.growth
-        change = growth.add(floor)
-        if change is None and growth.rise is None and self._rises():
-            change = growth.suspect_last(_ENOUGH // self.blocks.steps)
-        if change is None and self._is_steep(floor):
-            change = growth.hasten()
+        change = growth.add(mark)
+        if change is None and growth.trend is None and self._rises():
+            change = growth.suspect_last(_ENOUGH // self._block.steps)
+        if change is None and self._is_steep(mark):
+            change = growth.confirm_early()
         if change is None:
             return ()
-        rise = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.rise
-        assert rise is not None
-        certain = change is Change.CERTAIN
-        return (
-            GrowthEvent(
-                step,
-                self.channel,
-                change,
-                replace(rise),
-                self.rate(rise),
-                self._gap() if change is Change.SUSPECTED else 1,
-                self.forecast(rise, step) if certain else None,
-            ),
-        )
+        trend = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.trend
+        assert trend is not None
+        gap = self._gap() if change is Change.SUSPECTED else 1
+        ahead = self.forecast(trend, step) if change is Change.CERTAIN else None
+        return (GrowthEvent(step, self.channel, change, replace(trend), self.rate(trend), gap, ahead),)
 
     def _rises(self) -> bool:
         """Whether the readings themselves, which are exact, rise regularly without ever falling."""
         recent = self._recent
         if len(recent) < _ENOUGH or recent[-1] - recent[0] < self.growth.suspicious:
             return False
-        kept = list(recent)[-_ENOUGH:]
-        if any(after < before for before, after in pairwise(kept)):
+        last = list(recent)[-_ENOUGH:]
+        if any(after < before for before, after in pairwise(last)):
             return False
-        return rises_regularly(kept, self.growth.suspicious, _RISES)
+        return rises_regularly(last, self.growth.suspicious, _RISES)
 
-    def interrupt(self) -> None:
-        """Steps follow that are not judged: what they leave behind is no growth."""
-        self.blocks.interrupt()
-        self._recent.clear()
-
-    def _is_steep(self, floor: Floor) -> bool:
-        """Whether memory will have run out before anybody could be patient."""
-        floors = self.growth.floors.at(0)
-        if len(floors) < _STEEP[-1][0] or floor.level - floors[-2].level < _STEEP_PERCENT / 100 * floors[-2].level:
+    def _is_steep(self, mark: LowWaterMark) -> bool:
+        """Whether memory will have run out before the patience ends."""
+        marks = self.growth.marks.at(0)
+        if len(marks) < _STEEP[-1][0] or mark.level - marks[-2].level < _STEEP_PERCENT / 100 * marks[-2].level:
             return False
-        left = (
-            self.available
-            if self.total is None
-            else self.total - floor.level - self.blocks.splice.bytes - (floor.work or 0)
-        )
+        left: float | None = self.available
+        if self.total is not None:
+            left = self.total - mark.level - self._block.splice.bytes - (mark.work or 0)
         if left is None:
             return False
         for count, steps in _STEEP:
-            known = [each.level for each in list(floors)[-count:]]
-            rises = [after - before for before, after in pairwise(known)]
-            if len(known) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
+            last = [mark.level for mark in list(marks)[-count:]]
+            rises = [after - before for before, after in pairwise(last)]
+            if len(last) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
                 return True
         return False
 
     def level_at(self, step: int) -> float | None:
-        """The floor at a step in the past, as finely as it is remembered."""
+        """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
         for scale in range(SCALES):
-            floors = self.growth.floors.at(scale)
-            if floors and floors[0].step <= step:
-                return max(floor for floor in floors if floor.step <= step).level
+            marks = self.growth.marks.at(scale)
+            if marks and marks[0].step <= step:
+                return max(mark for mark in marks if mark.step <= step).level
         return None
 
-    def suspicion(self, rise: Rise, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
-        """The rise as a suspicion of a sample's device.
+    def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
+        """The trend as a suspicion of a sample's device.
 
         Args:
-            rise: What grows.
+            trend: What grows.
             sample: One of the device.
             rate: Growth in bytes per step at that moment.
             gap: Steps between two rises.
         """
-        level = round(rise.level + self.blocks.splice.bytes)
-        first, last = rise.first.point, rise.last.point
+        level = round(trend.last.level + self._block.splice.bytes)
         return Suspicion(
             device=sample.device,
             rank=sample.rank,
             channel=self.channel,
-            first_step=rise.first_step,
-            last_step=rise.last_step,
-            base=level - round(rise.growth),
+            first_step=trend.first.step,
+            last_step=trend.last.step,
+            base=level - round(trend.growth),
             level=level,
             bytes_per_step=rate,
-            judged_steps=last.step - first.step,
+            judged_steps=trend.last.point.step - trend.first.point.step,
             gap=gap,
-            from_the_start=rise.first.tick <= 4 * self.blocks.steps,
+            from_the_start=trend.first.tick <= 4 * self._block.steps,
         )
 
-    def steps_of(self, rise: Rise) -> int:
-        """Judged steps of the blocks in which a rise was found."""
-        return self.blocks.steps << rise.scale
+    def steps_of(self, trend: Trend) -> int:
+        """Judged steps of the blocks in which a trend was found."""
+        return self._block.steps << trend.scale
 
     def _gap(self) -> int:
         """Steps between two rises of what is never given back."""
-        kept: list[float] = []
+        lows: list[float] = []
         for value in reversed(self._recent):
-            kept.append(min(value, kept[-1]) if kept else value)
-        rises = [later - earlier for later, earlier in pairwise(kept)]
+            lows.append(min(value, lows[-1]) if lows else value)
+        rises = [later - earlier for later, earlier in pairwise(lows)]
         least = _LEAST_PART * max(rises, default=0)
-        places = [at for at, rise in enumerate(rises) if rise > least]
-        return max(round((places[-1] - places[0]) / (len(places) - 1)), 1) if len(places) > 1 else 1
+        at = [index for index, rise in enumerate(rises) if rise > least]
+        return max(round((at[-1] - at[0]) / (len(at) - 1)), 1) if len(at) > 1 else 1
 
-    def forecast(self, rise: Rise, step: int) -> Forecast | None:
-        """When the rise will have filled what is left.
-
-        Args:
-            rise: The growth that stands.
-            step: The one from which to count.
-        """
-        splice = self.blocks.splice
-        # within a block a rise reaches above its floor by itself
-        lift = max(max(self.blocks.lifts, default=0.0) - (self.blocks.steps - 1) * self.rate(rise), 0.0)
+    def forecast(self, trend: Trend, step: int) -> Forecast | None:
+        """When the trend will have filled what is left, counted from a step."""
+        splice = self._block.splice
+        # within a block a trend reaches above its mark by itself
+        lift = max(max(self._block.lifts, default=0.0) - (self._block.steps - 1) * self.rate(trend), 0.0)
         now = step - splice.steps
         if self.total is not None:
-            return forecast(self._points(rise), capacity=self.total - splice.bytes, lift=lift, step=now)
+            return forecast(self._points(trend), capacity=self.total - splice.bytes, lift=lift, step=now)
         if self.available is not None:
-            return forecast(self._points(rise), room=self.available, lift=lift, step=now)
+            return forecast(self._points(trend), room=self.available, lift=lift, step=now)
         return None
 
-    def rate(self, rise: Rise) -> float:
+    def rate(self, trend: Trend) -> float:
         """Growth in bytes per judged step."""
-        first, last = rise.first.point, rise.last.point
-        rate = growth_rate(self._points(rise))
-        return rate if rate is not None and rate > 0 else rise.growth / max(last.step - first.step, 1)
+        rate = growth_rate(self._points(trend))
+        if rate is not None and rate > 0:
+            return rate
+        return trend.growth / max(trend.last.point.step - trend.first.point.step, 1)
 
-    def _points(self, rise: Rise) -> Sequence[Point]:
-        """The floors since the rise began, at the finest scale that remembers all of it."""
-        for scale in range(rise.scale, SCALES):
-            floors = self.growth.floors.at(scale)
-            if floors and (floors[0].step <= rise.first_step or scale == SCALES - 1):
-                points = [floor.point for floor in floors if floor.step >= rise.first_step]
-                if len(points) >= _ENOUGH_FLOORS:
+    def _points(self, trend: Trend) -> Sequence[Point]:
+        """The marks since the trend began, at the finest scale that remembers all of it."""
+        for scale in range(trend.scale, SCALES):
+            marks = self.growth.marks.at(scale)
+            if marks and (marks[0].step <= trend.first.step or scale == SCALES - 1):
+                points = [mark.point for mark in marks if mark.step >= trend.first.step]
+                if len(points) >= _ENOUGH_MARKS:
                     return points
-        floors = self.growth.floors.at(rise.scale)
-        return [floor.point for floor in floors if floor.step >= rise.first_step] or [
-            rise.first.point,
-            rise.last.point,
-        ]
+        marks = self.growth.marks.at(trend.scale)
+        points = [mark.point for mark in marks if mark.step >= trend.first.step]
+        return points or [trend.first.point, trend.last.point]

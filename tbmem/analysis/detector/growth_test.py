@@ -1,29 +1,37 @@
-"""The floor of every few steps goes in; growth that does not end, suspected early and certain late, comes out."""
+"""Test for growth that does not end, on low-water marks: suspected early, certain late."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 
-from tbmem.analysis.detector.floors import Floor, Floors, levels
-from tbmem.analysis.detector.sawtooth import FALLEN_BACK, Cycles
-from tbmem.analysis.detector.trend import Rise, Stage
-from tbmem.analysis.detector.trend_tests import climbs, is_explained, is_line, rises_regularly, since_last_fall
+from tbmem.analysis.detector.bounded_list import BoundedList
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels
+from tbmem.analysis.detector.trend import (
+    Trend,
+    TrendState,
+    climbs,
+    is_explained,
+    is_line,
+    rises_regularly,
+    since_last_fall,
+)
 
-SUSPICIOUS = 24 << 10
+_SUSPICIOUS = 24 << 10
 """Bytes from which on growth may be suspected."""
 _SUSPICIOUS_SHARE = 1e-6
 """The same as a share of the level."""
 _LINE, _LINE_SIGMAS = 7, 3.0
-"""Floors of the finest blocks, one like the other, that are suspicious: 28 steps."""
+"""Marks of the finest blocks, one like the other, that are suspicious: 28 steps."""
 _SHORT, _SHORT_SIGMAS = 9, 3.4
-"""Floors of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
+"""Marks of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
 _FEWEST = 6
-"""Floors below which nothing is said."""
+"""Marks below which nothing is suspected."""
 _LONG, _LONG_SIGMAS = 12, 4.0
-"""Floors at any scale; fewer say too little about order and chance."""
+"""Marks at any scale; fewer say too little about order and chance."""
 _CERTAIN_SIGMAS = 4.9
-SUSPICIOUS_RISES = 4
+_SUSPICIOUS_RISES = 4
 """Regular rises without a fall that are suspicious where readings are exact."""
 _CERTAIN_RISES = 7
 """Those that are certain."""
@@ -38,16 +46,24 @@ _FIRST_WAIT = 64
 _STEEP = 4
 """Finest blocks that are enough where memory is about to run out."""
 _WORSE = 2.0
-"""Factor by which certain growth must have gone on to be told again."""
+"""Factor by which certain growth must have gone on to be reported again."""
+_FALLEN_BACK = 0.5
+"""Share of a rise that must be free again for it to have been a cycle."""
+_LEAP = 0.6
+"""Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
+_MARGIN = 0.25
+"""Share of its height by which the next cycle may be higher."""
+_CYCLES = 8
+"""Cycles that are remembered."""
 
 
 class Change(Enum):
-    """What has become of the growth."""
+    """What has changed about the growth."""
 
     SUSPECTED = "suspected"
     """It may be a leak."""
     CERTAIN = "certain"
-    """It has lasted longer than the patience, or has doubled since that was told."""
+    """It has lasted longer than the patience, or has doubled since that was reported."""
     FELL = "fell"
     """Most of it is free again: it was a cycle, or a cache that was emptied."""
     ENDED = "ended"
@@ -55,10 +71,10 @@ class Change(Enum):
 
 
 class GrowthTest:
-    """Finds growth that does not end, a floor at a time.
+    """Finds growth that does not end, one low-water mark at a time.
 
     Args:
-        patience: Steps over which floors must have risen to be certain.
+        patience: Steps over which marks must have risen to be certain.
         min_growth: Smallest growth in bytes that can be certain.
         min_growth_percent: The same in per cent of the level.
         suspicious: Smallest growth in bytes that can be suspected.
@@ -71,159 +87,137 @@ class GrowthTest:
         patience: int,
         min_growth: int,
         min_growth_percent: float,
-        suspicious: int = SUSPICIOUS,
-        rises: int = SUSPICIOUS_RISES,
+        suspicious: int = _SUSPICIOUS,
+        rises: int = _SUSPICIOUS_RISES,
     ) -> None:
-        self.floors = Floors()
-        self.cycles = Cycles(suspicious)
-        self.rise: Rise | None = None
+        self.marks = LowWaterMarks()
+        self.trend: Trend | None = None
         """The growth that stands; ``None`` while memory is not growing."""
-        self.dropped: Rise | None = None
+        self.dropped: Trend | None = None
         """The one that stood before."""
+        self.suspicious = suspicious
+        self._sawtooth = Sawtooth(suspicious)
         self._patience = patience
         self._min_growth = min_growth
         self._min_share = min_growth_percent / 100
-        self.suspicious = suspicious
-        """Smallest growth in bytes that can be suspected."""
         self._rises = rises
         self._wait = _FIRST_WAIT
         self._not_before = 0
 
-    def add(self, floor: Floor) -> Change | None:
-        """Take in the floor of the next finest block.
-
-        Returns:
-            What has changed about ``rise``, usually nothing.
-        """
-        coarsest = self.floors.add(floor)
-        self.cycles.add(floor.tick, floor.level)
-        rise = self.rise
-        if rise is not None and rise.scale <= coarsest:
-            change = self._follow(rise, self.floors.at(rise.scale)[-1])
+    def add(self, mark: LowWaterMark) -> Change | None:
+        """Add the mark of the next finest block; returns what has changed about ``trend``, usually nothing."""
+        coarsest = self.marks.add(mark)
+        self._sawtooth.add(mark.tick, mark.level)
+        trend = self.trend
+        if trend is not None and trend.scale <= coarsest:
+            change = self._follow(trend, self.marks.at(trend.scale)[-1])
             if change is not None:
                 return change
         for scale in range(coarsest, -1, -1):
-            floors = self.floors.at(scale)
+            marks = self.marks.at(scale)
             # nearly always it ends here
-            if floors[-1].level - floors[0].level >= self.suspicious:
-                change = self._look(scale, list(floors))
+            if marks[-1].level - marks[0].level >= self.suspicious:
+                change = self._look(scale, list(marks))
                 if change is not None:
                     return change
         return None
 
-    def put_off(self, tick: int) -> None:
-        """Suspect nothing for a while, each time for twice as long.
-
-        Args:
-            tick: Judged steps so far.
-        """
+    def postpone(self, tick: int) -> None:
+        """Suspect nothing for a while after a judged step, each time for twice as long."""
         self._not_before = tick + self._wait
         self._wait *= 2
 
     def suspect_last(self, count: int) -> Change | None:
-        """The readings behind the last floors are suspicious by themselves.
-
-        Args:
-            count: How many floors.
-        """
-        known = list(self.floors.at(0))
+        """Suspect the growth of the last ``count`` marks, whose readings are suspicious by themselves."""
+        known = list(self.marks.at(0))
         part = known[-count:]
         if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
             return None
-        self.rise = Rise.over(part, 0)
+        self.trend = Trend.over(part, 0)
         return Change.SUSPECTED
 
-    def hasten(self) -> Change | None:
+    def confirm_early(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
-        part = list(self.floors.at(0))[-_STEEP:]
+        part = list(self.marks.at(0))[-_STEEP:]
         if self._is_cycle(part):
             return None
-        return Change.CERTAIN if self._make_certain(Rise.over(part, 0)) else None
+        return Change.CERTAIN if self._make_certain(Trend.over(part, 0)) else None
 
     def leave_open(self) -> None:
-        """Nobody could tell what the growth is that stands: ask again later."""
-        rise = self.rise
-        if rise is not None:
-            rise.leave_open()
-            self.put_off(rise.last_tick)
+        """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
+        trend = self.trend
+        if trend is not None:
+            trend.leave_open()
+            self.postpone(trend.last.tick)
 
-    def is_material(self, rise: Rise) -> bool:
-        """Whether growth is large enough to be told without evidence."""
-        return rise.growth >= self._least(rise.base)
+    def is_material(self, trend: Trend) -> bool:
+        """Whether growth is large enough to be reported without evidence."""
+        return trend.growth >= self._least(trend.first.level)
 
     def confirm(self) -> None:
-        """The growth that stands is a leak, however short it is."""
-        if self.rise is not None:
-            self.rise.stage, self.rise.reported = Stage.LEAK, max(self.rise.growth, self.rise.reported)
+        """Make the growth that stands a leak, however short it is."""
+        if self.trend is not None:
+            self.trend.state, self.trend.reported = TrendState.LEAK, max(self.trend.growth, self.trend.reported)
 
     def _least(self, base: float) -> float:
         return max(self._min_growth, self._min_share * base)
 
-    def _follow(self, rise: Rise, floor: Floor) -> Change | None:
-        if floor.level > rise.level + _GOES_ON * rise.growth:
-            rise.last = floor
-            if rise.stage is Stage.EXPLAINED:
-                return self._suspect_again(rise) if rise.is_outgrown else None
-            if rise.stage is Stage.OPEN and floor.tick >= self._not_before and rise.keeps_its_pace:
-                return self._suspect_again(rise)
-        elif rise.level - floor.level > FALLEN_BACK * rise.growth:
-            return self._drop(rise, floor.tick, Change.FELL)
-        elif not rise.lasting and floor.tick - rise.last_tick > max(rise.ticks, _SHORTEST):
-            return self._drop(rise, floor.tick, Change.ENDED)
+    def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
+        if mark.level > trend.last.level + _GOES_ON * trend.growth:
+            trend.last = mark
+            is_open = trend.state is TrendState.OPEN and mark.tick >= self._not_before
+            is_outgrown = trend.state is TrendState.EXPLAINED and trend.is_outgrown
+            if is_outgrown or (is_open and trend.keeps_its_pace):
+                trend.state = TrendState.SUSPECTED
+                return Change.SUSPECTED
+        elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
+            return self._drop(trend, mark.tick, Change.FELL)
+        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.ticks, _SHORTEST):
+            return self._drop(trend, mark.tick, Change.ENDED)
         return None
 
-    def _suspect_again(self, rise: Rise) -> Change:
-        rise.stage = Stage.SUSPECTED
-        return Change.SUSPECTED
-
-    def _drop(self, rise: Rise, tick: int, change: Change) -> Change:
-        self.rise, self.dropped = None, rise
-        self.put_off(tick)
+    def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
+        self.trend, self.dropped = None, trend
+        self.postpone(tick)
         return change
 
-    def _look(self, scale: int, known: Sequence[Floor]) -> Change | None:
+    def _look(self, scale: int, known: Sequence[LowWaterMark]) -> Change | None:
         last = known[-1]
         growth = last.level - known[0].level
-        rise = self.rise
+        trend = self.trend
         if (
             len(known) < _FEWEST
             or growth < _SUSPICIOUS_SHARE * last.level
-            or (rise is not None and not self._is_open(rise, last))
+            or (trend is not None and not _is_undecided(trend, last))
         ):
             return None
         if growth >= self._least(known[0].level):
-            found = self._certain(known)
-            if found is not None and self._make_certain(Rise.over(found, scale)):
+            climbing = self._certain(known)
+            if climbing is not None and self._make_certain(Trend.over(climbing, scale)):
                 return Change.CERTAIN
-        if rise is not None or last.tick < self._not_before:
+        if trend is not None or last.tick < self._not_before:
             return None
-        found = self._suspect(known, scale)
-        if found is None:
+        climbing = self._suspect(known, scale)
+        if climbing is None:
             return None
-        self.rise = Rise.over(found, scale)
+        self.trend = Trend.over(climbing, scale)
         return Change.SUSPECTED
 
-    def _is_open(self, rise: Rise, last: Floor) -> bool:
-        """Whether there is still something to find out about a rise."""
-        if rise.stage is Stage.LEAK:
-            return last.level - rise.base >= _WORSE * rise.reported
-        return rise.stage is not Stage.EXPLAINED
-
-    def _make_certain(self, found: Rise) -> bool:
-        rise = self.rise
-        if rise is None:
-            rise = self.rise = found
-        elif rise.stage is Stage.EXPLAINED:
+    def _make_certain(self, match: Trend) -> bool:
+        trend = self.trend
+        if trend is None:
+            trend = self.trend = match
+        elif trend.state is TrendState.EXPLAINED:
             return False
         else:
-            rise.join(found)
-        if rise.growth < _WORSE * rise.reported:
+            trend.join(match)
+        if trend.growth < _WORSE * trend.reported:
             return False
-        rise.stage, rise.reported = Stage.LEAK, rise.growth
+        trend.state, trend.reported = TrendState.LEAK, trend.growth
         return True
 
-    def _certain(self, known: Sequence[Floor]) -> Sequence[Floor] | None:
-        """The floors of a climb that has lasted longer than the patience, if there is one."""
+    def _certain(self, known: Sequence[LowWaterMark]) -> Sequence[LowWaterMark] | None:
+        """The marks of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
         block = known[-1].tick - known[-2].tick
         since = tick - _NEARLY * self._patience + block
@@ -243,8 +237,8 @@ class GrowthTest:
             return None
         return None if is_explained(part, known) else part
 
-    def _suspect(self, known: Sequence[Floor], scale: int) -> Sequence[Floor] | None:
-        """The floors that are suspicious, if there are any."""
+    def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
+        """The marks that are suspicious, if there are any."""
         short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
         for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
             part = known[-count:]
@@ -259,6 +253,61 @@ class GrowthTest:
             return None
         return None if is_explained(part, known) else part
 
-    def _is_cycle(self, part: Sequence[Floor]) -> bool:
+    def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
-        return part[-1].tick - part[0].tick < self.cycles.length and part[-1].level <= self.cycles.ceiling
+        return part[-1].tick - part[0].tick < self._sawtooth.length and part[-1].level <= self._sawtooth.ceiling
+
+
+def _is_undecided(trend: Trend, last: LowWaterMark) -> bool:
+    if trend.state is TrendState.LEAK:
+        return last.level - trend.first.level >= _WORSE * trend.reported
+    return trend.state is not TrendState.EXPLAINED
+
+
+class Sawtooth:
+    """Remembers rises that fell back: epochs, collections, caches that are emptied.
+
+    Args:
+        least: Smallest height of a cycle in bytes.
+    """
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._lowest = math.inf
+        self._highest = -math.inf
+        self._start = 0
+        self._leap = 0.0
+        self._lengths: BoundedList[int] = BoundedList(_CYCLES)
+        self._ceilings: BoundedList[float] = BoundedList(_CYCLES)
+
+    def add(self, tick: int, level: float) -> bool:
+        """Add a low-water mark (judged steps so far, bytes); returns whether a cycle has just ended."""
+        height = self._highest - self._lowest
+        if height >= self._least and self._highest - level > _FALLEN_BACK * height:
+            gradual = self._leap <= _LEAP * height
+            if gradual:
+                self._lengths.append(tick - self._start)
+                self._ceilings.append(self._highest + _MARGIN * height)
+            self._begin(tick, level)
+            return gradual
+        if level < self._lowest:
+            self._begin(tick, level)
+        elif level > self._highest:
+            self._leap = max(self._leap, level - self._highest)
+            self._highest = level
+        return False
+
+    def _begin(self, tick: int, level: float) -> None:
+        self._lowest = self._highest = level
+        self._start = tick
+        self._leap = 0.0
+
+    @property
+    def length(self) -> int:
+        """Judged steps of the longest cycle remembered, 0 if there was none."""
+        return max(self._lengths, default=0)
+
+    @property
+    def ceiling(self) -> float:
+        """How high a cycle like those remembered may rise, in bytes."""
+        return max(self._ceilings, default=-math.inf)

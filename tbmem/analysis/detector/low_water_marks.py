@@ -1,23 +1,95 @@
-"""What was read after each step goes in; the floor of every few judged steps comes out."""
+"""Low-water marks of a series: the minima of blocks of 4, 8, 16 ... judged steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.control_variate import ControlVariate
-from tbmem.analysis.detector.floors import BLOCK, Floor
-from tbmem.analysis.growth_rate import Splice
+from tbmem.analysis.growth_rate import Point, Splice
 
-LIFTS = 64
-"""Blocks whose height above their floor is remembered."""
+BLOCK = 4
+"""Judged steps of the finest block."""
+MARKS_PER_SCALE = 24
+SCALES = 10
+"""Blocks are 4 to 2048 steps long; memory is bounded by MARKS_PER_SCALE * SCALES marks."""
+_LIFTS = 64
+"""Blocks whose height above their low-water mark is remembered."""
 
 
-class Blocks:
+class LowWaterMark(NamedTuple):
+    """The minimum of one block of steps."""
+
+    level: float
+    """Bytes."""
+    step: int
+    """First step of the block: where memory climbs, that is where its lowest level is."""
+    tick: int
+    """Judged steps until its end."""
+    blocks: int | None = None
+    """Live allocations, where they are counted."""
+    work: int | None = None
+    """Distance of the peak from the level: what the steps themselves need. Bytes; ``None`` where peaks are unknown."""
+    left_out: int = 0
+    """Steps before it that were not judged."""
+
+    @property
+    def point(self) -> Point:
+        """The mark for a growth rate, in which only judged steps count."""
+        return Point(self.step - self.left_out, self.level)
+
+
+class LowWaterMarks:
+    """The low-water marks of a series at dyadic scales, online and in constant memory.
+
+    What is free again at the end of a block does not lift its mark, so sawtooths, spikes and validation
+    passes do not show here, whatever their period; memory that is kept lifts every mark after it.
+    """
+
+    def __init__(self) -> None:
+        self._scales: list[BoundedList[LowWaterMark]] = [BoundedList(MARKS_PER_SCALE) for _ in range(SCALES)]
+        self._count = 0
+
+    def add(self, mark: LowWaterMark) -> int:
+        """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
+        self._count += 1
+        scales = self._scales
+        scales[0].append(mark)
+        scale, count = 0, self._count
+        while not count & 1 and scale + 1 < SCALES:
+            finer = scales[scale]
+            scale += 1
+            count >>= 1
+            scales[scale].append(_merge(finer[-2], finer[-1]))
+        return scale
+
+    def at(self, scale: int) -> BoundedList[LowWaterMark]:
+        """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
+        return self._scales[scale]
+
+
+def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
+    """The mark of two consecutive blocks."""
+    return LowWaterMark(
+        min(first.level, second.level),
+        first.step,
+        second.tick,
+        None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks),
+        None if first.work is None or second.work is None else min(first.work, second.work),
+        first.left_out,
+    )
+
+
+def levels(marks: Sequence[LowWaterMark]) -> list[float]:
+    """The levels of marks, in bytes."""
+    return [mark.level for mark in marks]
+
+
+class StepBlock:
     """Gathers readings into the finest blocks.
 
     A block is complete when its steps have passed and at least one of them was read: counters are rationed where
-    reading is dear, and under gradient accumulation only the optimizer's steps are read.
+    reading is expensive, and under gradient accumulation only the optimizer's steps are read.
     """
 
     def __init__(self, steps: int = BLOCK) -> None:
@@ -25,10 +97,9 @@ class Blocks:
         self.ticks = 0
         """Judged steps so far."""
         self.splice = Splice()
-        """What unjudged stretches have added to levels and step numbers; taken out of the floors."""
-        self.lifts: BoundedList[float] = BoundedList(LIFTS)
-        """How far each of the last blocks reached above its floor, in bytes."""
-        self._variate = ControlVariate()
+        """What unjudged steps have added to levels and step numbers; taken out of the marks."""
+        self.lifts: BoundedList[float] = BoundedList(_LIFTS)
+        """How far each of the last blocks reached above its mark, in bytes."""
         self._passed = 0
         self._first = 0
         self._low: float | None = None
@@ -37,31 +108,19 @@ class Blocks:
 
     @property
     def room(self) -> int:
-        """Steps that the open block still takes."""
+        """Steps until the open block is complete, at least one."""
         return max(self.steps - self._passed, 1)
-
-    def correct(self, values: Sequence[int], peaks: Sequence[int] | None) -> Sequence[float]:
-        """The levels of steps without what the size of their batch explains.
-
-        Args:
-            values: Bytes held at their ends.
-            peaks: Highest within each, where that is known exactly.
-        """
-        return values if peaks is None else self._variate.correct(values, peaks)
 
     def add(
         self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
-    ) -> Floor | None:
-        """Take in steps that were all read, no more than there is ``room`` for.
+    ) -> LowWaterMark | None:
+        """Add steps that were all read and return the mark of the block once it is complete.
 
         Args:
             step: Number of the first of them.
-            levels: Corrected levels in bytes.
+            levels: Corrected levels in bytes, no more than there is ``room`` for.
             tops: How high each reached, in bytes.
             blocks: Live allocations, where they are counted.
-
-        Returns:
-            The floor of the block, once it is complete.
         """
         low, top = min(levels), max(tops)
         bottom = low if tops is levels else min(tops)
@@ -76,30 +135,28 @@ class Blocks:
             self._blocks = count if self._blocks is None else min(self._blocks, count)
         self.ticks += len(levels)
         self._passed += len(levels)
-        return self._close() if self._passed >= self.steps else None
+        return self._close(self._low) if self._passed >= self.steps else None
 
-    def skip(self) -> Floor | None:
+    def skip(self) -> LowWaterMark | None:
         """Note a step that was not read."""
         self.ticks += 1
         if self._low is None:
             return None
         self._passed += 1
-        return self._close() if self._passed >= self.steps else None
+        return self._close(self._low) if self._passed >= self.steps else None
 
     def interrupt(self) -> None:
-        """Steps follow that are not judged: what they leave behind is no growth."""
+        """Steps that are not judged follow: what they leave behind is no growth."""
         self.splice.interrupt()
         self._clear()
 
-    def _close(self) -> Floor:
-        low = self._low
-        assert low is not None
+    def _close(self, low: float) -> LowWaterMark:
         level = self.splice.join(self._first, low).level
         work = round(self._bottom - low)
-        floor = Floor(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
+        mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         self.lifts.append(self._top - low)
         self._clear()
-        return floor
+        return mark
 
     def _clear(self) -> None:
         self._passed = 0

@@ -1,7 +1,7 @@
-"""The level of each step goes in; steps far above the usual, lasting changes, and what comes again and again, come out.
+"""Test for excursions of a level: spikes, lasting shifts, and excursions that recur periodically.
 
-What is usual are median and deviation of the last steps; what comes in a regular beat (validation, checkpoints) is
-told once, as a beat.
+What is usual are median and deviation of the last steps; what recurs with a period (validation, checkpoints) is
+reported once, as periodic.
 """
 
 from __future__ import annotations
@@ -10,58 +10,63 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from statistics import median_low
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.periodicity import HIGHER, Beat
+from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
 
 WINDOW = 64
 """Steps that define what is usual."""
 RETURN_WITHIN = 5
-"""Steps after which a jump that has not come down again is the new level."""
+"""Steps after which an excursion that has not come down again is the new level."""
 _SIGMAS = 8.0
 _MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation of a normal distribution."""
 _SPREADS = 2.0
 """With a full window it is enough to be so many times as far from the median as the highest of the window."""
 _RECORD = 1.03
-"""A spike must pass the highest level so far by 3 %: what comes again is reported once."""
+"""A spike must pass the highest level so far by 3 %: what recurs is reported once."""
 _HIGHER = 1.2
 """And a later spike must be higher above the usual than those before by this factor."""
 _ALMOST = 0.8
-"""Part of a spike's height from which on a step counts for a beat: of those that are about as high as the least spike,
-chance would pick one to be told."""
+"""Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
+spike, chance would pick one to be reported."""
 _AT_ONCE = 0.5
-"""Part of its height that a jump must rise from one step to the next: what climbs slowly is none."""
+"""Part of its height that an excursion must rise from one step to the next: what climbs slowly is none."""
 _FEW = 8
-"""With fewer steps than this to compare with, a jump must be ``_FEW_PERCENT`` high."""
+"""With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
 _FEW_PERCENT = 15.0
 _ENOUGH = 32
-"""With fewer steps before it a jump is told only when there are so many after all."""
+"""With fewer steps before it an excursion is reported only when there are so many after all."""
 _FEW_SPREADS = 6.0
 """And so many times as high as all of them are apart."""
 _NEARLY = 0.5
-"""Share of the smallest spike from which on median and deviation are worked out at once."""
+"""Share of the smallest spike from which on median and deviation are computed at once."""
 _ORDER_EVERY = 64
-"""Steps after which they are worked out anyway."""
+"""Steps after which they are computed anyway."""
 _ORDER_SOONEST = 8
-"""Steps after which they are worked out for a level that may be high."""
+"""Steps after which they are computed for a level that may be high."""
+_PEAKS = 4 * WINDOW
+"""Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
+_NOTICEABLE = 0.1
+"""Part of an excursion's height from which on what malloc had kept free is mentioned."""
 
 
-class JumpKind(str, Enum):
-    """What became of a jump."""
+class ExcursionKind(Enum):
+    """What became of an excursion."""
 
     SPIKE = "spike"
     SHIFT = "shift"
     """Memory stayed there: a change of level."""
-    BEAT = "beat"
-    """It comes in a regular beat."""
+    PERIODIC = "periodic"
+    """It recurs with a period."""
 
 
 @dataclass(frozen=True, slots=True)
-class Jump:
+class Excursion:
     """A step, or a few, whose level left the usual range."""
 
-    kind: JumpKind
+    kind: ExcursionKind
     first_step: int
     last_step: int
     peak: int
@@ -69,9 +74,9 @@ class Jump:
     usual: int
     """Median of the steps before in bytes."""
     period: int = 0
-    """Steps between two of a beat."""
+    """Steps between two periodic ones."""
     members: Sequence[int] = ()
-    """First steps of those of the beat that are known."""
+    """First steps of the periodic ones that are known."""
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
@@ -83,7 +88,7 @@ class Jump:
 
 
 class SpikeTest:
-    """Tells spikes, changes of level and beats apart, step by step.
+    """Tells spikes, shifts and periodic excursions apart, step by step.
 
     Args:
         spike_percent: Smallest height above the usual level in per cent of it.
@@ -100,24 +105,20 @@ class SpikeTest:
         self._least = 0.0
         self._record = 0
         self._last = 0
-        self._before: BoundedList[tuple[Jump, bool]] = BoundedList(WINDOW)
+        self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
         self._pending: list[tuple[int, int]] = []
-        self._early: list[Jump] = []
-        self._beat_height = 0
-        self.beat = Beat()
+        self._early: list[Excursion] = []
+        self._periodic_height = 0
+        self.periodicity = Periodicity()
 
-    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Jump]]:
-        """Take in the levels of several steps.
-
-        Args:
-            steps: Their numbers.
-            values: Their levels in bytes.
+    def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
+        """Add the levels of several steps, in bytes.
 
         Returns:
-            The jumps of which it has become clear what became of them, each with the step at which it did; the same
-            however the steps are handed in.
+            The excursions of which it has become clear what became of them, each with the step at which it did; the
+            same however many steps come at a time.
         """
-        jumps: list[tuple[int, Jump]] = []
+        excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
         while start < count:
             stop = min(start + self._room(), count)
@@ -125,40 +126,40 @@ class SpikeTest:
             highest = max(chunk)
             if self._pending or highest > self._worth_a_look:
                 for step, value in zip(steps[start:stop], chunk, strict=True):
-                    jumps += [(step, jump) for jump in self._update(step, value)]
+                    excursions += [(step, excursion) for excursion in self._update(step, value)]
             else:
                 self._learn(chunk, highest)
             if self._early and len(self._recent) >= _ENOUGH:
-                jumps += [(steps[stop - 1], jump) for jump in self._judge_early()]
+                excursions += [(steps[stop - 1], excursion) for excursion in self._judge_early()]
             start = stop
-        return jumps
+        return excursions
 
-    def _update(self, step: int, value: int) -> Sequence[Jump]:
+    def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
         usual = self._usual
         high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                jumps = self._resolve(usual, JumpKind.SPIKE, after=value)
+                excursions = self._resolve(usual, ExcursionKind.SPIKE, after=value)
                 self._learn((value,), value)
-                return jumps
+                return excursions
             self._pending.append((step, value))
-            return self._resolve(usual, JumpKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
+            return self._resolve(usual, ExcursionKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
         if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
             self._pending.append((step, value))
         else:
             self._learn((value,), value)
         return ()
 
-    def close(self) -> Sequence[Jump]:
-        """The jump that was still open when the run ended: it was the last thing seen, so it is a spike."""
+    def close(self) -> Sequence[Excursion]:
+        """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
         usual = self._usual
-        jumps = list(self._resolve(usual, JumpKind.SPIKE)) if self._pending and usual is not None else []
-        return [*jumps, *self._judge_early()]
+        excursions = self._resolve(usual, ExcursionKind.SPIKE) if self._pending and usual is not None else ()
+        return [*excursions, *self._judge_early()]
 
     def rebase(self) -> None:
-        """Forget what was usual: something outside the training has changed the level."""
+        """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
         self._usual = None
         self._since_ordered = 0
@@ -167,7 +168,7 @@ class SpikeTest:
         self._early.clear()
 
     def _room(self) -> int:
-        """How many levels may be taken in before median and deviation are worked out."""
+        """Levels that may be added before median and deviation are computed."""
         return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
 
     def _learn(self, values: Sequence[int], highest: int) -> None:
@@ -179,8 +180,12 @@ class SpikeTest:
         if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
             self._order()
 
+    def _learn_each(self, levels: Sequence[int]) -> None:
+        for level in levels:
+            self._learn((level,), level)
+
     def _order(self) -> None:
-        """Work out what is usual and what is high from the last steps."""
+        """Compute what is usual and what is high from the last steps."""
         self._since_ordered = 0
         ordered = sorted(self._recent)
         usual, height = _usual_of(ordered)
@@ -197,8 +202,8 @@ class SpikeTest:
         self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: JumpKind, after: int = 0) -> Sequence[Jump]:
-        """Say what became of the jump that is open.
+    def _resolve(self, usual: int, kind: ExcursionKind, after: int = 0) -> Sequence[Excursion]:
+        """Decide about the open excursion.
 
         Args:
             usual: The level before it, in bytes.
@@ -209,97 +214,122 @@ class SpikeTest:
         levels = [level for _, level in self._pending]
         self._pending.clear()
         before = len(self._recent)
-        if kind is JumpKind.SHIFT:
-            stays = _stays(levels)
+        if kind is ExcursionKind.SHIFT:
+            stays = median_low(levels)
             if stays - usual <= self._least:
-                for level in levels:
-                    self._learn((level,), level)
+                self._learn_each(levels)
                 return ()
             self.rebase()
             self._settle(steps, levels)
-            return (Jump(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
-        jump = Jump(kind, steps[0], steps[-1], max(levels), usual)
+            return (Excursion(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
+        excursion = Excursion(kind, steps[0], steps[-1], max(levels), usual)
         self._recent.extend(levels)
         if before < _ENOUGH:
-            self._early.append(jump)
+            self._early.append(excursion)
             return ()
-        is_low = jump.height <= self._least
-        is_lasting = jump.peak - after < max(self._share * usual, self._min_spike)
-        return self._news_of(jump, counts=not (is_low or is_lasting))
+        is_low = excursion.height <= self._least
+        is_lasting = excursion.peak - after < max(self._share * usual, self._min_spike)
+        return self._news_of(excursion, counts=not (is_low or is_lasting))
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
-        stays = _stays(levels)
+        stays = median_low(levels)
         high = stays + max(self._share * stays, self._min_spike)
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
         if not above or levels[-1] > high:
-            for level in levels:
-                self._learn((level,), level)
+            self._learn_each(levels)
             return
         peak = max(level for _, level in above)
-        self._early.append(Jump(JumpKind.SPIKE, above[0][0], above[-1][0], peak, stays))
+        self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], peak, stays))
         self._recent.extend(level for _, level in above)
-        for level in levels:
-            if level <= high:
-                self._learn((level,), level)
+        self._learn_each([level for level in levels if level <= high])
 
-    def _judge_early(self) -> Sequence[Jump]:
-        """Judge the jumps of the first steps now that it is known what is usual."""
+    def _judge_early(self) -> Sequence[Excursion]:
+        """Judge the excursions of the first steps now that it is known what is usual."""
         early, self._early = self._early, []
-        jumps: list[Jump] = []
-        for jump in early:
+        excursions: list[Excursion] = []
+        for excursion in early:
             usual, height = _usual_of(sorted(self._recent))
             least = max(height, self._share * usual, self._min_spike)
-            if jump.peak > usual + _ALMOST * least:
-                jumps += self._news_of(replace(jump, usual=usual), counts=jump.peak > usual + least)
-        return jumps
+            if excursion.peak > usual + _ALMOST * least:
+                counts = excursion.peak > usual + least
+                excursions += self._news_of(replace(excursion, usual=usual), counts=counts)
+        return excursions
 
-    def _news_of(self, jump: Jump, *, counts: bool) -> Sequence[Jump]:
-        """The jump itself, the beat that it makes known, or nothing if its like was there before.
+    def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
+        """The excursion itself, the period that it reveals, or nothing if its like was there before.
 
         Args:
-            jump: What was seen.
-            counts: Whether it may be told as a spike; else it counts for a beat only.
+            excursion: A spike.
+            counts: Whether it may be reported as a spike; else it counts for a period only.
         """
-        # high steps with a gap between them are one happening
-        apart = not self._before or jump.first_step - self._before[-1][0].last_step > RETURN_WITHIN
-        on_beat = self.beat.expects(jump.first_step)
-        known = apart and self.beat.add(jump.first_step, jump.height)
-        is_record = counts and jump.peak > self._record * _RECORD
-        if on_beat and jump.height <= HIGHER * self._beat_height:
+        # high steps with a gap between them are one event
+        apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
+        is_expected = self.periodicity.expects(excursion.first_step)
+        is_revealed = apart and self.periodicity.add(excursion.first_step, excursion.height)
+        is_record = counts and excursion.peak > self._record * _RECORD
+        if is_expected and excursion.height <= HIGHER * self._periodic_height:
             return ()
-        highest = max((other.height for other, _ in self._before), default=0)
-        self._before.append((jump, is_record))
-        if known:
-            return self._known_beat(jump)
-        return (jump,) if is_record and jump.height > _HIGHER * highest else ()
+        highest = max((before.height for before, _ in self._before), default=0)
+        self._before.append((excursion, is_record))
+        if is_revealed:
+            return self._revealed(excursion)
+        return (excursion,) if is_record and excursion.height > _HIGHER * highest else ()
 
-    def _known_beat(self, jump: Jump) -> Sequence[Jump]:
-        """The beat, and the highest jump outside it, which may not have been told because of the beat's."""
-        others = [(other, is_record) for other, is_record in self._before if not self.beat.expects(other.first_step)]
-        members = [other for other, _ in self._before if self.beat.expects(other.first_step)]
-        self._beat_height = max(member.height for member in members)
+    def _revealed(self, excursion: Excursion) -> Sequence[Excursion]:
+        """The period, and the highest excursion outside it, which may have been held back by the periodic ones."""
+        expects = self.periodicity.expects
+        members = [before for before, _ in self._before if expects(before.first_step)]
+        others = [(before, is_record) for before, is_record in self._before if not expects(before.first_step)]
+        self._periodic_height = max(member.height for member in members)
         self._before[:] = others
         steps = tuple(member.first_step for member in members)
-        beat = replace(jump, kind=JumpKind.BEAT, period=self.beat.period, members=steps)
-        highest = max((other for other, is_record in others if is_record), key=lambda each: each.height, default=None)
-        return (beat,) if highest is None else (beat, highest)
-
-
-def _stays(levels: Sequence[int]) -> int:
-    """The level of a change for good: a spike that came with it may stand above."""
-    return sorted(levels)[(len(levels) - 1) // 2]
+        periodic = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
+        records = [other for other, is_record in others if is_record]
+        return (periodic, max(records, key=lambda record: record.height)) if records else (periodic,)
 
 
 def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
-    """Median, and how far above it chance does not reach.
-
-    Args:
-        ordered: Levels in bytes, lowest first.
-    """
+    """Median of ascending levels in bytes, and how far above it chance does not reach."""
     middle = (len(ordered) - 1) // 2
     usual = ordered[middle]
     if ordered[0] == ordered[-1]:
         return usual, 0.0
     deviations = sorted([abs(value - usual) for value in ordered])
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
+
+
+class ResidentPeaks(BoundedList[tuple[int, int]]):
+    """Steps and their resident peaks in bytes, as every screen shows them.
+
+    They are judged less what malloc had free when a step began.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_PEAKS)
+
+    def shown(self, excursion: Excursion) -> Excursion:
+        """An excursion in the peaks that the screens show.
+
+        Args:
+            excursion: Its peak and what is usual are less malloc's free memory.
+
+        Returns:
+            The excursion with the resident peak and the usual one, and what of its height they do not show; as it
+            was judged where its steps are no longer known.
+        """
+        first, last = excursion.first_step, excursion.last_step
+        within = [peak for step, peak in self if first <= step <= last]
+        before = [peak for step, peak in self if first - WINDOW <= step < first]
+        if len(before) < _FEW:
+            before = [peak for step, peak in self if not first <= step <= last]
+        if excursion.kind is ExcursionKind.SHIFT:
+            # earlier steps no longer tell what is usual
+            self[:] = [(step, peak) for step, peak in self if step >= first]
+        if not within or not before:
+            return excursion
+        peak, usual = max(within), median_low(before)
+        kept = excursion.height - (peak - usual)
+        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)

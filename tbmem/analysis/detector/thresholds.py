@@ -1,4 +1,4 @@
-"""How full a device is goes in; the threshold that it has just passed comes out."""
+"""Tests of a device's counters against fixed thresholds: how full it is, and what fragmentation wastes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from tbmem.model.sample import MemorySample
 
 _HYSTERESIS = 2.0
-"""Per cent by which use must fall below a threshold before passing it is news again."""
+"""Per cent by which use must fall below a threshold before passing it is reported again."""
+_SHARE = 0.2
+"""Share of the reserved memory that fragmentation must waste to be reported."""
+_SPLIT = 0.5
+"""Share of the loss that must lie in pieces of segments that are partly in use; the rest is free cache."""
+_LEAST = 256 << 20
+"""Bytes below which fragmentation does not matter."""
+_LASTING = 4
+"""Readings in a row that must show fragmentation."""
+FRAGMENTATION_EVERY = 8
+"""Steps between two readings of it."""
 
 
 class CapacityTest:
-    """Watches a device's share of use against rising thresholds.
+    """Compares a device's share of use with rising thresholds.
 
     Args:
         thresholds: Ascending percentages of the capacity.
@@ -20,24 +30,15 @@ class CapacityTest:
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
         self._is_news = [True] * len(self._thresholds)
-        self._alarmed = False
-        self.highest = 0
-        """The highest threshold passed so far: 0 none, 1 the first, and so on."""
+        self._has_passed = False
 
     @property
     def next_news(self) -> float:
         """Per cent below which nothing can change."""
-        return 0.0 if self._alarmed else self._thresholds[0]
+        return 0.0 if self._has_passed else self._thresholds[0]
 
     def update(self, percent: float) -> int:
-        """Take in the share of the device that is in use.
-
-        Args:
-            percent: Use in per cent of the capacity.
-
-        Returns:
-            The number (1, 2, 3) of a threshold passed since the last report, or 0.
-        """
+        """Add the per cent of the capacity in use; returns the number (1, 2, 3) of a threshold newly passed, or 0."""
         if percent < self.next_news:
             return 0
         news = 0
@@ -47,13 +48,54 @@ class CapacityTest:
                 news = number + 1
             elif percent < threshold - _HYSTERESIS:
                 self._is_news[number] = True
-        self._alarmed = not all(self._is_news)
-        self.highest = max(self.highest, news)
+        self._has_passed = not all(self._is_news)
         return news
 
 
-def room_of(sample: MemorySample) -> int | None:
-    """Bytes that the device can still give: what the host has available for the CPU; ``None`` if nobody tells."""
+class FragmentationTest:
+    """Tells free memory that cannot serve a request from a cache that can.
+
+    What is reserved beyond the largest amount that was ever allocated at once (never used, as in the analysis of a
+    recording) was needed only because the free pieces did not fit; it counts as lost as far as fragmented memory, free
+    pieces of segments that are partly in use, explains it. Reserved minus allocated alone is never called so.
+    """
+
+    def __init__(self) -> None:
+        self._highest = 0
+        self._times = 0
+        self.never_used = 0
+        """Bytes reserved at the last reading beyond the most that was allocated at once."""
+
+    def note_peak(self, peak: int) -> None:
+        """Note bytes that were allocated at once."""
+        if peak > self._highest:
+            self._highest = peak
+
+    def update(self, reserved: int, split: int) -> bool:
+        """Add a reading.
+
+        Args:
+            reserved: Bytes that the allocator holds.
+            split: Of these, free pieces of segments that are partly in use.
+
+        Returns:
+            Whether much has been lost for a while, reported once until it gets better.
+        """
+        self.never_used = reserved - self._highest
+        if min(self.never_used, round(split / _SPLIT)) < max(_SHARE * reserved, _LEAST):
+            self._times = 0
+            return False
+        self._times += 1
+        return self._times == _LASTING
+
+    @property
+    def stands(self) -> bool:
+        """Whether memory is lost now."""
+        return self._times >= _LASTING
+
+
+def available_bytes(sample: MemorySample) -> int | None:
+    """Bytes that the device can still give, for the CPU those of the host; ``None`` where that is not known."""
     if sample.device == "cpu":
         return sample.host_available
     if sample.device_total is None:

@@ -1,138 +1,233 @@
-"""Floors that climbed go in; a Rise, which is followed from then on, comes out."""
+"""Trend of low-water marks: tests for one (Mann and Kendall, regular rises), and the record that follows it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
-from tbmem.analysis.detector.floors import Floor
+from tbmem.analysis.detector.low_water_marks import LowWaterMark
 
 _FLAT = 0.02
-"""Share of the growth by which a floor may lie above the first one and still be before the rise."""
+"""Share of the growth by which a mark may lie above the first one and still be before the trend."""
 _OUTGROWN = 2.0
 """Factor by which explained growth must have gone on, in bytes and in steps, to be suspected again."""
 _PACE = 0.5
-"""Share of its former pace at which growth that nobody could explain must have gone on to be suspected again."""
+"""Share of its former pace at which unexplained growth must have gone on to be suspected again."""
 _LATE = 1.05
 """The same for growth of which it is known when it will end, in steps."""
+_JUMP = 0.45
+"""Largest single rise, as a share of the growth: above it memory has changed its level once, not grown."""
+_HALF = 0.2
+"""Smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun."""
+_LAST_QUARTER = 0.14
+"""The same for the last quarter."""
+_RISES = 0.6
+"""Smallest share of the marks that lie above the one before."""
+_LEAST_PART = 0.1
+"""Part of the largest rise that a rise must be to count."""
+_EVENTS_JUMP = 0.4
+"""Largest single rise among regular ones, as a share of the growth."""
+_EVEN = 0.5
+"""Rises that differ by no more than this factor are alike."""
+_COUNTS_CLIMB = 0.6
+"""Kendall's tau of the live allocations from which on they count as climbing."""
+_WORK_GROWS = 0.05
+"""Share by which the steps' own need must have grown to explain growth without new allocations."""
 
 
-class Stage(Enum):
-    """What is made of a rise."""
+class TrendState(Enum):
+    """What is known about a trend."""
 
     SUSPECTED = "suspected"
-    """Nobody has looked yet."""
+    """No evidence has been taken yet."""
     OPEN = "open"
-    """Somebody has looked and could not tell."""
+    """The evidence did not decide."""
     EXPLAINED = "explained"
-    """It is the workload's own doing."""
+    """The workload itself needs more."""
     LEAK = "leak"
 
 
 @dataclass(slots=True)
-class Rise:
-    """A stretch of steps in which the floor of the memory rose again and again, and may go on rising."""
+class Trend:
+    """A range of steps in which the low-water mark rose again and again, and may go on rising."""
 
-    first: Floor
+    first: LowWaterMark
     """The last one before it began."""
-    last: Floor
+    last: LowWaterMark
     """The one at which it last went on."""
     scale: int
-    """Scale of the blocks whose floors climbed, and on which it is followed."""
+    """Scale of the marks that climbed, and on which it is followed."""
     blocks: int
-    """How many of them."""
-    stage: Stage = Stage.SUSPECTED
+    """Number of these marks."""
+    state: TrendState = TrendState.SUSPECTED
     reported: float = 0.0
     """Growth in bytes when it was last reported."""
     lasting: bool = False
     """It stays a leak even when it does not go on."""
     outgrown_at: tuple[float, float] = (0.0, 0.0)
-    """Level in bytes and step from which on it is explained no more."""
+    """Level in bytes and step from which on it is no longer explained."""
     left_at: tuple[float, int] = (0.0, 0)
-    """Level in bytes and judged step when somebody looked and could not tell."""
+    """Level in bytes and judged step when the evidence did not decide."""
 
     @classmethod
-    def over(cls, floors: Sequence[Floor], scale: int) -> Rise:
-        """The rise that these floors show."""
-        growth = floors[-1].level - floors[0].level
-        first = floors[0]
-        for floor in floors:
-            if floor.level - floors[0].level > _FLAT * growth:
+    def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
+        """The trend that climbing marks of a scale show."""
+        growth = marks[-1].level - marks[0].level
+        first = marks[0]
+        for mark in marks:
+            if mark.level - marks[0].level > _FLAT * growth:
                 break
-            first = floor
-        return cls(first, floors[-1], scale, len(floors))
-
-    @property
-    def first_step(self) -> int:
-        """Where it began."""
-        return self.first.step
-
-    @property
-    def last_step(self) -> int:
-        """When it last went on."""
-        return self.last.step
-
-    @property
-    def last_tick(self) -> int:
-        """Judged steps when it last went on."""
-        return self.last.tick
-
-    @property
-    def base(self) -> float:
-        """Level before it began, in bytes."""
-        return self.first.level
-
-    @property
-    def level(self) -> float:
-        """Level when it last went on, in bytes."""
-        return self.last.level
+            first = mark
+        return cls(first, marks[-1], scale, len(marks))
 
     @property
     def growth(self) -> float:
         """Growth in bytes."""
-        return self.level - self.base
+        return self.last.level - self.first.level
 
     @property
     def ticks(self) -> int:
         """Judged steps that it has lasted."""
-        return self.last_tick - self.first.tick
+        return self.last.tick - self.first.tick
 
-    def join(self, other: Rise) -> None:
-        """Take in that the same growth was seen over more steps."""
-        if other.base < self.base and other.first_step < self.first_step:
+    def join(self, other: Trend) -> None:
+        """Extend it by the same growth seen over more steps."""
+        if other.first.level < self.first.level and other.first.step < self.first.step:
             self.first = other.first
-        if other.level > self.level:
+        if other.last.level > self.last.level:
             self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks
 
     def explain(self, ends_at: int | None) -> None:
-        """It is the workload's own doing until it goes on far beyond what explains it.
+        """Attribute it to the workload until it goes on far beyond that.
 
         Args:
             ends_at: Step at which it must end, if that is known.
         """
-        self.stage = Stage.EXPLAINED
-        lasted = self.last_step - self.first_step
+        self.state = TrendState.EXPLAINED
+        start, lasted = self.first.step, self.last.step - self.first.step
         if ends_at is None:
-            self.outgrown_at = (self.base + _OUTGROWN * self.growth, self.first_step + _OUTGROWN * lasted)
+            self.outgrown_at = (self.first.level + _OUTGROWN * self.growth, start + _OUTGROWN * lasted)
         else:
-            self.outgrown_at = (self.level, self.first_step + _LATE * max(ends_at - self.first_step, lasted))
+            self.outgrown_at = (self.last.level, start + _LATE * max(ends_at - start, lasted))
 
     def leave_open(self) -> None:
-        """Somebody has looked and could not tell."""
-        if self.stage is Stage.SUSPECTED:
-            self.stage, self.left_at = Stage.OPEN, (self.level, self.last_tick)
+        """Note that the evidence did not decide."""
+        if self.state is TrendState.SUSPECTED:
+            self.state, self.left_at = TrendState.OPEN, (self.last.level, self.last.tick)
 
     @property
     def keeps_its_pace(self) -> bool:
-        """Whether it has gone on since somebody looked as it did before; a ramp that ended wavers on at its height."""
+        """Whether it has gone on since it was left open as it did before; a ramp that ended wavers at its height."""
         level, tick = self.left_at
-        before = (level - self.base) / max(tick - self.first.tick, 1)
-        return self.level - level >= _PACE * before * (self.last_tick - tick)
+        before = (level - self.first.level) / max(tick - self.first.tick, 1)
+        return self.last.level - level >= _PACE * before * (self.last.tick - tick)
 
     @property
     def is_outgrown(self) -> bool:
         """Whether it has gone on beyond what explained it."""
         level, step = self.outgrown_at
-        return self.level > level and self.last_step > step
+        return self.last.level > level and self.last.step > step
+
+
+def climbs(levels: Sequence[float], least: float, sigmas: float) -> bool:
+    """Whether levels climb throughout: no plateau, no single jump, hardly a fall.
+
+    Args:
+        levels: At least six low-water marks.
+        least: Smallest growth that counts, in bytes.
+        sigmas: How far the order of the levels must be from one by chance (Mann and Kendall's z).
+    """
+    growth = levels[-1] - levels[0]
+    if growth < least or growth <= 0:
+        return False
+    count = len(levels)
+    middle = count // 2
+    if (
+        levels[-1] - levels[middle - 1] < _HALF * growth
+        or levels[middle] - levels[0] < _HALF * growth
+        or levels[-1] - levels[-1 - count // 4] < _LAST_QUARTER * growth
+    ):
+        return False
+    changes = [after - before for before, after in pairwise(levels)]
+    if max(changes) > _JUMP * growth or sum(change > 0 for change in changes) < _RISES * len(changes):
+        return False
+    return kendall(levels) >= tau_for(count, sigmas)
+
+
+def kendall(values: Sequence[float]) -> float:
+    """Kendall's tau of values against their order: 1 if each is above all before it; ties count as nothing."""
+    ups = 0
+    for later in range(1, len(values)):
+        value = values[later]
+        for earlier in values[:later]:
+            if value > earlier:
+                ups += 1
+            elif value < earlier:
+                ups -= 1
+    return 2 * ups / (len(values) * (len(values) - 1))
+
+
+def tau_for(count: int, sigmas: float) -> float:
+    """The tau of ``count`` values that is ``sigmas`` standard deviations from chance, 1 where none is so far."""
+    return min(sigmas * math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1))), 1.0)
+
+
+def is_line(levels: Sequence[float]) -> bool:
+    """Whether each rise is much like the others."""
+    changes = sorted(after - before for before, after in pairwise(levels))
+    usual = changes[len(changes) // 2]
+    return changes[0] >= _EVEN * usual and usual >= _EVEN * changes[-1]
+
+
+def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
+    """The marks from the last one on that was lower than the one before."""
+    for at in range(len(marks) - 1, 0, -1):
+        if marks[at].level < marks[at - 1].level:
+            return marks[at:]
+    return marks
+
+
+def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
+    """Whether levels that never fall rise again and again after much the same number of blocks.
+
+    Args:
+        levels: Low-water marks without a fall.
+        least: Smallest growth that counts, in bytes.
+        events: How many separate rises there must be.
+    """
+    growth = levels[-1] - levels[0]
+    if growth < least or growth <= 0:
+        return False
+    changes = [0.0, *(after - before for before, after in pairwise(levels))]
+    highest = max(changes)
+    rises = [at for at, change in enumerate(changes) if change > _LEAST_PART * highest]
+    if len(rises) < events or highest > _EVENTS_JUMP * growth:
+        return False
+    gaps = [after - before for before, after in pairwise(rises)]
+    usual = sorted(gaps)[len(gaps) // 2]
+    return len(levels) - 1 - rises[-1] <= usual and max(gaps) <= 2 * usual + 1
+
+
+def is_explained(marks: Sequence[LowWaterMark], longer: Sequence[LowWaterMark]) -> bool:
+    """Whether growth comes without new allocations because the steps themselves need more (longer sequences).
+
+    Args:
+        marks: Those that climb.
+        longer: Those and as many before them as there are.
+
+    Returns:
+        ``True`` also where a single tensor may be growing but there are too few marks to be sure.
+    """
+    counts = [mark.blocks for mark in marks if mark.blocks is not None]
+    if len(counts) < len(marks):
+        return False
+    if counts[-1] > counts[0] and kendall(counts) >= _COUNTS_CLIMB:
+        return False
+    needs = [mark.work for mark in longer if mark.work is not None]
+    if len(longer) < 2 * len(marks) and len(longer) < 20:
+        return True
+    return needs[-1] - needs[0] > _WORK_GROWS * max(needs[0], 1) and kendall(needs) > 0.3

@@ -1,1 +1,1 @@
-"""Why: cause, holder, wording and advice for a leak, a spike, an out-of-memory."""
+"""Causes, holders, texts and advice for a leak, a spike or an out-of-memory."""

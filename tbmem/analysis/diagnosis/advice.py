@@ -1,4 +1,4 @@
-"""The kind of a finding goes in, what a user can do about it comes out."""
+"""Advice for the user, by the kind of a finding."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ ADVICE: Mapping[FindingKind, str] = {
         " with configs/oom.yaml the allocator's history is kept, and gives each block its line"
     ),
 }
-"""Advice by kind; a kind without an entry needs none."""
+"""A kind without an entry needs no advice."""

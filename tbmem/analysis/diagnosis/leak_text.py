@@ -24,49 +24,53 @@ ADVICE_OUT_OF_SIGHT = (
     " with native stacks name the caller"
 )
 
-_CAUSES = {
-    HolderKind.HOOKS: "a hook that is registered again and again",
-    HolderKind.GRAPH: "a graph that is never freed: state carried from step to step with its history",
-    HolderKind.TENSOR: "one tensor that is replaced by a larger one",
-    HolderKind.CONTEXT: "a cycle through autograd that keeps itself alive",
-    HolderKind.GARBAGE: "garbage that only the collector frees",
-    HolderKind.ITERATOR: "an iterator that keeps everything it has seen",
-}
-_CAUSES_BY_CONTENTS = {
-    Contents.GRAPHS: "an output kept with its graph",
-    Contents.VIEWS: "a view that keeps a large storage",
-    Contents.TENSORS: "tensors that are kept and never dropped",
-    Contents.MODULES: "modules that are kept and never dropped",
-    Contents.HOOKS: "a hook that is registered again and again",
-    Contents.OBJECTS: "plain objects that are kept and never dropped",
-}
-_ADVICE = {
-    HolderKind.HOOKS: "register the hook once, or remove() its handle after each step",
-    HolderKind.GRAPH: "cut the history: use .detach() on the state, .item() for a sum, or run it under torch.no_grad()",
-    HolderKind.TENSOR: "write into a tensor of fixed size, or empty it at the end of each epoch",
-    HolderKind.CONTEXT: (
-        "use ctx.save_for_backward() instead of an attribute; torch.autograd.grad() instead of"
-        " backward(create_graph=True)"
+_BY_KIND = {
+    HolderKind.HOOKS: (
+        "a hook that is registered again and again",
+        "register the hook once, or remove() its handle after each step",
     ),
-    HolderKind.GARBAGE: "break the cycle (weakref, or del the attribute), or let the collector run",
-    HolderKind.ITERATOR: "make a new iterator for each epoch: while True: for batch in loader: ...",
-    HolderKind.LRU_CACHE: "give the cache a maxsize that fits, key it on something small, or drop the cache",
+    HolderKind.GRAPH: (
+        "a graph that is never freed: state carried from step to step with its history",
+        "cut the history: use .detach() on the state, .item() for a sum, or run it under torch.no_grad()",
+    ),
+    HolderKind.TENSOR: (
+        "one tensor that is replaced by a larger one",
+        "write into a tensor of fixed size, or empty it at the end of each epoch",
+    ),
+    HolderKind.CONTEXT: (
+        "a cycle through autograd that keeps itself alive",
+        "use ctx.save_for_backward() instead of an attribute; torch.autograd.grad() instead of"
+        " backward(create_graph=True)",
+    ),
+    HolderKind.GARBAGE: (
+        "garbage that only the collector frees",
+        "break the cycle (weakref, or del the attribute), or let the collector run",
+    ),
+    HolderKind.ITERATOR: (
+        "an iterator that keeps everything it has seen",
+        "make a new iterator for each epoch: while True: for batch in loader: ...",
+    ),
+    HolderKind.LRU_CACHE: ("", "give the cache a maxsize that fits, key it on something small, or drop the cache"),
 }
-_ADVICE_BY_CONTENTS = {
-    Contents.GRAPHS: "use loss.detach() or loss.item()",
-    Contents.VIEWS: "keep a copy of the part: .clone()",
-    Contents.TENSORS: "move them to the CPU, or clear it at the end of each epoch",
-    Contents.MODULES: "keep a state_dict on disk instead, or bound it",
-    Contents.HOOKS: "remove() each handle",
-    Contents.OBJECTS: "clear it at the end of each epoch, or bound it (deque(maxlen=...))",
+"""Cause and advice by the kind of a holder."""
+_BY_CONTENTS = {
+    Contents.GRAPHS: ("an output kept with its graph", "use loss.detach() or loss.item()"),
+    Contents.VIEWS: ("a view that keeps a large storage", "keep a copy of the part: .clone()"),
+    Contents.TENSORS: (
+        "tensors that are kept and never dropped",
+        "move them to the CPU, or clear it at the end of each epoch",
+    ),
+    Contents.MODULES: ("modules that are kept and never dropped", "keep a state_dict on disk instead, or bound it"),
+    Contents.HOOKS: ("a hook that is registered again and again", "remove() each handle"),
+    Contents.OBJECTS: (
+        "plain objects that are kept and never dropped",
+        "clear it at the end of each epoch, or bound it (deque(maxlen=...))",
+    ),
 }
-_ELEMENTS = {
+"""Cause and advice by contents, where the kind has none."""
+_ELEMENTS = {contents: contents.value for contents in Contents} | {
     Contents.GRAPHS: "tensors, each keeps its graph",
     Contents.VIEWS: "views, each keeps its whole storage",
-    Contents.TENSORS: "tensors",
-    Contents.MODULES: "modules",
-    Contents.HOOKS: "hooks",
-    Contents.OBJECTS: "objects",
 }
 
 
@@ -106,7 +110,7 @@ def cause_of(holder: Holder) -> str:
     """The kind of leak in words."""
     if holder.kind is HolderKind.LRU_CACHE and holder.hits == 0:
         return "a cache that keeps everything and has never been hit"
-    return _CAUSES.get(holder.kind) or _CAUSES_BY_CONTENTS[holder.contents]
+    return _BY_KIND.get(holder.kind, ("", ""))[0] or _BY_CONTENTS[holder.contents][0]
 
 
 def cause_of_site(site: Site) -> str:
@@ -117,8 +121,8 @@ def cause_of_site(site: Site) -> str:
 
 
 def advice_for(holder: Holder) -> str:
-    """What to do about it."""
-    return _ADVICE.get(holder.kind) or _ADVICE_BY_CONTENTS[holder.contents]
+    """What to do about a leak."""
+    return _BY_KIND.get(holder.kind, ("", ""))[1] or _BY_CONTENTS[holder.contents][1]
 
 
 def as_dict(holder: Holder) -> dict[str, Any]:
@@ -156,16 +160,12 @@ def _place(holder: Holder) -> str:
 
 
 def _contents(holder: Holder) -> str:
-    size = format_bytes(holder.bytes_per_element)
+    size, gain = format_bytes(holder.bytes_per_element), f"gains {format_bytes(holder.bytes_per_step)} a step"
     if holder.kind is HolderKind.GRAPH:
-        return f"its graph is {format_count(holder.length)} nodes long and {_gain(holder)}"
+        return f"its graph is {format_count(holder.length)} nodes long and {gain}"
     if holder.kind is HolderKind.TENSOR:
-        return f"it {_gain(holder)}"
+        return f"it {gain}"
     return f"{format_count(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
-
-
-def _gain(holder: Holder) -> str:
-    return f"gains {format_bytes(holder.bytes_per_step)} a step"
 
 
 def _cache(holder: Holder) -> str:

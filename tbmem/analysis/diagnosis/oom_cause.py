@@ -1,4 +1,4 @@
-"""A request that failed goes in, with what was known at that moment; why it did not fit comes out."""
+"""Reasons why a request for memory failed, from what was known at that moment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tbmem.model.oom import CGROUP, MACHINE, AllocatorUsage, Cause, OomEvent, Re
 from tbmem.units import GIB, format_bytes
 
 _CONTEXT = 3 * GIB // 2
-"""What CUDA's context and its kernels take of a device at most: less than that is no other process's doing."""
+"""Bytes that CUDA's context and its kernels take of a device at most: less is not attributed to other processes."""
 _SMALL = 0.05
-"""Share of the capacity below which a cause that is not enough by itself is not worth a sentence."""
+"""Share of the capacity below which a cause that is not enough by itself is not reported."""
 _OTHERS_ADVICE = (
     "see who is there with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"
@@ -26,23 +26,19 @@ _LIMIT_ADVICE = {
 
 
 def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
-    """Why a request did not fit, the reason that says most first.
+    """Why a request did not fit, the most important reason first.
 
     A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
     Where there is none, the capacity is why, and what else took a good part of it follows.
 
     Args:
         shortage: What failed.
-        findings: What the detectors had told; leaks of the same device count.
+        findings: Those of the detectors; leaks of the same device count.
     """
-    found = [
-        *_leaks(shortage, findings),
-        *_fragmentation(shortage),
-        *_others(shortage),
-    ]
-    enough = [reason for reason in found if reason.enough]
+    reasons = [*_leaks(shortage, findings), *_fragmentation(shortage), *_others(shortage)]
+    enough = [reason for reason in reasons if reason.enough]
     total = shortage.limits[0].total if shortage.limits else 0
-    partly = [reason for reason in found if not reason.enough and reason.bytes >= _SMALL * total]
+    partly = [reason for reason in reasons if not reason.enough and reason.bytes >= _SMALL * total]
     if enough and not _is_too_large(shortage):
         return (*enough, *partly)
     return (_capacity(shortage), *partly)
@@ -54,7 +50,7 @@ def _is_too_large(shortage: OomEvent) -> bool:
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
-    """The leak that took most, if one was flagged and not taken back since."""
+    """The leak that took most, if one was reported and not retracted since."""
     standing: dict[str, Finding] = {}
     for finding in findings:
         channel = str(finding.evidence.get("channel", ""))
@@ -100,23 +96,19 @@ def _fragmentation(shortage: OomEvent) -> list[Reason]:
 
 
 def _others(shortage: OomEvent) -> list[Reason]:
-    """What is used of the device, or the machine, and not by this process."""
-    total, free, own = shortage.device_total, shortage.device_free, shortage.process
-    if total is None or free is None or own is None:
+    """What other processes use of the device, or the machine."""
+    total, free, process = shortage.device_total, shortage.device_free, shortage.process
+    if total is None or free is None or process is None:
         return []
     on_host = shortage.device == "cpu"
     if on_host and shortage.limits and shortage.limits[0].name != MACHINE:
         return []
-    others = total - free - own
+    others = total - free - process
     if others <= (_SMALL * total if on_host else _CONTEXT):
         return []
     who = "other processes" if on_host else "other processes and CUDA's own contexts"
-    place = _place(shortage)
-    return [
-        _reason(
-            Cause.OTHER_PROCESSES, others, shortage, f"{who} hold {format_bytes(others)} of {place}", _OTHERS_ADVICE
-        )
-    ]
+    text = f"{who} hold {format_bytes(others)} of {'the machine' if on_host else 'the device'}"
+    return [_reason(Cause.OTHER_PROCESSES, others, shortage, text, _OTHERS_ADVICE)]
 
 
 def _capacity(shortage: OomEvent) -> Reason:
@@ -129,13 +121,13 @@ def _capacity(shortage: OomEvent) -> Reason:
             text="what is alive and what was asked for are more than there is",
             advice=ADVICE[FindingKind.OOM],
         )
-    asked = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
-    name, total = _named(limit.name), format_bytes(limit.total)
+    request = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
+    name, total = f"the {limit.name}" if limit.name == CGROUP else limit.name, format_bytes(limit.total)
     if _is_too_large(shortage):
         text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
     else:
         used = format_bytes(limit.total - limit.free)
-        text = f"{used} of {name}'s {total} are in use" + ("" if shortage.only_near else f"; {asked} does not fit")
+        text = f"{used} of {name}'s {total} are in use" + ("" if shortage.only_near else f"; {request} does not fit")
     advice = _LIMIT_ADVICE.get(limit.name, ADVICE[FindingKind.OOM])
     return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
 
@@ -147,17 +139,8 @@ def _reason(cause: Cause, size: int, shortage: OomEvent, text: str, advice: str)
     return Reason(cause=cause, bytes=size, enough=enough, text=text, advice=advice)
 
 
-def _place(shortage: OomEvent) -> str:
-    return "the machine" if shortage.device == "cpu" else "the device"
-
-
-def _named(limit: str) -> str:
-    """``'the cgroup'``, ``'RLIMIT_AS'``, ``'the device'``."""
-    return f"the {limit}" if limit == CGROUP else limit
-
-
 def pieces_without_blocks(reserved: int, active: int, split: int) -> AllocatorUsage:
-    """What an allocator's counters alone say: no block is known, so the largest free one is not either.
+    """The pieces as an allocator's counters alone show them: the largest free block is not known.
 
     Args:
         reserved: Bytes that the allocator holds.

@@ -17,7 +17,7 @@ MOST = 10
 """Holders that are reported."""
 _LINES = 3
 NAMELESS = "no variable of Python's (autograd's graphs, libraries)"
-"""What holds a block that no live tensor stands on, and of which no stack was recorded."""
+"""Holder of a block without a live tensor and without a recorded stack."""
 
 
 class _Part(NamedTuple):
@@ -29,8 +29,8 @@ class _Part(NamedTuple):
 
 def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tuple[str, ...]]) -> list[OomHolder]:
     """Holders of one device's live memory, the largest first."""
-    parts = [_Part(one.holder, one.bytes, one.part) for one in _by_address(live, device).values()]
-    return _gathered(parts, lines)
+    parts = [_Part(memory.holder, memory.bytes, memory.part) for memory in _by_address(live, device).values()]
+    return _holdings(parts, lines)
 
 
 def holdings_of_blocks(
@@ -38,45 +38,45 @@ def holdings_of_blocks(
 ) -> list[OomHolder]:
     """Holders of the blocks that are in use when a snapshot is taken, the largest first.
 
-    A block on which a live tensor stands is its holder's; another one is the line's that allocated it, where stacks
-    were recorded.
+    A block with a live tensor is attributed to the tensor's holder; another one to the line that allocated it, where
+    stacks were recorded.
     """
-    # a storage stands at the beginning of a block, or in a library's block that it has shared out
+    # a storage is at the beginning of a block, or in a library's block that it has shared out
     known = _by_address(live, timeline.devices[device].name)
     blocks, source = timeline.blocks, SourceLines(timeline.stacks)
     used = (blocks.state != BlockState.INACTIVE) & (timeline.segments.device[blocks.segment] == device)
     parts = []
     for number in np.flatnonzero(used).tolist():
-        one, line = known.get(int(blocks.address[number])), source.line(int(blocks.stack[number]))
-        holder = one.holder if one is not None else line or NAMELESS
-        parts.append(_Part(holder, int(blocks.bytes[number]), one.part if one is not None else "", line))
-    return _gathered(parts, lines)
+        memory, line = known.get(int(blocks.address[number])), source.line(int(blocks.stack[number]))
+        holder = memory.holder if memory is not None else line or NAMELESS
+        parts.append(_Part(holder, int(blocks.bytes[number]), memory.part if memory is not None else "", line))
+    return _holdings(parts, lines)
 
 
 def _by_address(live: Iterable[LiveMemory], device: str) -> dict[int, LiveMemory]:
-    """A device's stretches of memory; of those at one address the first counts."""
-    return {one.address: one for one in reversed([one for one in live if one.device == device])}
+    """A device's live memory; of several at one address the first counts."""
+    return {memory.address: memory for memory in reversed(list(live)) if memory.device == device}
 
 
-def _gathered(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[OomHolder]:
-    """Parts put together by holder."""
+def _holdings(parts: Sequence[_Part], lines: Mapping[str, tuple[str, ...]]) -> list[OomHolder]:
+    """Parts summed by holder, the largest first."""
     by_holder: defaultdict[str, list[_Part]] = defaultdict(list)
     for part in parts:
         by_holder[part.holder].append(part)
-    found = [_holding(holder, ones, lines.get(holder, ())) for holder, ones in by_holder.items()]
-    return sorted(found, key=lambda holding: (-holding.bytes, holding.name))
+    holdings = [_holding(holder, held, lines.get(holder, ())) for holder, held in by_holder.items()]
+    return sorted(holdings, key=lambda holding: (-holding.bytes, holding.name))
 
 
-def _holding(name: str, parts: Sequence[_Part], read: tuple[str, ...]) -> OomHolder:
-    seen: Counter[str] = Counter()
+def _holding(name: str, parts: Sequence[_Part], known_lines: tuple[str, ...]) -> OomHolder:
+    bytes_by_line: Counter[str] = Counter()
     for part in parts:
         if part.line and part.line != name:
-            seen[part.line] += part.bytes
+            bytes_by_line[part.line] += part.bytes
     largest = max(parts, key=lambda part: part.bytes)
     return OomHolder(
         name=name,
         bytes=sum(part.bytes for part in parts),
         count=len(parts),
-        lines=tuple(line for line, _ in seen.most_common(_LINES)) or read[:_LINES],
+        lines=tuple(line for line, _ in bytes_by_line.most_common(_LINES)) or known_lines[:_LINES],
         largest=largest.part if len(parts) > 1 else "",
     )

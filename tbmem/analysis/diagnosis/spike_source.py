@@ -1,4 +1,4 @@
-"""Places in the program that made a step of a profiler window need more than the others."""
+"""Sources of a spike: lines and operators that made a step of a profiler window need more than the others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
 _NAMED = 3
-"""Places that are named at most, ..."""
+"""Sources that are named at most, ..."""
 _LEAST_PART = 0.1
 """... each of which must have made this part of the difference."""
 
 
-class Maker(NamedTuple):
-    """A place in the program that made a step need more than the others."""
+class SpikeSource(NamedTuple):
+    """A line or an operator that made a step need more than the others."""
 
     line: str
     """``'model/attention.py:41 forward'``; empty where no stack was recorded. Of a trace it is the function's first."""
@@ -45,7 +45,7 @@ def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
     return dict(zip(steps.tolist(), rows.alloc_event[mine][order[first]].tolist(), strict=True))
 
 
-def makers_of(timeline: AllocationTimeline, device: int, step: int) -> tuple[Maker, ...]:
+def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple[SpikeSource, ...]:
     """What a step held at its peak and the other steps of the window do not hold at theirs.
 
     Returns:
@@ -79,9 +79,9 @@ def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, pla
     return held, np.bincount(place[alive], minlength=places)
 
 
-def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> Maker:
+def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> SpikeSource:
     stack, operator = int(timeline.rows.stack[row]), int(timeline.rows.operator[row])
-    return Maker(
+    return SpikeSource(
         line=SourceLines(timeline.stacks).line(stack),
         operator=timeline.operators[operator] if operator >= 0 else "",
         bytes=more,

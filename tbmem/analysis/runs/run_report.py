@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tbmem.analysis.detector.limits import ENOUGH_STEPS
 from tbmem.analysis.detector.periodicity import belongs
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import Track
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tbmem.analysis.diagnosis.spike_source import Maker, makers_of
+from tbmem.analysis.diagnosis.spike_source import SpikeSource, spike_sources
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.sources.trace.reader import read_trace
@@ -40,7 +40,7 @@ def explain_spikes(
     return explained
 
 
-def _makers(path: Path, spike: Finding) -> tuple[Maker, ...]:
+def _makers(path: Path, spike: Finding) -> tuple[SpikeSource, ...]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return ()
@@ -49,10 +49,10 @@ def _makers(path: Path, spike: Finding) -> tuple[Maker, ...]:
         # a file that another part has failed to write has been told of already
         return ()
     numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
-    return makers_of(timeline, numbers[0], spike.first_step) if numbers else ()
+    return spike_sources(timeline, numbers[0], spike.first_step) if numbers else ()
 
 
-def _explained(spike: Finding, makers: tuple[Maker, ...], file: str) -> Finding:
+def _explained(spike: Finding, makers: tuple[SpikeSource, ...], file: str) -> Finding:
     places = ", ".join(map(str, makers))
     allocated = [
         {"line": m.line, "operator": m.operator, "bytes": m.bytes, "allocations": m.allocations} for m in makers

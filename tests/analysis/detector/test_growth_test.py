@@ -1,391 +1,46 @@
-"""Growth that does not end, and everything that only looks like it."""
+"""Rises that fall back."""
 
 from __future__ import annotations
 
-import pickle
-import random
-
-import numpy as np
 import pytest
-from scipy.stats import theilslopes
 
-from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
-from tbmem.analysis.detector.growth_test import Change, GrowthTest
-from tbmem.analysis.detector.trend import Rise, Stage
-from tbmem.model.evidence import Channel
-from tests.conftest import GIB, MIB
+from tbmem.analysis.detector.growth_test import Sawtooth
 
-KIB = 1 << 10
-BASE = 40 * GIB
 
+def fed(levels: list[float], least: float = 10) -> tuple[Sawtooth, list[int]]:
+    sawtooth = Sawtooth(least)
+    return sawtooth, [tick for tick, level in enumerate(levels) if sawtooth.add(tick, level)]
 
-def make_channel(patience: int = 48, min_growth: int = 2 * MIB, min_growth_percent: float = 0.02) -> GrowthChannel:
-    test = GrowthTest(patience=patience, min_growth=min_growth, min_growth_percent=min_growth_percent)
-    return GrowthChannel(Channel.ALLOCATED, test)
 
+def test_a_sawtooth_is_a_cycle_of_its_length_and_height() -> None:
+    sawtooth, ends = fed([100 + 5 * (tick % 20) for tick in range(100)])
+    assert ends == [20, 40, 60, 80]
+    assert sawtooth.length == 20
+    assert sawtooth.ceiling == pytest.approx(195 + 95 / 4)
 
-def run(levels: list[int], channel: GrowthChannel | None = None) -> tuple[Rise | None, list[int]]:
-    """The leak that stands at the end, and the steps at which one was told or taken back."""
-    channel = channel or make_channel()
-    events = channel.extend(range(1, len(levels) + 1), levels)
-    rise = channel.growth.rise
-    told = [event.step for event in events if event.rise.stage is Stage.LEAK]
-    return (rise if rise is not None and rise.stage is Stage.LEAK else None), told
 
+def test_a_jump_that_falls_is_no_cycle() -> None:
+    # given: validation, which takes all at once
+    sawtooth, ends = fed([100 + 50 * (tick % 25 == 24) for tick in range(100)])
+    assert ends == []
+    assert sawtooth.length == 0
 
-def rate_of(levels: list[int]) -> float:
-    """The rate of the leak that stands at the end."""
-    channel = make_channel()
-    growth, _ = run(levels, channel)
-    assert growth is not None
-    return channel.rate(growth)
 
+def test_noise_below_the_least_height_is_no_cycle() -> None:
+    assert fed([100 + tick % 5 for tick in range(100)])[1] == []
 
-def suspected(levels: list[int]) -> list[GrowthEvent]:
-    """Suspicions in a series."""
-    events = make_channel(patience=10_000).extend(range(1, len(levels) + 1), levels)
-    return [event for event in events if event.change is Change.SUSPECTED]
 
+def test_a_fall_of_less_than_half_ends_no_cycle() -> None:
+    levels = [float(tick) for tick in range(100)] + [60.0 + tick for tick in range(100)]
+    assert fed(levels)[1] == []
 
-def climb(steps: int, per_step: int, base: int = BASE) -> list[int]:
-    return [base + per_step * step for step in range(steps)]
 
+def test_of_cycles_of_different_lengths_the_longest_counts() -> None:
+    levels = [float(tick) for length in (20, 90, 40, 150) for tick in range(length)] + [0.0]
+    sawtooth, ends = fed(levels)
+    assert len(ends) == 4
+    assert sawtooth.length == 150
 
-# growth
 
-
-@pytest.mark.parametrize("per_step", [MIB, 50 * MIB, 2 * GIB])
-@pytest.mark.parametrize("steps", [52, 60, 100, 333, 1000, 5000])
-def test_a_clean_leaks_rate_is_that_of_theil_and_sen(per_step: int, steps: int) -> None:
-    # given
-    levels = climb(steps, per_step)
-    sampled = np.linspace(0, steps - 1, min(steps, 200), dtype=int)
-    slope = theilslopes(np.array(levels, dtype=float)[sampled], sampled).slope
-    # when / then
-    assert rate_of(levels) == pytest.approx(slope, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_noisy_leaks_rate_is_that_of_theil_and_sen(seed: int) -> None:
-    # given: noise as high as ten steps of growth
-    dice = random.Random(seed)
-    levels = [level + dice.randrange(30 * MIB) for level in climb(400, 3 * MIB)]
-    slope = theilslopes(np.array(levels, dtype=float)).slope
-    # when / then
-    assert rate_of(levels) == pytest.approx(slope, rel=0.02)
-
-
-def test_growth_is_told_with_where_it_began_and_how_far_it_came() -> None:
-    # given / when
-    growth, _ = run([BASE] * 100 + climb(100, 10 * MIB))
-    # then
-    assert growth is not None
-    assert 96 <= growth.first_step <= 110
-    assert growth.last_step <= 200
-    assert growth.base == pytest.approx(BASE, abs=100 * MIB)
-    assert growth.growth == growth.level - growth.base
-
-
-def test_steep_growth_is_not_waited_out() -> None:
-    # given: 2 GiB a step on 45 GiB would fill an 80 GiB device in 18 steps
-    channel = make_channel(patience=300)
-    channel.total = 80 * GIB
-    _, changes = run(climb(18, 2 * GIB, 45 * GIB), channel)
-    # then
-    assert changes[0] == 12
-
-
-def test_a_steep_cycle_is_told_once_at_most() -> None:
-    # given: garbage that nearly fills the device until the collector runs
-    channel = make_channel(patience=300)
-    channel.total = 80 * GIB
-    # when
-    _, told = run([45 * GIB + GIB * (step % 30) for step in range(900)], channel)
-    # then: told, told again when it has doubled, taken back, and never again
-    assert told == [16, 28, 32]
-
-
-def test_growth_that_leaves_time_is_waited_out() -> None:
-    # given: the same on a device ten times as large
-    channel = make_channel(patience=300)
-    channel.total = 800 * GIB
-    # when / then
-    assert run(climb(18, 2 * GIB, 45 * GIB), channel)[1] == []
-
-
-@pytest.mark.parametrize("patience", [48, 96, 300])
-def test_gentle_growth_is_waited_out_for_as_many_steps_as_the_patience(patience: int) -> None:
-    _, changes = run(climb(400, 10 * MIB), make_channel(patience))
-    assert patience <= changes[0] <= 1.1 * patience
-
-
-def test_a_slow_leak_on_a_high_level_is_found_in_the_end() -> None:
-    # given: 300 KiB a step; 0.02 % of 40 GiB are 8.2 MiB
-    _, changes = run(climb(400, 300 * KIB))
-    # then: not before it has grown by as much
-    assert 48 <= changes[0] <= 100
-
-
-@pytest.mark.parametrize(("per_step", "found"), [(35 * KIB, False), (55 * KIB, True)])
-def test_growth_below_the_smallest_that_counts_is_not_told(per_step: int, found: bool) -> None:
-    # given: 50 steps only, so that the growth can be no larger
-    _, changes = run(climb(50, per_step, base=0), make_channel(min_growth=2 * MIB, min_growth_percent=0))
-    # then
-    assert bool(changes) is found
-
-
-def test_growth_below_its_share_of_the_level_is_not_told() -> None:
-    # given: 44 MiB of growth; two per cent of 4 GiB are 82 MiB
-    assert run(climb(50, MIB, 4 * GIB), make_channel(min_growth=0, min_growth_percent=2))[1] == []
-    assert run(climb(50, MIB, GIB), make_channel(min_growth=0, min_growth_percent=2))[1] != []
-
-
-def test_a_leak_under_a_sawtooth_is_found() -> None:
-    # given: gradient accumulation over 8 steps, and 10 MiB kept at each
-    levels = [level + GIB * (step % 8) for step, level in enumerate(climb(400, 10 * MIB))]
-    # when / then
-    assert rate_of(levels) == pytest.approx(10 * MIB, rel=0.02)
-
-
-def test_a_leak_of_one_block_every_few_steps_is_found() -> None:
-    levels = [BASE + 100 * MIB * (step // 10) for step in range(600)]
-    assert rate_of(levels) == pytest.approx(10 * MIB, rel=0.02)
-
-
-# what only looks like growth
-
-FLAT = [BASE] * 400
-
-
-@pytest.mark.parametrize(
-    "levels",
-    [
-        FLAT,
-        [47 * GIB + GIB * (step % 2) for step in range(400)],
-        [BASE + 100 * MIB * (step % 4) for step in range(400)],
-        [BASE + GIB * (step % 8) for step in range(400)],
-        [BASE - 50 * MIB * step for step in range(400)],
-        [BASE] * 100 + [BASE + 10 * GIB] * 300,
-        [BASE] * 100 + [BASE + 10 * GIB] + [BASE] * 299,
-        [BASE + (5 * GIB if step % 50 == 49 else 0) for step in range(400)],
-        climb(10, 10 * MIB) + [BASE + 100 * MIB] * 390,
-        [round(BASE * (1 + 0.5 * (1 - 0.6**step))) for step in range(400)],
-        [0] * 400,
-    ],
-    ids=[
-        "flat",
-        "two levels",
-        "accumulation over 4",
-        "accumulation over 8",
-        "falling",
-        "one step up",
-        "one spike",
-        "validation",
-        "short ramp",
-        "warm-up that slows down",
-        "nothing",
-    ],
-)
-def test_what_ends_or_comes_back_is_no_growth(levels: list[int]) -> None:
-    assert run(levels) == (None, [])
-
-
-@pytest.mark.parametrize("ramp", [16, 30, 60, 200])
-def test_a_ramp_that_ended_long_ago_is_growth_no_more(ramp: int) -> None:
-    # given: a bounded cache that has filled up, then ten times as long at its level
-    levels = climb(ramp, 500 * MIB)
-    # when
-    growth, _ = run(levels + [levels[-1]] * (10 * ramp))
-    # then
-    assert growth is None
-
-
-def test_a_leak_of_no_use_to_anybody_stands_when_it_has_ended() -> None:
-    # given: confirmed by evidence, which knows that it is a cache that is never hit
-    channel = make_channel()
-    run(climb(100, 500 * MIB), channel)
-    assert channel.growth.rise is not None
-    channel.growth.rise.lasting = True
-    # when
-    growth, told = run([BASE + 99 * 500 * MIB] * 1000, channel)
-    # then
-    assert growth is not None
-    assert told == []
-
-
-def test_growth_that_falls_back_is_taken_back_with_the_next_floor() -> None:
-    # given
-    channel = make_channel()
-    run(climb(100, 10 * MIB), channel)
-    # when
-    events = channel.extend(range(101, 109), [BASE] * 8)
-    # then
-    assert [event.change for event in events] == [Change.FELL]
-    assert channel.growth.rise is None
-
-
-def test_growth_that_falls_back_a_little_stands() -> None:
-    # given
-    channel = make_channel()
-    run(climb(100, 10 * MIB), channel)
-    # when: a third of it is free again
-    events = channel.extend(range(101, 109), [BASE + 660 * MIB] * 8)
-    # then
-    assert events == []
-    assert channel.growth.rise is not None
-
-
-@pytest.mark.parametrize(("period", "per_step"), [(12, GIB), (32, 250 * MIB), (64, 125 * MIB)])
-def test_growth_that_always_falls_back_again_is_not_told_each_time(period: int, per_step: int) -> None:
-    # given: a sawtooth as long as the test looks; that it falls cannot be known the first time
-    levels = [BASE + per_step * (step % period) for step in range(10 * period)]
-    # when
-    _, told = run(levels)
-    # then: told and taken back, and again on the way to knowing better
-    assert len(told) <= 4
-    assert not any(step > 5 * period for step in told)
-
-
-@pytest.mark.parametrize("percent", [0.01, 0.1, 1.0, 10.0])
-def test_flat_noise_is_no_growth(percent: float) -> None:
-    # given
-    found = 0
-    for seed in range(100):
-        dice = random.Random(seed)
-        levels = [round(BASE * (1 + percent / 100 * dice.random())) for _ in range(300)]
-        # when
-        found += bool(run(levels)[1])
-    # then
-    assert found < 2
-
-
-# suspicion
-
-
-@pytest.mark.parametrize("per_step", [KIB, 3 * KIB, 260 * KIB, 10 * MIB])
-def test_what_grows_at_every_step_is_suspected_within_36_steps(per_step: int) -> None:
-    # given: 100 MiB, as a small process on the CPU
-    found = suspected(climb(60, per_step, base=100 * MIB))
-    # then
-    assert len(found) == 1
-    assert found[0].step <= 36
-    assert found[0].gap == 1
-
-
-@pytest.mark.parametrize("every", [2, 5, 10])
-def test_what_grows_now_and_then_is_suspected_with_its_distance(every: int) -> None:
-    # given
-    found = suspected([100 * MIB + 100 * KIB * (step // every) for step in range(120)])
-    # then
-    assert found[0].step <= 72
-    assert found[0].gap == every
-
-
-def test_a_small_leak_is_suspected_in_the_noise_of_pythons_heap() -> None:
-    # given: 10 KiB a step, and objects that come and go
-    dice = random.Random(0)
-    levels = [level + dice.randrange(8 * KIB) for level in climb(60, 10 * KIB, base=100 * MIB)]
-    # when / then
-    assert suspected(levels)[0].step <= 40
-
-
-@pytest.mark.parametrize("width", [100, 4 * KIB, 256 * KIB, 64 * MIB])
-def test_flat_noise_is_hardly_ever_suspected(width: int) -> None:
-    # given: twenty thousand steps
-    dice = random.Random(0)
-    # when / then
-    assert len(suspected([GIB + dice.randrange(width) for _ in range(20_000)])) <= 2
-
-
-def test_a_sawtooth_is_suspected_once_at_most() -> None:
-    # given: an epoch of 60 steps
-    assert len(suspected([100 * MIB + 40 * KIB * (step % 60) for step in range(6000)])) <= 1
-
-
-def test_a_leak_above_the_height_of_known_cycles_is_suspected() -> None:
-    # given: a sawtooth of 60 steps, then a leak under it
-    levels = [100 * MIB + 40 * KIB * (step % 60) + max(step - 600, 0) * 20 * KIB for step in range(2000)]
-    # when / then
-    assert any(event.step > 600 for event in suspected(levels))
-
-
-def test_growth_that_is_explained_is_left_alone_until_it_has_doubled() -> None:
-    # given: a suspicion that the evidence has dismissed
-    channel = make_channel(patience=48)
-    levels = climb(400, 100 * KIB, base=100 * MIB)
-    channel.extend(range(1, 41), levels[:40])
-    assert channel.growth.rise is not None
-    channel.growth.rise.explain(None)
-    # when it goes on
-    events = channel.extend(range(41, 401), levels[40:])
-    # then
-    assert events[0].change is Change.SUSPECTED
-    assert 60 <= events[0].step <= 90
-
-
-@pytest.mark.parametrize("ends_at", [100, 200])
-def test_growth_that_will_end_is_left_alone_until_it_should_have(ends_at: int) -> None:
-    # given: a cache with a bound
-    channel = make_channel(patience=48)
-    levels = climb(400, 100 * KIB, base=100 * MIB)
-    channel.extend(range(1, 41), levels[:40])
-    assert channel.growth.rise is not None
-    channel.growth.rise.explain(ends_at)
-    # when it goes on
-    events = channel.extend(range(41, 401), levels[40:])
-    # then
-    assert ends_at <= events[0].step <= ends_at + 24
-
-
-def test_growth_that_nobody_could_explain_is_suspected_again_ever_later() -> None:
-    # given
-    channel = make_channel(patience=10_000)
-    levels = climb(2000, 100 * KIB, base=100 * MIB)
-    steps: list[int] = []
-    # when
-    for at, level in enumerate(levels):
-        for event in channel.extend([at + 1], [level]):
-            assert event.change is Change.SUSPECTED
-            steps.append(event.step)
-            channel.growth.leave_open()
-    # then
-    gaps = [after - before for before, after in zip(steps, steps[1:], strict=False)]
-    assert 3 <= len(steps) <= 7
-    assert all(after >= 1.9 * before for before, after in zip(gaps, gaps[1:], strict=False))
-
-
-@pytest.mark.parametrize(("pace", "again"), [(100, True), (60, True), (20, False)])
-def test_growth_that_nobody_could_explain_is_suspected_again_if_it_keeps_its_pace(pace: int, again: bool) -> None:
-    # given: a suspicion that was left open
-    channel = make_channel(patience=10_000)
-    levels = climb(60, 100 * KIB, base=100 * MIB)
-    channel.extend(range(1, 61), levels)
-    channel.growth.leave_open()
-    # when it goes on, as fast or more slowly
-    slower = climb(240, pace * KIB, base=levels[-1])
-    events = channel.extend(range(61, 301), slower)
-    # then
-    assert [event.change for event in events] == ([Change.SUSPECTED] if again else [])
-
-
-def test_what_stays_after_an_unjudged_stretch_is_no_growth() -> None:
-    # given: six stretches that leave 3 MiB each, as a profiler may
-    channel = make_channel()
-    told: list[GrowthEvent] = []
-    # when
-    for part in range(6):
-        told += channel.extend(range(100 * part, 100 * part + 40), [100 * MIB + 3 * MIB * part] * 40)
-        channel.interrupt()
-    # then
-    assert told == []
-
-
-def test_what_it_keeps_does_not_grow_with_the_run() -> None:
-    # given
-    def size(steps: int) -> int:
-        channel = make_channel()
-        run([BASE + (step * 7919) % GIB for step in range(steps)], channel)
-        return len(pickle.dumps(channel))
-
-    # when / then
-    assert size(50_000) < 1.5 * size(5_000)
+def test_nothing_seen_is_no_cycle() -> None:
+    assert (Sawtooth(1).length, Sawtooth(1).ceiling) == (0, float("-inf"))

@@ -1,59 +1,118 @@
-"""Readings in blocks of a few steps."""
+"""Low-water marks of a series, and the blocks that they are taken from."""
 
 from __future__ import annotations
 
-from tbmem.analysis.detector.floors import Floor
-from tbmem.analysis.detector.low_water_marks import Blocks
+import random
+
+import pytest
+
+from tbmem.analysis.detector.low_water_marks import MARKS_PER_SCALE, SCALES, LowWaterMark, LowWaterMarks, StepBlock
+
+
+def filled(levels: list[int]) -> LowWaterMarks:
+    marks = LowWaterMarks()
+    for number, level in enumerate(levels):
+        marks.add(LowWaterMark(level, 4 * number + 1, 4 * number + 4, level + 1, level + 2))
+    return marks
+
+
+@pytest.mark.parametrize("scale", range(5))
+def test_a_floor_is_what_was_lowest_in_its_block(scale: int) -> None:
+    # given
+    dice, block = random.Random(scale), 1 << scale
+    levels = [dice.randrange(10**9) for _ in range(300)]
+    # when
+    marks = filled(levels).at(scale)
+    # then: the last complete blocks, each with its first step and the steps until its end
+    starts = range(0, len(levels) - block + 1, block)
+    lows = [(min(levels[start : start + block]), start) for start in starts][-MARKS_PER_SCALE:]
+    expected = [LowWaterMark(low, 4 * start + 1, 4 * (start + block), low + 1, low + 2) for low, start in lows]
+    assert list(marks) == expected
+
+
+@pytest.mark.parametrize(("count", "scale"), [(1, 0), (2, 1), (3, 0), (4, 2), (6, 1), (8, 3), (96, 5)])
+def test_the_coarsest_block_that_is_complete_is_told(count: int, scale: int) -> None:
+    marks = filled([0] * (count - 1))
+    assert marks.add(LowWaterMark(0, count, count)) == scale
+
+
+@pytest.mark.parametrize("period", [2, 4, 8])
+def test_a_sawtooth_leaves_no_mark_at_its_own_scale(period: int) -> None:
+    # given
+    marks = filled([100 + step % period for step in range(200)])
+    # when
+    scale = period.bit_length() - 1
+    # then
+    assert {mark.level for mark in marks.at(scale)} == {100}
+
+
+def test_a_spike_leaves_no_mark_but_kept_memory_lifts_every_later_floor() -> None:
+    # given
+    marks = filled([10] * 8 + [99] + [10] * 7 + [11] * 16)
+    # when / then
+    assert [mark.level for mark in marks.at(2)] == [10, 10, 10, 10, 11, 11, 11, 11]
+
+
+def test_what_is_not_counted_everywhere_is_not_counted() -> None:
+    marks = LowWaterMarks()
+    marks.add(LowWaterMark(1, 1, 4, 7, 7))
+    marks.add(LowWaterMark(2, 5, 8, None, 5))
+    assert marks.at(1)[0] == LowWaterMark(1, 1, 8, None, 5)
+
+
+def test_floors_kept_are_bounded() -> None:
+    marks = filled([0] * 20_000)
+    assert all(len(marks.at(scale)) <= MARKS_PER_SCALE for scale in range(SCALES))
 
 
 def test_a_block_is_complete_after_its_steps() -> None:
     # given
-    blocks = Blocks(4)
+    block = StepBlock(4)
     # when / then
-    assert blocks.room == 4
-    assert blocks.add(10, [5, 3, 4], [9, 8, 7], [2, 1, 3]) is None
-    assert blocks.room == 1
-    assert blocks.add(13, [6], [6], [4]) == Floor(3, 10, 4, 1, 3)
-    assert list(blocks.lifts) == [6]
-    assert blocks.ticks == 4
+    assert block.room == 4
+    assert block.add(10, [5, 3, 4], [9, 8, 7], [2, 1, 3]) is None
+    assert block.room == 1
+    assert block.add(13, [6], [6], [4]) == LowWaterMark(3, 10, 4, 1, 3)
+    assert list(block.lifts) == [6]
+    assert block.ticks == 4
 
 
 def test_one_reading_is_enough_for_a_block() -> None:
     # given: the counter was not read in four of five steps
-    blocks = Blocks(4)
-    floors = [blocks.skip(), blocks.add(2, [7], [7], None), blocks.skip(), blocks.skip(), blocks.skip()]
+    block = StepBlock(4)
+    marks = [block.skip(), block.add(2, [7], [7], None), block.skip(), block.skip(), block.skip()]
     # then
-    assert floors == [None, None, None, None, Floor(7, 2, 5, None, 0)]
+    assert marks == [None, None, None, None, LowWaterMark(7, 2, 5, None, 0)]
 
 
 def test_a_block_waits_for_its_reading() -> None:
-    blocks = Blocks(4)
-    assert [blocks.skip() for _ in range(20)] == [None] * 20
-    assert blocks.add(21, [7], [7], None) is None
-    assert blocks.ticks == 21
+    block = StepBlock(4)
+    assert [block.skip() for _ in range(20)] == [None] * 20
+    assert block.add(21, [7], [7], None) is None
+    assert block.ticks == 21
 
 
 def test_what_unjudged_steps_leave_behind_is_taken_out() -> None:
     # given
-    blocks = Blocks(2)
-    blocks.add(1, [100, 101], [100, 101], None)
+    block = StepBlock(2)
+    block.add(1, [100, 101], [100, 101], None)
     # when
-    blocks.add(3, [500], [500], None)
-    blocks.interrupt()
-    floor = blocks.add(9, [130, 131], [130, 131], None)
+    block.add(3, [500], [500], None)
+    block.interrupt()
+    mark = block.add(9, [130, 131], [130, 131], None)
     # then: the block that was open is lost, the new level is the old one
-    assert floor is not None
-    assert floor.level == 100
-    assert blocks.splice.bytes == 30
+    assert mark is not None
+    assert mark.level == 100
+    assert block.splice.bytes == 30
     # and what comes on top counts
-    later = blocks.add(11, [150, 150], [150, 150], None)
+    later = block.add(11, [150, 150], [150, 150], None)
     assert later is not None
     assert later.level == 120
 
 
 def test_before_the_first_block_there_is_nothing_to_take_out() -> None:
-    blocks = Blocks(2)
-    blocks.interrupt()
-    floor = blocks.add(1, [130, 131], [130, 131], None)
-    assert floor is not None
-    assert (floor.level, blocks.splice.bytes) == (130, 0)
+    block = StepBlock(2)
+    block.interrupt()
+    mark = block.add(1, [130, 131], [130, 131], None)
+    assert mark is not None
+    assert (mark.level, block.splice.bytes) == (130, 0)

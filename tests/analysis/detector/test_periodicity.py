@@ -6,53 +6,53 @@ import random
 
 import pytest
 
-from tbmem.analysis.detector.periodicity import Beat
+from tbmem.analysis.detector.periodicity import Periodicity
 
 
-def fed(steps: list[int]) -> tuple[Beat, list[int]]:
-    beat = Beat()
-    return beat, [step for step in steps if beat.add(step, 100)]
+def fed(steps: list[int]) -> tuple[Periodicity, list[int]]:
+    periodicity = Periodicity()
+    return periodicity, [step for step in steps if periodicity.add(step, 100)]
 
 
 @pytest.mark.parametrize("period", [8, 25, 250])
 def test_three_at_equal_distances_are_a_beat(period: int) -> None:
-    beat, known = fed([period + 3, 2 * period + 3, 3 * period + 3, 4 * period + 3])
+    periodicity, known = fed([period + 3, 2 * period + 3, 3 * period + 3, 4 * period + 3])
     assert known == [3 * period + 3]
-    assert beat.period == period
-    assert beat.members[-1] == 4 * period + 3
+    assert periodicity.period == period
+    assert periodicity.members[-1] == 4 * period + 3
 
 
 def test_a_step_early_or_late_is_the_same_beat() -> None:
-    beat, known = fed([100, 201, 299])
+    periodicity, known = fed([100, 201, 299])
     assert known == [299]
-    assert beat.expects(399)
-    assert not beat.expects(350)
+    assert periodicity.expects(399)
+    assert not periodicity.expects(350)
 
 
 def test_what_comes_in_between_does_not_hide_a_beat() -> None:
-    beat, known = fed([107, 144, 207, 229, 307])
+    periodicity, known = fed([107, 144, 207, 229, 307])
     assert known == [307]
-    assert beat.period == 100
+    assert periodicity.period == 100
 
 
 def test_a_beat_of_which_some_are_left_out_is_known_from_four() -> None:
-    beat, known = fed([57, 157, 207, 407, 457])
+    periodicity, known = fed([57, 157, 207, 407, 457])
     assert known[0] <= 457
-    assert beat.period in (50, 100)
+    assert periodicity.period in (50, 100)
 
 
 def test_what_is_left_out_is_still_expected_later() -> None:
-    beat, _ = fed([100, 200, 300])
-    assert beat.expects(700)
-    assert not beat.expects(730)
+    periodicity, _ = fed([100, 200, 300])
+    assert periodicity.expects(700)
+    assert not periodicity.expects(730)
 
 
 def test_chance_is_hardly_ever_a_beat() -> None:
     found = 0
     for seed in range(200):
         dice = random.Random(seed)
-        beat, _ = fed(sorted(dice.sample(range(5000), 4)))
-        found += beat.period > 0
+        periodicity, _ = fed(sorted(dice.sample(range(5000), 4)))
+        found += periodicity.period > 0
     assert found <= 20
 
 
@@ -71,6 +71,6 @@ def test_the_start_of_the_run_counts_as_one_of_a_beat(start: int, period: int) -
 
 
 def test_two_of_which_the_second_is_much_higher_are_no_beat_with_the_start() -> None:
-    beat = Beat()
-    assert not beat.add(21, 100)
-    assert not beat.add(42, 151)
+    periodicity = Periodicity()
+    assert not periodicity.add(21, 100)
+    assert not periodicity.add(42, 151)

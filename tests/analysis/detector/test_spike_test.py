@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from scipy.stats import median_abs_deviation
 
-from tbmem.analysis.detector.spike_test import RETURN_WITHIN, WINDOW, Jump, JumpKind, SpikeTest
+from tbmem.analysis.detector.spike_test import (
+    RETURN_WITHIN,
+    WINDOW,
+    Excursion,
+    ExcursionKind,
+    ResidentPeaks,
+    SpikeTest,
+)
 from tests.conftest import GIB, MIB
 
 USUAL = 46 * GIB
@@ -20,15 +27,15 @@ def make_test(spike_percent: float = 5.0, min_spike: int = 32 * MIB) -> SpikeTes
     return SpikeTest(spike_percent, min_spike)
 
 
-def run(peaks: Iterable[int], test: SpikeTest | None = None) -> list[Jump]:
+def run(peaks: Iterable[int], test: SpikeTest | None = None) -> list[Excursion]:
     """All jumps of a series, the one that is open at its end included."""
     test, peaks = test or make_test(), list(peaks)
-    jumps = [jump for _, jump in test.extend(range(1, len(peaks) + 1), peaks)]
-    return [*jumps, *test.close()]
+    excursions = [excursion for _, excursion in test.extend(range(1, len(peaks) + 1), peaks)]
+    return [*excursions, *test.close()]
 
 
-def spike_at(step: int, peak: int, usual: int = USUAL, last: int | None = None) -> Jump:
-    return Jump(JumpKind.SPIKE, step, last or step, peak, usual)
+def spike_at(step: int, peak: int, usual: int = USUAL, last: int | None = None) -> Excursion:
+    return Excursion(ExcursionKind.SPIKE, step, last or step, peak, usual)
 
 
 # what is usual
@@ -47,7 +54,7 @@ def test_usual_and_threshold_are_those_of_scipy(count: int, seed: int) -> None:
     above = run([*peaks, round(usual + height * 1.25)], make_test(0, 0))
     # then
     assert below == []
-    assert [(jump.first_step, jump.kind) for jump in above] == [(count + 1, JumpKind.SPIKE)]
+    assert [(excursion.first_step, excursion.kind) for excursion in above] == [(count + 1, ExcursionKind.SPIKE)]
     assert above[0].usual == pytest.approx(usual, rel=0.002)
 
 
@@ -55,9 +62,9 @@ def test_only_the_last_steps_define_what_is_usual() -> None:
     # given: a lower level long ago, left in steps too small for a jump
     peaks = [20 * GIB] * WINDOW + [20 * GIB + 600 * MIB * step for step in range(40)] + [44 * GIB] * WINDOW
     # when
-    jumps = run([*peaks, 78 * GIB])
+    excursions = run([*peaks, 78 * GIB])
     # then
-    assert jumps[-1].usual == 44 * GIB
+    assert excursions[-1].usual == 44 * GIB
 
 
 @pytest.mark.parametrize("width", [GIB, 3 * GIB])
@@ -109,9 +116,9 @@ def test_a_few_high_steps_are_one_spike(width: int) -> None:
     # given
     high = [60 * GIB + GIB * step for step in range(width)]
     # when
-    jumps = run([USUAL] * 20 + high + [USUAL] * 20)
+    excursions = run([USUAL] * 20 + high + [USUAL] * 20)
     # then
-    assert jumps == [spike_at(21, high[-1], last=20 + width)]
+    assert excursions == [spike_at(21, high[-1], last=20 + width)]
 
 
 def test_a_spike_is_told_as_soon_as_it_is_over() -> None:
@@ -131,7 +138,7 @@ def test_a_spike_among_the_first_steps_is_told_when_it_is_known_what_is_usual() 
     # when
     told = [test.extend([step], [78 * GIB if step == 2 else USUAL]) for step in range(1, 40)]
     # then
-    assert [jumps for jumps in told if jumps] == [[(32, spike_at(2, 78 * GIB))]]
+    assert [excursions for excursions in told if excursions] == [[(32, spike_at(2, 78 * GIB))]]
 
 
 def test_a_spike_that_is_still_open_at_the_end_is_told_then() -> None:
@@ -160,7 +167,7 @@ def test_how_many_steps_are_handed_in_at_once_makes_no_difference(size: int) -> 
         for found in many.extend(steps[start : start + size], peaks[start : start + size])
     ]
     # then
-    assert {jump.kind for _, jump in singly} == set(JumpKind)
+    assert {excursion.kind for _, excursion in singly} == set(ExcursionKind)
     assert together == singly
 
 
@@ -168,7 +175,7 @@ def test_a_later_spike_is_news_only_if_it_is_higher() -> None:
     # given
     peaks = [USUAL] * 40 + [60 * GIB] + [USUAL] * 20 + [60 * GIB] + [USUAL] * 40 + [70 * GIB] + [USUAL] * 5
     # when / then
-    assert [jump.first_step for jump in run(peaks)] == [41, 103]
+    assert [excursion.first_step for excursion in run(peaks)] == [41, 103]
 
 
 @pytest.mark.parametrize("every", [12, 25, 50, 100])
@@ -181,14 +188,14 @@ def test_validation_that_comes_again_is_told_once(every: int, wide: int) -> None
         for step in range(600)
     ]
     # when
-    jumps = run(peaks)
+    excursions = run(peaks)
     # then: a spike, and from the third on a beat
-    kinds = [jump.kind for jump in jumps]
-    assert kinds[-1] is JumpKind.BEAT
-    assert kinds.count(JumpKind.BEAT) == 1
-    assert kinds.count(JumpKind.SPIKE) <= 1
-    assert jumps[-1].period == every
-    assert set(jumps[-1].members) >= {jump.first_step for jump in jumps[:-1]}
+    kinds = [excursion.kind for excursion in excursions]
+    assert kinds[-1] is ExcursionKind.PERIODIC
+    assert kinds.count(ExcursionKind.PERIODIC) == 1
+    assert kinds.count(ExcursionKind.SPIKE) <= 1
+    assert excursions[-1].period == every
+    assert set(excursions[-1].members) >= {excursion.first_step for excursion in excursions[:-1]}
 
 
 def test_an_outlier_between_validations_is_told_though_it_is_lower() -> None:
@@ -196,9 +203,9 @@ def test_an_outlier_between_validations_is_told_though_it_is_lower() -> None:
     peaks = [60 * GIB if step % 50 == 49 else USUAL for step in range(400)]
     peaks[222] = 55 * GIB
     # when
-    jumps = run(peaks)
+    excursions = run(peaks)
     # then
-    assert [jump.first_step for jump in jumps if jump.kind is JumpKind.SPIKE][-1] == 223
+    assert [excursion.first_step for excursion in excursions if excursion.kind is ExcursionKind.SPIKE][-1] == 223
 
 
 def test_an_outlier_before_the_beat_is_known_is_told_when_it_is() -> None:
@@ -206,12 +213,12 @@ def test_an_outlier_before_the_beat_is_known_is_told_when_it_is() -> None:
     peaks = [60 * GIB if step % 50 == 40 else USUAL for step in range(400)]
     peaks[122] = 55 * GIB
     # when
-    jumps = run(peaks)
+    excursions = run(peaks)
     # then
-    assert [(jump.kind, jump.first_step) for jump in jumps] == [
-        (JumpKind.SPIKE, 41),
-        (JumpKind.BEAT, 141),
-        (JumpKind.SPIKE, 123),
+    assert [(excursion.kind, excursion.first_step) for excursion in excursions] == [
+        (ExcursionKind.SPIKE, 41),
+        (ExcursionKind.PERIODIC, 141),
+        (ExcursionKind.SPIKE, 123),
     ]
 
 
@@ -228,16 +235,16 @@ def test_slow_growth_beyond_the_threshold_is_no_jump() -> None:
 @pytest.mark.parametrize("level", [50 * GIB, 60 * GIB, 78 * GIB])
 def test_a_jump_that_stays_is_a_change_of_level(level: int) -> None:
     # when
-    jumps = run([USUAL] * 40 + [level] * 60)
+    excursions = run([USUAL] * 40 + [level] * 60)
     # then
-    assert jumps == [Jump(JumpKind.SHIFT, 41, 41 + RETURN_WITHIN, level, USUAL)]
+    assert excursions == [Excursion(ExcursionKind.SHIFT, 41, 41 + RETURN_WITHIN, level, USUAL)]
 
 
 def test_after_a_change_of_level_the_new_one_is_usual() -> None:
-    jumps = run([USUAL] * 40 + [60 * GIB] * 40 + [75 * GIB] + [60 * GIB] * 5)
-    assert [(jump.first_step, jump.usual, jump.kind) for jump in jumps] == [
-        (41, USUAL, JumpKind.SHIFT),
-        (81, 60 * GIB, JumpKind.SPIKE),
+    excursions = run([USUAL] * 40 + [60 * GIB] * 40 + [75 * GIB] + [60 * GIB] * 5)
+    assert [(excursion.first_step, excursion.usual, excursion.kind) for excursion in excursions] == [
+        (41, USUAL, ExcursionKind.SHIFT),
+        (81, 60 * GIB, ExcursionKind.SPIKE),
     ]
 
 
@@ -289,9 +296,9 @@ def test_a_spike_on_top_of_a_new_level_is_a_spike_as_well() -> None:
     # given: the first evaluation takes twelve for a step, and leaves five behind for good
     peaks = [100 * MIB] * 12 + [117 * MIB] + [105 * MIB] * 60
     # when
-    jumps = run(peaks, make_test(2.0, 1 * MIB))
+    excursions = run(peaks, make_test(2.0, 1 * MIB))
     # then
-    assert jumps == [spike_at(13, 117 * MIB, usual=105 * MIB)]
+    assert excursions == [spike_at(13, 117 * MIB, usual=105 * MIB)]
 
 
 def test_one_that_comes_again_is_told_once() -> None:
@@ -301,4 +308,45 @@ def test_one_that_comes_again_is_told_once() -> None:
 
 def test_a_level_that_goes_on_rising_has_no_spike() -> None:
     peaks = [100 * MIB] * 12 + [110 * MIB, 110 * MIB, 110 * MIB, 111 * MIB, 116 * MIB, 117 * MIB] + [117 * MIB] * 60
-    assert JumpKind.SPIKE not in {jump.kind for jump in run(peaks, make_test(2.0, 1 * MIB))}
+    assert ExcursionKind.SPIKE not in {excursion.kind for excursion in run(peaks, make_test(2.0, 1 * MIB))}
+
+
+def _peaks(*levels: int) -> ResidentPeaks:
+    peaks = ResidentPeaks()
+    peaks.extend((step, level * MIB) for step, level in enumerate(levels, 1))
+    return peaks
+
+
+def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
+    # given what was judged: 150 MiB less, which malloc had free at each step's beginning
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[500] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 500 * MIB, 500 * MIB, 0)
+
+
+def test_what_malloc_had_kept_free_is_told_apart() -> None:
+    # given a second spike: malloc has kept 300 of the 500 MiB of the first
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    shown = _peaks(*[800] * 40, 1000).shown(judged)
+
+    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 800 * MIB, 500 * MIB, 300 * MIB)
+
+
+def test_the_usual_is_that_of_the_steps_before() -> None:
+    # given a level that changes at step 20, and a spike some steps later
+    peaks = _peaks(*[500] * 20, *[700] * 20, 1200)
+
+    shift = peaks.shown(Excursion(ExcursionKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
+    spike = peaks.shown(Excursion(ExcursionKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
+
+    assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
+    assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
+
+
+def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
+    judged = Excursion(ExcursionKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
+
+    assert ResidentPeaks().shown(judged) == judged

@@ -1,14 +1,11 @@
-"""Thresholds of a device's capacity."""
+"""Thresholds of a device's capacity, and free memory that fits no request."""
 
 from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.feed import Full, Watch
-from tbmem.analysis.detector.thresholds import CapacityTest
-from tbmem.config.schema import PatternsConfig
-from tbmem.model.sample import MemorySample
-from tests.conftest import GIB, MakeSample
+from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
+from tbmem.units import GIB, MIB
 
 THRESHOLDS = (87.5, 93.75, 97.5)
 
@@ -49,48 +46,38 @@ def test_each_threshold_keeps_its_own_distance() -> None:
     assert news(98, 94.9, 95.1, thresholds=(95.0, 96.0, 97.0)) == [3, 0, 0]
 
 
-def test_the_highest_threshold_ever_is_kept() -> None:
+def told(reserved: int, split: int, peak: int, times: int = 10) -> list[bool]:
+    test = FragmentationTest()
+    test.note_peak(peak)
+    return [test.update(reserved, split) for _ in range(times)]
+
+
+def test_it_is_told_once_when_it_has_lasted() -> None:
+    assert told(60 * GIB, 15 * GIB, 40 * GIB) == [False] * 3 + [True] + [False] * 6
+
+
+@pytest.mark.parametrize(
+    ("reserved", "split", "peak"),
+    [
+        (60 * GIB, 15 * GIB, 59 * GIB),
+        (60 * GIB, 15 * GIB, 50 * GIB),
+        (60 * GIB, GIB, 40 * GIB),
+        (300 * MIB, 200 * MIB, 100 * MIB),
+    ],
+    ids=["was needed at once", "a sixth", "whole segments are free", "too little to mind"],
+)
+def test_what_is_no_fragmentation(reserved: int, split: int, peak: int) -> None:
+    assert not any(told(reserved, split, peak))
+
+
+def test_it_is_told_again_after_it_was_better() -> None:
     # given
-    test = CapacityTest(THRESHOLDS)
+    test = FragmentationTest()
+    test.note_peak(40 * GIB)
+    assert any(test.update(60 * GIB, 15 * GIB) for _ in range(5))
     # when
-    for percent in (94, 10, 88):
-        test.update(percent)
+    test.update(42 * GIB, 15 * GIB)
     # then
-    assert test.highest == 2
-
-
-def used_percent(sample: MemorySample) -> float | None:
-    """How full the watch finds the device."""
-    watch = Watch(PatternsConfig(capacity_percent=(1e-9, 1e-8, 1e-7)))
-    full = [event for columns in watch.columns([sample]) for event in watch.take(columns)]
-    return full[0].percent if full and isinstance(full[0], Full) else None
-
-
-def test_an_accelerator_counts_its_own_peak(make_sample: MakeSample) -> None:
-    assert used_percent(make_sample(1, 45.0, 78.0)) == pytest.approx(97.5)
-
-
-def test_what_other_processes_use_counts_as_well(make_sample: MakeSample) -> None:
-    assert used_percent(make_sample(1, 45.0, 46.0, device_used=60 * GIB)) == pytest.approx(75.0)
-    assert used_percent(make_sample(1, 45.0, 70.0, device_used=60 * GIB)) == pytest.approx(87.5)
-
-
-def test_the_cpu_counts_the_whole_machine(make_sample: MakeSample) -> None:
-    # given
-    sample = make_sample(1, 45.0, device="cpu", host_available=20 * GIB)
-    # when / then
-    assert used_percent(sample) == pytest.approx(75.0)
-    assert used_percent(sample._replace(host_available=0)) == pytest.approx(100.0)
-
-
-@pytest.mark.parametrize("total", [None, 0])
-def test_without_a_capacity_nothing_can_be_said(total: int | None, make_sample: MakeSample) -> None:
-    assert used_percent(make_sample(1, 45.0, device_total=total)) is None
-
-
-def test_a_cpu_that_does_not_tell_what_is_available_is_not_judged(make_sample: MakeSample) -> None:
-    assert used_percent(make_sample(1, 45.0, device="cpu")) is None
-
-
-def test_counters_that_are_none_use_nothing() -> None:
-    assert used_percent(MemorySample(step=1, time=0.0, device="cuda:0", device_total=80 * GIB)) is None
+    assert not test.stands
+    assert any(test.update(60 * GIB, 15 * GIB) for _ in range(5))
+    assert test.stands

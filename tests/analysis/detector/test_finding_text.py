@@ -1,10 +1,8 @@
-"""Jumps of the resident memory, told in the peaks that the screens show."""
+"""The sentences of findings name the figures of the screens."""
 
 from __future__ import annotations
 
 from tbmem.analysis.detector.detector import judge
-from tbmem.analysis.detector.resident_peaks import ResidentPeaks
-from tbmem.analysis.detector.spike_test import Jump, JumpKind
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -15,47 +13,6 @@ from tbmem.present.views.overview import overview_of
 from tbmem.present.views.run_logs import LoggedRun
 from tbmem.units import format_bytes
 from tests.conftest import GIB, MIB
-
-
-def _peaks(*levels: int) -> ResidentPeaks:
-    peaks = ResidentPeaks()
-    peaks.note((step, level * MIB) for step, level in enumerate(levels, 1))
-    return peaks
-
-
-def test_a_jump_is_told_in_the_peaks_that_the_screens_show() -> None:
-    # given what was judged: 150 MiB less, which malloc had free at each step's beginning
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
-
-    shown = _peaks(*[500] * 40, 1000).shown(judged)
-
-    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 500 * MIB, 500 * MIB, 0)
-
-
-def test_what_malloc_had_kept_free_is_told_apart() -> None:
-    # given a second spike: malloc has kept 300 of the 500 MiB of the first
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
-
-    shown = _peaks(*[800] * 40, 1000).shown(judged)
-
-    assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 800 * MIB, 500 * MIB, 300 * MIB)
-
-
-def test_the_usual_is_that_of_the_steps_before() -> None:
-    # given a level that changes at step 20, and a spike some steps later
-    peaks = _peaks(*[500] * 20, *[700] * 20, 1200)
-
-    shift = peaks.shown(Jump(JumpKind.SHIFT, 21, 26, 600 * MIB, 400 * MIB))
-    spike = peaks.shown(Jump(JumpKind.SPIKE, 41, 41, 1100 * MIB, 600 * MIB))
-
-    assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
-    assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
-
-
-def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
-    judged = Jump(JumpKind.SPIKE, 41, 41, 850 * MIB, 350 * MIB)
-
-    assert ResidentPeaks().shown(judged) == judged
 
 
 def _run_with_a_spike() -> list[MemorySample]:

@@ -7,8 +7,8 @@ import random
 import pytest
 from scipy.stats import kendalltau
 
-from tbmem.analysis.detector.floors import Floor
-from tbmem.analysis.detector.trend_tests import (
+from tbmem.analysis.detector.low_water_marks import LowWaterMark
+from tbmem.analysis.detector.trend import (
     climbs,
     is_explained,
     is_line,
@@ -79,31 +79,34 @@ def test_a_line_rises_evenly() -> None:
 
 
 def test_what_counts_after_a_fall() -> None:
-    floors = [Floor(level, step, step) for step, level in enumerate([3, 4, 1, 2, 3])]
-    assert [floor.level for floor in since_last_fall(floors)] == [1, 2, 3]
-    assert since_last_fall(floors[3:]) == floors[3:]
+    marks = [LowWaterMark(level, step, step) for step, level in enumerate([3, 4, 1, 2, 3])]
+    assert [mark.level for mark in since_last_fall(marks)] == [1, 2, 3]
+    assert since_last_fall(marks[3:]) == marks[3:]
 
 
-def grown(counts: list[int | None], needs: list[int]) -> list[Floor]:
-    return [Floor(step, step, step, count, need) for step, (count, need) in enumerate(zip(counts, needs, strict=True))]
+def grown(counts: list[int | None], needs: list[int]) -> list[LowWaterMark]:
+    return [
+        LowWaterMark(step, step, step, count, need)
+        for step, (count, need) in enumerate(zip(counts, needs, strict=True))
+    ]
 
 
 def test_more_allocations_explain_nothing() -> None:
-    floors = grown(list(range(24)), list(range(100, 124)))
-    assert not is_explained(floors[12:], floors)
+    marks = grown(list(range(24)), list(range(100, 124)))
+    assert not is_explained(marks[12:], marks)
 
 
 def test_longer_sequences_explain_growth_without_more_allocations() -> None:
-    floors = grown([7] * 24, list(range(100, 124)))
-    assert is_explained(floors[12:], floors)
+    marks = grown([7] * 24, list(range(100, 124)))
+    assert is_explained(marks[12:], marks)
 
 
 def test_one_growing_tensor_is_told_from_longer_sequences_when_there_are_enough_floors() -> None:
-    floors = grown([7] * 24, [100] * 24)
-    assert not is_explained(floors[12:], floors)
-    assert is_explained(floors[12:], floors[6:])
+    marks = grown([7] * 24, [100] * 24)
+    assert not is_explained(marks[12:], marks)
+    assert is_explained(marks[12:], marks[6:])
 
 
 def test_where_allocations_are_not_counted_nothing_is_explained() -> None:
-    floors = grown([None] * 24, list(range(100, 124)))
-    assert not is_explained(floors[12:], floors)
+    marks = grown([None] * 24, list(range(100, 124)))
+    assert not is_explained(marks[12:], marks)

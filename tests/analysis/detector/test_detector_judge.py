@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.analysis.detector.detector import Detector, judge
-from tbmem.analysis.detector.limits import ENOUGH_STEPS
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.config import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
