@@ -1,4 +1,4 @@
-"""Reads and analyses recordings, one file or many on any executor, and compares two."""
+"""Reads recordings, analyzes, compares and replays them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import yaml
+
+from tbmem.analysis.allocator.settings import parse_settings
+from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
-from tbmem.analysis.recordings.category_rules import CategoryTable
+from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.analysis.runs.run_status import status_notes
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
+from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.live_logs import read_log
 from tbmem.sources.recording import Recording, read_recording
@@ -228,3 +233,68 @@ def _highest(source: Source, table: CategoryTable | None) -> Analysis:
     if isinstance(source, (Analysis, AllocationTimeline)):
         return analyze(source, table=table)
     return max(analyze_all(source, table=table), key=lambda analysis: analysis.main.peak.bytes)
+
+
+def replay_all(
+    paths: Sequence[str | os.PathLike[str]],
+    texts: Sequence[str],
+    gpu: Gpu | None = None,
+    on_skip: Callable[[str], None] | None = None,
+) -> dict[str, tuple[WhatIf, ...]]:
+    """Replay recordings under other settings, written as in PYTORCH_ALLOC_CONF; by the recording's short name.
+
+    ``on_skip`` is called with the reason for which a file of a folder, or a device, was passed over.
+
+    Raises:
+        ConfigError: A text is not what torch takes.
+        UsageError: A file that was named has nothing to replay, or no file of a folder has.
+        FileFormatError: A file that was named is damaged or something else.
+    """
+    settings = list(dict.fromkeys(parse_settings(text) for text in texts))
+    done: dict[str, tuple[WhatIf, ...]] = {}
+    refused: list[str] = []
+    for found in find_recordings(paths):
+        try:
+            skip = None if on_skip is None else partial(_skip_device, on_skip, found.path)
+            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu, skip)
+        except TbmemError as error:
+            reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
+            if found.named:
+                raise UsageError(reason) from error
+            refused.append(reason)
+    if not done and refused:
+        raise UsageError(refused[0])
+    for reason in refused:
+        if on_skip is not None:
+            on_skip(reason)
+    return done
+
+
+def _skip_device(on_skip: Callable[[str], None], path: Path, reason: str) -> None:
+    on_skip(f"{path}: {reason}")
+
+
+def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
+    """Read rules that go before the default ones.
+
+    Args:
+        path: A YAML file, ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML, or holds something else.
+    """
+    place = os.fspath(path)
+    try:
+        with open(place, encoding="utf-8") as file:
+            data: Any = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{place}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{place}: not YAML: {' '.join(str(error).split())}") from error
+    rules = data.get("categories") if isinstance(data, dict) else data
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise ConfigError(f"{place}: holds no list 'categories' of rules, each with a label and words")
+    try:
+        return DEFAULT_TABLE.extended(rules)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error

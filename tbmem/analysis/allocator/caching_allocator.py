@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tbmem.analysis.allocator.blocks import Block, Pool, merge
-from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
-from tbmem.analysis.allocator.expandable import choose_expandable, grow
-from tbmem.analysis.allocator.release import collect_garbage, release_cached, release_oversize
+from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
+from tbmem.analysis.allocator.segments import (
+    choose_expandable,
+    collect_garbage,
+    grow,
+    release_cached,
+    release_oversize,
+)
 from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import format_bytes
 
 
@@ -172,9 +178,9 @@ class CachingAllocator:
         self._segments_made += 1
         return self._segments_made if self._ties_by_age else 0
 
-    def note(self, change: Change, address: int, size: int, stream: int) -> None:
+    def note(self, change: ReservationKind, address: int, size: int, stream: int) -> None:
         """Note a change of a segment and what it does to the reserved bytes."""
-        self.reserved += size if change in (Change.ALLOC, Change.MAP) else -size
+        self.reserved += size if change in (ReservationKind.ALLOC, ReservationKind.MAP) else -size
         if self.reserved > self.peak_reserved:
             self.peak_reserved = self.reserved
         self.changes.append(SegmentChange(change, address, size, stream))
@@ -225,7 +231,7 @@ class CachingAllocator:
         address = self.device.allocate(asked)
         if address is None:
             return None
-        self.note(Change.ALLOC, address, asked, stream)
+        self.note(ReservationKind.ALLOC, address, asked, stream)
         return Block(pool, stream, address, asked, self.next_age())
 
     def _rejected(self, size: int) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import MIB, TIB, round_up
-
-if TYPE_CHECKING:
-    from tbmem.analysis.allocator.blocks import Pool
-    from tbmem.analysis.allocator.settings import AllocatorSettings
 
 UNKNOWN_CAPACITY = 1 * TIB
 """Bytes of a device whose size is not given: more than any has."""
@@ -18,19 +14,10 @@ _GRANULARITY = 2 * MIB
 _FIRST_ADDRESS = 0x7F0000000000
 
 
-class Change(IntEnum):
-    """What happens to a segment."""
-
-    ALLOC = 0
-    FREE = 1
-    MAP = 2
-    UNMAP = 3
-
-
 class SegmentChange(NamedTuple):
     """One decision of the allocator; address and size in bytes."""
 
-    change: Change
+    change: ReservationKind
     address: int
     size: int
     stream: int
@@ -76,19 +63,3 @@ class SimpleDevice:
             return False
         self.used = used
         return True
-
-
-class Holder(Protocol):
-    """What the rules for growing and giving back need of the allocator."""
-
-    settings: AllocatorSettings
-    device: SimpleDevice
-    pools: dict[int, tuple[Pool, Pool]]
-    reserved: int
-    allowed: int | None
-
-    def note(self, change: Change, address: int, size: int, stream: int) -> None:
-        """Note a change and what it does to the reserved bytes."""
-
-    def next_age(self) -> int:
-        """Number of a new segment."""

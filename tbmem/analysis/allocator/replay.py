@@ -5,7 +5,7 @@ The same replay answers "what if": the events of one run under other settings, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,3 +162,60 @@ def _could_go(block: Block) -> int:
     page, offset = block.range.page, block.address - block.range.address
     first, last = -(-offset // page) * page, (offset + block.size) // page * page
     return max(last - first, 0)
+
+
+@dataclass(frozen=True)
+class LiveBlock:
+    """A block in use; address and sizes in bytes."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool = True
+    """False: freed, but another stream may still use it."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Memory that the allocator got from the device, in one piece."""
+
+    address: int
+    size: int
+    stream: int
+    small: bool
+    pool: int = 0
+    expandable: bool = False
+    blocks: tuple[LiveBlock, ...] = ()
+    """In use, by address; what lies between them is free."""
+
+
+def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[Segment]:
+    """The segments of an allocator, with its blocks in use."""
+    heads: dict[int, Block] = {}
+    pools = [pool for pair in allocator.pools.values() for pool in pair]
+    for block in (*live, *(block for pool in pools for block in pool.blocks())):
+        head = block
+        while head.prev is not None and head.prev.mapped:
+            head = head.prev
+        heads[head.address] = head
+    return [_segment(heads[address]) for address in sorted(heads)]
+
+
+def _segment(head: Block) -> Segment:
+    """Mapped neighbours from a block on."""
+    block: Block | None = head
+    end, blocks = head.address, []
+    while block is not None and block.mapped:
+        if block.busy:
+            blocks.append(LiveBlock(block.address, block.size, block.requested, block.allocated))
+        end = block.address + block.size
+        block = block.next
+    return Segment(
+        address=head.address,
+        size=end - head.address,
+        stream=head.stream,
+        small=head.pool.small,
+        pool=head.pool.id,
+        expandable=head.range is not None,
+        blocks=tuple(blocks),
+    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.stacked_series import layers_of
+from tbmem.analysis.recordings.fragmentation import Histogram, Sizes, sizes_of
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
-from tbmem.analysis.recordings.size_histogram import Histogram, Sizes, sizes_of
 from tbmem.model.category import word_of
 from tbmem.model.columns import I64
 from tbmem.present.figures.canvas import byte_axis, picture, say

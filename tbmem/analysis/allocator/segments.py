@@ -1,13 +1,34 @@
-"""Expandable segments: which block serves a request, how they grow by pages, and how they shrink again."""
+"""Segments: how expandable ones grow and shrink, and how cached memory is returned to the device."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Protocol
+
 from tbmem.analysis.allocator.blocks import Block, Pool, Range, merge
-from tbmem.analysis.allocator.device import Change, Holder
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import round_up
 
 Free = list[tuple[int, int, int, Block]]
+
+
+class AllocatorState(Protocol):
+    """The part of the allocator that segments are taken from and given back to."""
+
+    settings: AllocatorSettings
+    device: SimpleDevice
+    pools: dict[int, tuple[Pool, Pool]]
+    reserved: int
+    allowed: int | None
+
+    def note(self, change: ReservationKind, address: int, size: int, stream: int) -> None:
+        """Record a change of a segment and its effect on the reserved bytes."""
+
+    def next_age(self) -> int:
+        """Number of a new segment."""
 
 
 def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
@@ -28,7 +49,7 @@ def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
     return index
 
 
-def grow(allocator: Holder, pool: Pool, stream: int, size: int) -> Block | None:
+def grow(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> Block | None:
     """A free block of at least so many bytes, made by putting memory behind address space.
 
     Returns:
@@ -47,7 +68,7 @@ def grow(allocator: Holder, pool: Pool, stream: int, size: int) -> Block | None:
     return block
 
 
-def shrink(allocator: Holder, block: Block) -> None:
+def shrink(allocator: AllocatorState, block: Block) -> None:
     """Give whole pages within a free block back."""
     range = block.range
     assert range is not None
@@ -63,7 +84,7 @@ def shrink(allocator: Holder, block: Block) -> None:
     if block.is_split:
         block.pool.add_unmapped(block)
     allocator.device.release(first, last - first)
-    allocator.note(Change.UNMAP, first, last - first, block.stream)
+    allocator.note(ReservationKind.UNMAP, first, last - first, block.stream)
 
 
 def _cut(block: Block, first: int, last: int) -> None:
@@ -79,7 +100,7 @@ def _cut(block: Block, first: int, last: int) -> None:
         pool.add(after)
 
 
-def _candidate(allocator: Holder, pool: Pool, stream: int, size: int) -> Block:
+def _candidate(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> Block:
     """Free and unmapped blocks side by side with room for the size, at the lowest address; else a new segment."""
     for _, unmapped in pool.unmapped[stream]:
         block = unmapped
@@ -90,7 +111,7 @@ def _candidate(allocator: Holder, pool: Pool, stream: int, size: int) -> Block:
     return _new_range(allocator, pool, stream)
 
 
-def _new_range(allocator: Holder, pool: Pool, stream: int) -> Block:
+def _new_range(allocator: AllocatorState, pool: Pool, stream: int) -> Block:
     page = SMALL_SEGMENT if pool.small else allocator.settings.large_segment_size
     total = allocator.device.total
     # torch takes an eighth more than the device has, so that pages can move to the end
@@ -110,7 +131,7 @@ def _has_room(block: Block | None, size: int) -> bool:
     return room >= size
 
 
-def _map(allocator: Holder, block: Block, size: int) -> bool:
+def _map(allocator: AllocatorState, block: Block, size: int) -> bool:
     """Put pages behind the first bytes of an unmapped block, which becomes a free one."""
     assert block.range is not None
     page = block.range.page
@@ -129,10 +150,81 @@ def _map(allocator: Holder, block: Block, size: int) -> bool:
     merge(block, block.prev)
     merge(block, block.next)
     pool.add(block)
-    allocator.note(Change.MAP, address, mapped, block.stream)
+    allocator.note(ReservationKind.MAP, address, mapped, block.stream)
     return True
 
 
 def _room(block: Block) -> int:
     following = block.next
     return block.size + (following.size if following is not None and not following.mapped else 0)
+
+
+def release_cached(allocator: AllocatorState) -> None:
+    """Give back every whole free segment of the default pool, and whole free pages of expandable ones.
+
+    Private pools keep theirs: they are released with the graph or pool that owns them.
+    """
+    small, large = allocator.pools[0]
+    for pool in (large, small):
+        free = list(pool.blocks())
+        for block in free:
+            if block.range is None and not block.is_split:
+                release_segment(allocator, block)
+        for block in free:
+            if block.range is not None:
+                shrink(allocator, block)
+
+
+def release_oversize(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> bool:
+    """With max_split_size: give back one block that is large enough, else the largest until they add up.
+
+    Returns:
+        Whether that frees enough for the request.
+    """
+    limit = allocator.settings.max_split_size
+    if limit == UNLIMITED:
+        return False
+    wanted = max(size, limit)
+    free = pool.free[stream]
+    index = bisect_left(free, (wanted,))
+    if index < len(free) and free[index][3].range is None:
+        release_segment(allocator, free[index][3])
+        return True
+    released = 0
+    while index > 0 and released < wanted and free[index - 1][0] >= limit:
+        index -= 1
+        block = free[index][3]
+        if block.range is None:
+            released += block.size
+            release_segment(allocator, block)
+    return released >= wanted
+
+
+def collect_garbage(allocator: AllocatorState) -> None:
+    """With garbage_collection_threshold: give back the free segments that were not used for longest."""
+    assert allocator.allowed is not None
+    threshold = int(allocator.settings.garbage_collection_threshold * allocator.allowed)
+    target = allocator.reserved - threshold
+    if target <= 0:
+        return
+    large = allocator.pools[0][1]
+    whole = [block for block in large.blocks() if not block.is_split]
+    ages = [large.lookups - block.parked_at for block in whole]
+    total, count, reclaimed, freed = sum(ages), len(whole), 0, True
+    while reclaimed < target and freed and count:
+        mean, freed, kept = total / count, False, []
+        for block, age in zip(whole, ages, strict=True):
+            if block.range is not None or age < mean:
+                kept.append((block, age))
+                continue
+            freed = True
+            reclaimed, total, count = reclaimed + block.size, total - age, count - 1
+            release_segment(allocator, block)
+        whole, ages = [block for block, _ in kept], [age for _, age in kept]
+
+
+def release_segment(allocator: AllocatorState, block: Block) -> None:
+    """Give back a segment that is one free block."""
+    block.pool.remove(block)
+    allocator.device.release(block.address, block.size)
+    allocator.note(ReservationKind.FREE, block.address, block.size, block.stream)
