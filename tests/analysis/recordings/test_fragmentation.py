@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of, sizes_of
+from tbmem.analysis.recordings.fragmentation import block_sizes, efficiency, fragmentation_of
 from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import BlockRows, BlockState, MarkKind, MarkRows, SegmentRows
 from tbmem.offline.analyze import analyze as analyze_file
@@ -121,7 +121,7 @@ def test_a_trace_has_its_peak_only() -> None:
     # given three allocations, of which two are alive at the peak
     rows = [{"bytes": 600, "begin": 0}, {"bytes": 2000, "begin": 1, "end": 2}, {"bytes": 100, "begin": 3}]
 
-    sizes = sizes_of(analyze(recording(*rows)), 0)
+    sizes = block_sizes(analyze(recording(*rows)), 0)
 
     assert sizes.moment == "at the peak"
     assert sizes.active.least.tolist() == [512, 1024]
@@ -133,7 +133,7 @@ def test_a_trace_has_its_peak_only() -> None:
 def test_a_snapshot_has_used_and_free_blocks_at_the_end(tmp_path: Path) -> None:
     path = write_snapshot(tmp_path / "a.pickle", sizes=[1 << 20, 1 << 20])
 
-    sizes = sizes_of(analyze_file(path), 0)
+    sizes = block_sizes(analyze_file(path), 0)
 
     assert sizes.moment == "at the end"
     assert sizes.active.least[0] == 4096
