@@ -32,16 +32,22 @@ class AllocatorState(Protocol):
 
 
 def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
-    """Best fit where the first block that is large enough (``index``) lies in an expandable segment.
+    """Best fit if the first block that is large enough (``index``) lies in an expandable segment.
 
-    The segment may be one of before expandable segments were switched off. ``None`` where a new segment is needed.
+    Args:
+        free: Free blocks of the pool and stream.
+        index: The first block that is large enough.
+        expandable: Whether expandable segments are on; the segment may be older than the setting.
+
+    Returns:
+        Index of the block; ``None`` if a new segment is needed.
     """
     if not expandable:
         index += 1
         while index < len(free) and free[index][3].range is not None:
             index += 1
         return index if index < len(free) else None
-    # a block that can grow counts as large as it can become: what cannot grow is used up first
+    # a block counts with the unmapped space behind it, so that blocks that cannot grow are used first
     while (
         free[index][3].range is not None and index + 1 < len(free) and _room(free[index + 1][3]) < _room(free[index][3])
     ):
@@ -50,10 +56,10 @@ def choose_expandable(free: Free, index: int, expandable: bool) -> int | None:
 
 
 def grow(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> Block | None:
-    """A free block of at least so many bytes, made by putting memory behind address space.
+    """Map memory until there is a free block of a size.
 
     Returns:
-        The block, in no pool; ``None`` where the device is full. What was mapped until then stays.
+        The block, in no pool; ``None`` if the device is full. Pages that were mapped until then stay mapped.
     """
     block = _candidate(allocator, pool, stream, size)
     if not block.mapped and not _map(allocator, block, min(block.size, size)):
@@ -69,7 +75,7 @@ def grow(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> Block
 
 
 def shrink(allocator: AllocatorState, block: Block) -> None:
-    """Give whole pages within a free block back."""
+    """Unmap the whole pages within a free block."""
     range = block.range
     assert range is not None
     first = -((range.address - block.address) // range.page) * range.page + range.address
@@ -88,7 +94,7 @@ def shrink(allocator: AllocatorState, block: Block) -> None:
 
 
 def _cut(block: Block, first: int, last: int) -> None:
-    """Leave what lies before and after whole pages as free blocks of their own."""
+    """Split off the parts of a block before and after its whole pages."""
     pool, end = block.pool, block.address + block.size
     if first > block.address:
         before = Block(pool, block.stream, block.address, first - block.address, block.age, block.range)
@@ -101,7 +107,7 @@ def _cut(block: Block, first: int, last: int) -> None:
 
 
 def _candidate(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> Block:
-    """Free and unmapped blocks side by side with room for the size, at the lowest address; else a new segment."""
+    """First block at the lowest address from which adjacent free and unmapped blocks have room; else a new segment."""
     for _, unmapped in pool.unmapped[stream]:
         block = unmapped
         if block.prev is not None and not block.prev.busy:
@@ -114,7 +120,7 @@ def _candidate(allocator: AllocatorState, pool: Pool, stream: int, size: int) ->
 def _new_range(allocator: AllocatorState, pool: Pool, stream: int) -> Block:
     page = SMALL_SEGMENT if pool.small else allocator.settings.large_segment_size
     total = allocator.device.total
-    # torch takes an eighth more than the device has, so that pages can move to the end
+    # torch reserves 1 1/8 of the device, so that pages can be mapped at the end
     size = round_up(total + total // 8, page)
     range = Range(allocator.device.reserve(size), size, page)
     block = Block(pool, stream, range.address, size, allocator.next_age(), range)
@@ -132,7 +138,7 @@ def _has_room(block: Block | None, size: int) -> bool:
 
 
 def _map(allocator: AllocatorState, block: Block, size: int) -> bool:
-    """Put pages behind the first bytes of an unmapped block, which becomes a free one."""
+    """Map pages to the first bytes of an unmapped block, which becomes a free one."""
     assert block.range is not None
     page = block.range.page
     mapped = round_up(size, page)
@@ -160,9 +166,9 @@ def _room(block: Block) -> int:
 
 
 def release_cached(allocator: AllocatorState) -> None:
-    """Give back every whole free segment of the default pool, and whole free pages of expandable ones.
+    """Release every free segment of the default pool, and whole free pages of expandable ones.
 
-    Private pools keep theirs: they are released with the graph or pool that owns them.
+    Private pools keep theirs until the graph or pool that owns them is released.
     """
     small, large = allocator.pools[0]
     for pool in (large, small):
@@ -176,55 +182,54 @@ def release_cached(allocator: AllocatorState) -> None:
 
 
 def release_oversize(allocator: AllocatorState, pool: Pool, stream: int, size: int) -> bool:
-    """With max_split_size: give back one block that is large enough, else the largest until they add up.
+    """With max_split_size: release one block that is large enough, else the largest ones until they add up.
 
     Returns:
-        Whether that frees enough for the request.
+        Whether enough was released for the request.
     """
     limit = allocator.settings.max_split_size
     if limit == UNLIMITED:
         return False
-    wanted = max(size, limit)
+    needed = max(size, limit)
     free = pool.free[stream]
-    index = bisect_left(free, (wanted,))
+    index = bisect_left(free, (needed,))
     if index < len(free) and free[index][3].range is None:
         release_segment(allocator, free[index][3])
         return True
     released = 0
-    while index > 0 and released < wanted and free[index - 1][0] >= limit:
+    while index > 0 and released < needed and free[index - 1][0] >= limit:
         index -= 1
         block = free[index][3]
         if block.range is None:
             released += block.size
             release_segment(allocator, block)
-    return released >= wanted
+    return released >= needed
 
 
 def collect_garbage(allocator: AllocatorState) -> None:
-    """With garbage_collection_threshold: give back the free segments that were not used for longest."""
+    """With garbage_collection_threshold: release the free segments that were unused for longest."""
     assert allocator.allowed is not None
     threshold = int(allocator.settings.garbage_collection_threshold * allocator.allowed)
     target = allocator.reserved - threshold
     if target <= 0:
         return
     large = allocator.pools[0][1]
-    whole = [block for block in large.blocks() if not block.is_split]
-    ages = [large.lookups - block.parked_at for block in whole]
-    total, count, reclaimed, freed = sum(ages), len(whole), 0, True
+    blocks = [(block, large.lookups - block.freed_at) for block in large.blocks() if not block.is_split]
+    total, count, reclaimed, freed = sum(age for _, age in blocks), len(blocks), 0, True
     while reclaimed < target and freed and count:
-        mean, freed, kept = total / count, False, []
-        for block, age in zip(whole, ages, strict=True):
+        mean, freed, remaining = total / count, False, []
+        for block, age in blocks:
             if block.range is not None or age < mean:
-                kept.append((block, age))
+                remaining.append((block, age))
                 continue
             freed = True
             reclaimed, total, count = reclaimed + block.size, total - age, count - 1
             release_segment(allocator, block)
-        whole, ages = [block for block, _ in kept], [age for _, age in kept]
+        blocks = remaining
 
 
 def release_segment(allocator: AllocatorState, block: Block) -> None:
-    """Give back a segment that is one free block."""
+    """Release a segment that is one free block."""
     block.pool.remove(block)
     allocator.device.release(block.address, block.size)
     allocator.note(ReservationKind.FREE, block.address, block.size, block.stream)

@@ -8,7 +8,7 @@ import pytest
 
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.allocator.what_if import DEFAULTS, Refused, replay_timeline, what_ifs
+from tbmem.analysis.allocator.what_if import DEFAULTS, FailedRequest, replay_timeline, what_ifs
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.model.gpus import Gpu
@@ -150,7 +150,7 @@ def test_a_request_that_failed_is_asked_for_again() -> None:
     """Given 70 MiB free in two pieces, when 70 failed, then they fit where a segment can grow, and not otherwise."""
     (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE, parse_settings("max_split_size_mb:128")])
 
-    assert found.refused == (Refused(requested=70 * MIB, room=100 * MIB),)
+    assert found.refused == (FailedRequest(requested=70 * MIB, room=100 * MIB),)
     assert found.before.served == (False,)
     assert [after.served for after in found.after] == [(True,), (False,)]
     assert found.after[0].peak_allocated == found.before.peak_allocated == 60 * MIB
