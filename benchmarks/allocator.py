@@ -25,10 +25,9 @@ from harness import heading, table
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.events import MemoryEvents
-from tbmem.analysis.allocator.from_recording import recorded_events, recorded_settings
-from tbmem.analysis.allocator.replay import replay
-from tbmem.analysis.allocator.segment_layout import Segment
+from tbmem.analysis.allocator.replay import Segment, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.allocator.what_if import recorded_events, recorded_settings
 from tbmem.errors import FileFormatError
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.units import format_bytes

@@ -14,21 +14,21 @@ from allocator_state import seed
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import Change, SimpleDevice
+from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.expandable import shrink
-from tbmem.analysis.allocator.release import release_segment
+from tbmem.analysis.allocator.segments import release_segment, shrink
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL
+from tbmem.model.timeline_tables import ReservationKind
 
 _CHANGES = {
-    int(EventKind.SEGMENT_ALLOC): Change.ALLOC,
-    int(EventKind.SEGMENT_FREE): Change.FREE,
-    int(EventKind.SEGMENT_MAP): Change.MAP,
-    int(EventKind.SEGMENT_UNMAP): Change.UNMAP,
+    int(EventKind.SEGMENT_ALLOC): ReservationKind.ALLOC,
+    int(EventKind.SEGMENT_FREE): ReservationKind.FREE,
+    int(EventKind.SEGMENT_MAP): ReservationKind.MAP,
+    int(EventKind.SEGMENT_UNMAP): ReservationKind.UNMAP,
 }
-_GAINS = (Change.ALLOC, Change.MAP)
-Recorded = tuple[Change, int, int]
+_GAINS = (ReservationKind.ALLOC, ReservationKind.MAP)
+Recorded = tuple[ReservationKind, int, int]
 """Change, address, bytes."""
 
 
@@ -59,7 +59,7 @@ class RecordedDevice(SimpleDevice):
 
     def allocate(self, size: int) -> int | None:
         """The recorded address; ``None`` where cached memory was given back first, or the request failed."""
-        entry = self._follow(Change.ALLOC)
+        entry = self._follow(ReservationKind.ALLOC)
         if entry is not None:
             return entry[1]
         return None if self.full else super().allocate(size)
@@ -67,20 +67,20 @@ class RecordedDevice(SimpleDevice):
     def reserve(self, size: int) -> int:
         """The address at which pages were mapped next."""
         for change, address, _ in self.script:
-            if change is Change.MAP:
+            if change is ReservationKind.MAP:
                 return address
         return super().reserve(size)
 
     def map(self, address: int, size: int) -> bool:
         """Whether pages were mapped."""
-        return self._follow(Change.MAP) is not None or not self.full
+        return self._follow(ReservationKind.MAP) is not None or not self.full
 
     def release(self, address: int, size: int) -> None:
         """Follow the recording past what was given back."""
         while self.script and self.script[0][0] not in _GAINS:
             self.script.popleft()
 
-    def _follow(self, change: Change) -> Recorded | None:
+    def _follow(self, change: ReservationKind) -> Recorded | None:
         if self.script and self.script[0][0] is change:
             return self.script.popleft()
         return None
@@ -152,7 +152,7 @@ class _Checker:
             recorded_peak=self.recorded_peak,
         )
 
-    def _note(self, change: Change, address: int, size: int, pool: int) -> None:
+    def _note(self, change: ReservationKind, address: int, size: int, pool: int) -> None:
         self.recorded_now += size if change in _GAINS else -size
         self.recorded_peak = max(self.recorded_peak, self.recorded_now)
         self.pending.append((change, address, size))
@@ -197,7 +197,7 @@ class _Checker:
         gains = any(change in _GAINS for change, _, _ in self.pending)
         if not gains or self._would_hit(size, stream, pool):
             return True
-        freed = {(address, size) for change, address, size in self.pending if change is Change.FREE}
+        freed = {(address, size) for change, address, size in self.pending if change is ReservationKind.FREE}
         return freed == {(block.address, block.size) for block in self._free(0) if _is_whole(block)}
 
     def _would_hit(self, requested: int, stream: int, pool: int) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from allocator_state import Group, MappedRuns, group_of
 
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.segment_layout import LiveBlock, Segment
+from tbmem.analysis.allocator.replay import LiveBlock, Segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALL_SEGMENT, round_size
 from tbmem.model.timeline import AllocationTimeline

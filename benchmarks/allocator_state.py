@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tbmem.analysis.allocator.blocks import Block, Pool, Range
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.events import EventKind
-from tbmem.analysis.allocator.segment_layout import Segment
+from tbmem.analysis.allocator.replay import Segment
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALL_SEGMENT, round_size
 from tbmem.units import round_up

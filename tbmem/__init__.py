@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from tbmem.offline.analyze import analyze as analyze
     from tbmem.offline.analyze import analyze_all as analyze_all
     from tbmem.offline.analyze import compare as compare
+    from tbmem.offline.analyze import load_rules as load_rules
     from tbmem.offline.reports.folders import write_report as write_report
     from tbmem.offline.reports.folders import write_run_report as write_run_report
-    from tbmem.offline.rules_file import load_rules as load_rules
     from tbmem.runtime.callback import MemoryCallback as MemoryCallback
     from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
@@ -63,7 +63,7 @@ _HOMES = {
     "compare": "tbmem.offline.analyze",
     "estimate": "tbmem.estimator.estimate",
     "load_config": "tbmem.config",
-    "load_rules": "tbmem.offline.rules_file",
+    "load_rules": "tbmem.offline.analyze",
     "record": "tbmem.runtime.record",
     "write_report": "tbmem.offline.reports.folders",
     "write_run_report": "tbmem.offline.reports.folders",

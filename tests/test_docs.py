@@ -12,7 +12,7 @@ import yaml
 
 from tbmem import MemoryCallback
 from tbmem.config import load_config
-from tbmem.offline.rules_file import load_rules
+from tbmem.offline.analyze import load_rules
 from tbmem.runtime.profiling.schedule import ScheduleState, schedule_at
 from tests.conftest import PROJECT
 

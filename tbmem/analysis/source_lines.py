@@ -1,4 +1,4 @@
-"""The line of a call stack that its reader knows: the innermost of the user's own."""
+"""The source line that a call stack is attributed to: the innermost line of the user's code."""
 
 from __future__ import annotations
 
@@ -11,36 +11,32 @@ from tbmem.model.columns import I32, I64
 from tbmem.model.stacks import Frame, StackTable
 
 _NATIVE = (re.compile(r"Backward\d*::apply|autograd::generated::"), re.compile(r"at::_ops::\w+::call"))
-"""In backward there is no Python: what tells most of a C++ stack."""
+"""Preferred C++ frames, for backward, which has no Python frames."""
 DEEPEST = 60
-"""Frames of one stack that are handed out."""
+"""Maximum number of frames of a reported stack."""
 
 
 class SourceLines:
-    """Says of each stack of a table which line it comes from.
-
-    Args:
-        stacks: The table.
-    """
+    """Source lines of the stacks of a table."""
 
     def __init__(self, stacks: StackTable) -> None:
         self._stacks = stacks
-        self._place = _places(stacks)
+        self._index = _preferred_frames(stacks)
 
     def line(self, stack: int) -> str:
         """``'model/attention.py:41 forward'``; empty for -1."""
-        if stack < 0 or self._place[stack] < 0:
+        if stack < 0 or self._index[stack] < 0:
             return ""
-        return short(self._stacks.frames[self._stacks.frame[self._place[stack]]])
+        return short(self._stacks.frames[self._stacks.frame[self._index[stack]]])
 
     def codes(self, stack: I32) -> I64:
         """Number of the frame that ``line`` names, by row; -1 for none."""
-        frame = np.append(self._stacks.frame, -1)[self._place]
-        found: I64 = np.append(frame, -1)[stack].astype(np.int64)
-        return found
+        frame = np.append(self._stacks.frame, -1)[self._index]
+        codes: I64 = np.append(frame, -1)[stack].astype(np.int64)
+        return codes
 
     def of_frame(self, frame: int) -> str:
-        """What ``line`` says of a frame."""
+        """Text of ``line`` for a frame."""
         return short(self._stacks.frames[frame])
 
     def frames(self, stack: int) -> tuple[str, ...]:
@@ -49,12 +45,12 @@ class SourceLines:
 
 
 def short(frame: Frame) -> str:
-    """A frame with the end of its path only, without a line that is not known; of a C++ function its name."""
+    """A frame with the end of its path, and its line if known; of a C++ function only its name."""
     if "::" in frame.function:
         return frame.function.partition("(")[0] or frame.function
     path = end_of_path(frame.file)
-    place = f"{path}:{frame.line}" if frame.line else path.strip("?")
-    return f"{place} {frame.function}".lstrip()
+    location = f"{path}:{frame.line}" if frame.line else path.strip("?")
+    return f"{location} {frame.function}".lstrip()
 
 
 def end_of_path(file: str) -> str:
@@ -68,19 +64,19 @@ def is_own(frame: Frame) -> bool:
 
 
 def _rank(frame: Frame) -> int:
-    """The frame's owner; of what is not Python autograd's nodes come first, then operators."""
+    """The frame's owner; of C++ frames autograd nodes come first, then operators."""
     owner = owner_of(frame.file)
     if owner is not Owner.NATIVE:
         return owner
     return owner + next((n for n, words in enumerate(_NATIVE) if words.search(frame.function)), len(_NATIVE))
 
 
-def _places(stacks: StackTable) -> I64:
-    """For each stack the place in ``stacks.frame`` of its best frame, the innermost of these; -1 for an empty one."""
-    places = np.full(len(stacks), -1, np.int64)
+def _preferred_frames(stacks: StackTable) -> I64:
+    """Index in ``stacks.frame`` of each stack's preferred frame, the innermost of equals; -1 for an empty stack."""
+    indices = np.full(len(stacks), -1, np.int64)
     filled = np.flatnonzero(np.diff(stacks.offset) > 0)
     if len(filled):
         rank = np.array([_rank(frame) for frame in stacks.frames], np.int64)[stacks.frame]
         keys = rank * len(stacks.frame) + np.arange(len(stacks.frame))
-        places[filled] = np.minimum.reduceat(keys, stacks.offset[filled]) % len(stacks.frame)
-    return places
+        indices[filled] = np.minimum.reduceat(keys, stacks.offset[filled]) % len(stacks.frame)
+    return indices

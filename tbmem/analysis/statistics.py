@@ -1,4 +1,4 @@
-"""Figures of siblings go in; the one that stands out, if one does, comes out."""
+"""Finds the outlier among figures of ranks or recordings."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from statistics import median
 
 _PERCENT = 2.0
-"""Of the middle: as far as it must lie from it."""
+"""Minimum deviation from the median, of the median."""
 _SPREADS = 4.0
-"""Times as far as the others' middle distance."""
-_FEWEST = 3
+"""Minimum deviation as a multiple of the others' median deviation."""
+_MIN_VALUES = 3
 
 
 def outlier(values: Sequence[int]) -> int | None:
-    """Place of the value that lies farthest from the middle, if it stands out.
+    """Index of the value farthest from the median, if it is an outlier.
 
     Args:
-        values: Of ranks or recordings; fewer than three have no odd one.
+        values: Figures; fewer than three have no outlier.
     """
-    if len(values) < _FEWEST:
+    if len(values) < _MIN_VALUES:
         return None
     middle = median(values)
-    distance = [abs(value - middle) for value in values]
-    at = max(range(len(values)), key=distance.__getitem__)
-    others = median([value for number, value in enumerate(distance) if number != at])
-    stands_out = 100 * distance[at] > _PERCENT * middle and distance[at] > _SPREADS * others
-    return at if stands_out else None
+    deviation = [abs(value - middle) for value in values]
+    index = max(range(len(values)), key=deviation.__getitem__)
+    others = median([value for number, value in enumerate(deviation) if number != index])
+    is_outlier = 100 * deviation[index] > _PERCENT * middle and deviation[index] > _SPREADS * others
+    return index if is_outlier else None

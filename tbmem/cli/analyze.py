@@ -88,7 +88,7 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
     """Only replay: nothing is written."""
     from tbmem.analysis.allocator.settings import idle
     from tbmem.model.gpus import gpu_named
-    from tbmem.offline.what_if import replay_all
+    from tbmem.offline.analyze import replay_all
     from tbmem.present.text.what_if import what_if_lines, what_if_view
 
     for sentence in dict.fromkeys(sentence for text in texts for sentence in idle(text)):
@@ -104,8 +104,8 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
 def _report(
     paths: list[str], name: str | None, rules: str | None, out: str | None
 ) -> tuple[tuple[Analysis, ...], Path | None]:
+    from tbmem.offline.analyze import load_rules
     from tbmem.offline.reports.folders import RESULTS, write_report
-    from tbmem.offline.rules_file import load_rules
     from tbmem.sources.runs.recording_files import find_recordings
 
     table = load_rules(rules) if rules is not None else None
@@ -117,8 +117,7 @@ def _report(
 def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Analysis, ...]:
     from dataclasses import replace
 
-    from tbmem.offline.analyze import analyze_all
-    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.analyze import analyze_all, load_rules
     from tbmem.sources.runs.recording_files import find_recordings
 
     table = load_rules(rules) if rules is not None else None

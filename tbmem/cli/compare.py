@@ -29,8 +29,7 @@ def command(
 ) -> None:
     """Say what grew from A to B, by category, module and line."""
     limit = None if fail_if_grown is None else _limit(fail_if_grown)
-    from tbmem.offline.analyze import read_pair
-    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.analyze import load_rules, read_pair
     from tbmem.present.lines import device_label
     from tbmem.present.text.analysis_tables import comparison_screen
 

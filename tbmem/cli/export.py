@@ -17,8 +17,7 @@ def command(
     rules: Rules = None,
 ) -> None:
     """Turn a recording into a file for another tool, and print the file's name."""
-    from tbmem.offline.analyze import analyze
-    from tbmem.offline.rules_file import load_rules
+    from tbmem.offline.analyze import analyze, load_rules
 
     analysis = analyze(file, table=load_rules(rules) if rules is not None else None)
     typer.echo(str(export(analysis, to, out or default_name(analysis, to))))

@@ -25,8 +25,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
+    from tbmem.offline.analyze import load_rules
     from tbmem.offline.reports.folders import RESULTS, read_story, recordings_of, write_run_report
-    from tbmem.offline.rules_file import load_rules
     from tbmem.present.text.run_readme import run_lines
 
     if html is not None:

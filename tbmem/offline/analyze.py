@@ -1,4 +1,4 @@
-"""Reads and analyses recordings, one file or many on any executor, and compares two."""
+"""Reads recordings and runs from files, and analyzes, compares and replays them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import yaml
+
+from tbmem.analysis.allocator.settings import parse_settings
+from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
-from tbmem.analysis.recordings.category_rules import CategoryTable
+from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.analysis.runs.run_status import status_notes
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
+from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.live_logs import read_log
 from tbmem.sources.recording import Recording, read_recording
@@ -36,16 +41,17 @@ def analyze(
     table: CategoryTable | None = None,
     name: str | None = None,
 ) -> Analysis:
-    """Say what one recording means.
+    """Analyze one recording.
 
     Args:
         source: A file (snapshot, trace, timeline), a folder with one recording in it, or a timeline.
-        book: Address book of the same window; by default the one that lies beside the file.
-        table: Rules by which categories are inferred where there is no book.
+        book: Address book of the same window; by default the one beside the file.
+        table: Rules by which categories are inferred without a book.
         name: Short name; by default from the path.
 
     Raises:
-        FileFormatError: The file is damaged or something else, or the folder holds none or several.
+        FileFormatError: The file is damaged or no recording, or the folder holds none.
+        UsageError: The folder holds several.
         OSError: The file cannot be read.
     """
     if isinstance(source, Analysis):
@@ -66,7 +72,7 @@ def analyze_recording(
     table: CategoryTable | None = None,
     name: str | None = None,
 ) -> Analysis:
-    """Analyse what was read from a file; arguments as for ``analyze``."""
+    """Analyze what was read from a file; arguments as for ``analyze``."""
     return analyze_timeline(
         recording.timeline,
         book=recording.book if book is None else book,
@@ -83,17 +89,17 @@ def analyze_all(
     rows: bool = True,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[Analysis, ...]:
-    """Say what several recordings mean.
+    """Analyze several recordings.
 
     Args:
         *sources: Files, folders and patterns.
-        table: Rules by which categories are inferred where there is no book.
-        executor: Where to do it, a process pool or a cluster's own; by default here, one after the other.
-        rows: Whether the analyses keep their rows, which are large to send from process to process.
-        on_skip: Told why a file of a folder was passed over, in one line.
+        table: Rules by which categories are inferred without a book.
+        executor: Runs the analyses, such as a process pool; by default they run here, one after the other.
+        rows: Whether the analyses keep their rows, which are large to send between processes.
+        on_skip: Called with the reason, in one line, for which a file of a folder was skipped.
 
     Raises:
-        FileFormatError: A file that was named is damaged or something else; or no file of a folder is a recording.
+        FileFormatError: A file that was named is damaged or no recording, or no file of a folder is a recording.
         OSError: A file cannot be read.
     """
     work = partial(_analyze_one, table=table, rows=rows)
@@ -106,7 +112,7 @@ def each(
     executor: Executor | None,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[_Result, ...]:
-    """Do something with each file, in order; files that only lay in a folder may turn out to be something else.
+    """Call a function for each file, in order; files that were found in a folder may be no recordings.
 
     Raises:
         FileFormatError: As ``analyze_all``.
@@ -135,7 +141,7 @@ def _analyze_one(found: Found, *, table: CategoryTable | None, rows: bool) -> An
 
 
 def without_rows(analysis: Analysis) -> Analysis:
-    """The same without its rows: small enough to send."""
+    """The same without its rows, small enough to send."""
     empty = AllocationTimeline(
         source=analysis.source, rows=analysis.timeline.rows.take(slice(0, 0)), devices=analysis.timeline.devices
     )
@@ -143,12 +149,12 @@ def without_rows(analysis: Analysis) -> Analysis:
 
 
 def compare(before: Source, after: Source, *, table: CategoryTable | None = None) -> Comparison:
-    """Say what grew from one recording or run to another.
+    """Compare two recordings or runs.
 
     Args:
         before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
         after: The same.
-        table: Rules by which categories are inferred where there is no book.
+        table: Rules by which categories are inferred without a book.
 
     Raises:
         FileFormatError: As ``analyze_all``.
@@ -158,58 +164,58 @@ def compare(before: Source, after: Source, *, table: CategoryTable | None = None
 
 
 class Pair(NamedTuple):
-    """Two recordings or runs, read."""
+    """Two recordings or runs that were read."""
 
     names: tuple[str, str]
     analyses: tuple[Analysis, Analysis] | None
     """With their rows; ``None`` if not both have recordings."""
     figures: tuple[Mapping[str, RunFigures], Mapping[str, RunFigures]]
-    """By device, what the live logs say; empty where there is none."""
-    standing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Of each that has not ended in order, how far it came."""
+    """Figures of the live logs by device; empty without a log."""
+    status_notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Notes on the progress of runs that have not ended regularly."""
 
     def compared(self) -> Comparison:
-        """What grew from the first to the second."""
+        """Compare the first with the second."""
         runs = compare_runs(*self.figures)
-        pairs = zip(self.names, self.standing, strict=True)
-        standing = tuple(f"{name}: {note}." for name, notes in pairs for note in notes) if runs else ()
+        pairs = zip(self.names, self.status_notes, strict=True)
+        status = tuple(f"{name}: {note}." for name, notes in pairs for note in notes) if runs else ()
         if self.analyses is not None:
-            found = compare_analyses(*self.analyses)
-            return replace(found, runs=runs, notes=(*found.notes, *standing))
+            comparison = compare_analyses(*self.analyses)
+            return replace(comparison, runs=runs, notes=(*comparison.notes, *status))
         note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
-        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note, *standing))
+        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note, *status))
 
     def reversed(self) -> Pair:
         """The second first."""
         analyses = None if self.analyses is None else self.analyses[::-1]
-        return Pair(self.names[::-1], analyses, self.figures[::-1], self.standing[::-1])
+        return Pair(self.names[::-1], analyses, self.figures[::-1], self.status_notes[::-1])
 
 
 def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
-    """Read what is to be compared; arguments and errors as for ``compare``."""
+    """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
     figures = run_figures(states[0]), run_figures(states[1])
     now = time.time()
-    one, other = (tuple(status_notes(each, now, "compared")) for each in states)
+    first, second = (tuple(status_notes(state, now, "compared")) for state in states)
     try:
-        analyses = _told_apart(_highest(before, table), _highest(after, table))
+        analyses = _distinct_names(_highest(before, table), _highest(after, table))
     except NothingFoundError:
         if not compare_runs(*figures):
             raise
-        return Pair((_name(before), _name(after)), None, figures, (one, other))
-    return Pair((analyses[0].name, analyses[1].name), analyses, figures, (one, other))
+        return Pair((_name(before), _name(after)), None, figures, (first, second))
+    return Pair((analyses[0].name, analyses[1].name), analyses, figures, (first, second))
 
 
-def _told_apart(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
-    """With the names of their folders where the short names are the same."""
+def _distinct_names(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
+    """Adds the names of their folders if the short names are the same."""
     if before.name != after.name or before.path == after.path:
         return before, after
-    one, other = (f"{Path(each.path).parent.name}/{each.name}" for each in (before, after))
-    return replace(before, name=one), replace(after, name=other)
+    first, second = (f"{Path(item.path).parent.name}/{item.name}" for item in (before, after))
+    return replace(before, name=first), replace(after, name=second)
 
 
 def _states(source: Source) -> list[RunState]:
-    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
+    """State of each live log of a run folder, a folder of runs or ranks, or of a log itself."""
     if isinstance(source, (Analysis, AllocationTimeline)):
         return []
     path = Path(source)
@@ -228,3 +234,74 @@ def _highest(source: Source, table: CategoryTable | None) -> Analysis:
     if isinstance(source, (Analysis, AllocationTimeline)):
         return analyze(source, table=table)
     return max(analyze_all(source, table=table), key=lambda analysis: analysis.main.peak.bytes)
+
+
+def replay_all(
+    paths: Sequence[str | os.PathLike[str]],
+    texts: Sequence[str],
+    gpu: Gpu | None = None,
+    on_skip: Callable[[str], None] | None = None,
+) -> dict[str, tuple[WhatIf, ...]]:
+    """Replay recordings under other settings of the allocator.
+
+    Args:
+        paths: Files, folders and patterns.
+        texts: Settings as in PYTORCH_ALLOC_CONF.
+        gpu: Device of the replays; by default an unlimited one.
+        on_skip: Called with the reason for which a file of a folder, or a device, was skipped.
+
+    Returns:
+        Replays of each device by the recording's short name.
+
+    Raises:
+        ConfigError: A text is not valid.
+        UsageError: A file that was named has nothing to replay or is no recording, or no file of a folder has.
+    """
+    settings = list(dict.fromkeys(parse_settings(text) for text in texts))
+    done: dict[str, tuple[WhatIf, ...]] = {}
+    refused: list[str] = []
+    for found in find_recordings(paths):
+        try:
+            skip = None if on_skip is None else partial(_skip_device, on_skip, found.path)
+            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu, skip)
+        except TbmemError as error:
+            reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
+            if found.named:
+                raise UsageError(reason) from error
+            refused.append(reason)
+    if not done and refused:
+        raise UsageError(refused[0])
+    for reason in refused:
+        if on_skip is not None:
+            on_skip(reason)
+    return done
+
+
+def _skip_device(on_skip: Callable[[str], None], path: Path, reason: str) -> None:
+    on_skip(f"{path}: {reason}")
+
+
+def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
+    """Read rules from a YAML file; they precede the default ones.
+
+    Args:
+        path: A YAML file, ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
+
+    Raises:
+        ConfigError: The file cannot be read, is not YAML, or has another structure.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, encoding="utf-8") as file:
+            data: Any = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    rules = data.get("categories") if isinstance(data, dict) else data
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise ConfigError(f"{name}: holds no list 'categories' of rules, each with a label and words")
+    try:
+        return DEFAULT_TABLE.extended(rules)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from error

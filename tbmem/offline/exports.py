@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(str, Enum):
-    """What a recording can be turned into."""
+    """Formats that recordings are exported to."""
 
     PERFETTO = "perfetto"
     SPEEDSCOPE = "speedscope"
@@ -34,18 +34,18 @@ _SUFFIXES = {
 }
 
 
-def default_name(analysis: Analysis, wanted: ExportFormat) -> str:
-    """Name of the file that an export gets: ``'iter1_rank0.perfetto.json'``."""
-    return analysis.name + _SUFFIXES[wanted]
+def default_name(analysis: Analysis, format: ExportFormat) -> str:
+    """Default file name of an export: ``'iter1_rank0.perfetto.json'``."""
+    return analysis.name + _SUFFIXES[format]
 
 
-def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLike[str]) -> Path:
+def export(analysis: Analysis, format: ExportFormat | str, path: str | os.PathLike[str]) -> Path:
     """Write a recording in another tool's format, completely or not at all.
 
     Args:
         analysis: With its rows.
-        wanted: The format.
-        path: Where to write.
+        format: The format.
+        path: File to write.
 
     Raises:
         ValueError: There is no such format.
@@ -54,27 +54,27 @@ def export(analysis: Analysis, wanted: ExportFormat | str, path: str | os.PathLi
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
-    data = _content(analysis, ExportFormat(wanted))
+    data = _content(analysis, ExportFormat(format))
     with atomic_write(target) as partial:
         partial.write_bytes(data)
     return target
 
 
-def _content(analysis: Analysis, wanted: ExportFormat) -> bytes:
-    """What the file holds; a format's maker is loaded when it is asked for."""
-    if wanted is ExportFormat.PERFETTO:
+def _content(analysis: Analysis, format: ExportFormat) -> bytes:
+    """Content of the file; each format's module is imported only when needed."""
+    if format is ExportFormat.PERFETTO:
         from tbmem.present.exports.perfetto import perfetto_json
 
         return perfetto_json(analysis).encode()
-    if wanted is ExportFormat.SPEEDSCOPE:
+    if format is ExportFormat.SPEEDSCOPE:
         from tbmem.present.exports.speedscope import speedscope_json
 
         return speedscope_json(analysis).encode()
-    if wanted is ExportFormat.CSV:
+    if format is ExportFormat.CSV:
         from tbmem.present.exports.allocations_csv import allocations_csv
 
         return allocations_csv(analysis).encode()
-    if wanted is ExportFormat.MEMORY_VIZ:
+    if format is ExportFormat.MEMORY_VIZ:
         from tbmem.present.exports.memory_viz import memory_viz_pickle
 
         return memory_viz_pickle(analysis)

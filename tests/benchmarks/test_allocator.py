@@ -7,14 +7,14 @@ import pytest
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.from_recording import recorded_events
-from tbmem.analysis.allocator.segment_layout import LiveBlock, Segment, segments_now
+from tbmem.analysis.allocator.replay import LiveBlock, Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.allocator.what_if import recorded_events
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder
-from tests.analysis.allocator.test_from_recording import as_snapshot
+from tests.analysis.allocator.test_what_if import as_snapshot
 from tests.analysis.estimates.test_fit import run
 from tests.benchmarks.conftest import load
 from tests.conftest import PROJECT

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from tbmem.analysis.plots.time_axis import clock_of
+from tbmem.analysis.plots.time_axis import time_axis_of
 from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals
 from tbmem.offline.analyze import analyze
@@ -130,7 +130,7 @@ def highest(answer: dict[str, Any], shown: tuple[float, float]) -> int:
 def truth(path: Path, answer: dict[str, Any], shown: tuple[float, float], columns: int, near: float) -> tuple[Any, Any]:
     """The least and the most that a column may show: what was allocated in it, read from the file without the tab."""
     analysis = analyze(path)
-    clock, curve = clock_of(analysis.timeline, analysis.main.number), analysis.timeline.curve(analysis.main.number)
+    clock, curve = time_axis_of(analysis.timeline, analysis.main.number), analysis.timeline.curve(analysis.main.number)
     x = clock.x(curve.event, answer["axis"]["axis"])
     edges = np.linspace(*shown, columns + 1)
     # x was rounded to a nanosecond

@@ -1,4 +1,1 @@
-"""Simulates the CUDA caching allocator without a GPU.
-
-The rules are those of torch's native backend (``c10/cuda/CUDACachingAllocator.cpp``), in torch's own words.
-"""
+"""Simulates the native CUDA caching allocator of torch (``c10/cuda/CUDACachingAllocator.cpp``) without a GPU."""

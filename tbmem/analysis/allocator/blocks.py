@@ -1,4 +1,4 @@
-"""Block, Pool and Range: blocks of segments, and the free ones in the order in which the allocator looks at them."""
+"""Blocks of segments, and pools of free blocks in the allocator's search order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Range:
     address: int
     size: int
     page: int
-    """Size of its pages."""
+    """Bytes of a page."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,40 +23,38 @@ class Block:
     """A piece of a segment, in use or free."""
 
     pool: Pool
-    """The pool that it returns to."""
     stream: int
-    """The stream that it belongs to for ever."""
     address: int
     size: int
     age: int
-    """Number of its segment in the order of their births; breaks ties between blocks of one size."""
+    """Number of its segment in order of creation; breaks ties between blocks of one size."""
     range: Range | None = None
-    """The expandable segment that it lies in, if it lies in one."""
+    """Its expandable segment, if any."""
     requested: int = 0
     allocated: bool = False
     busy: bool = False
-    """In use, perhaps only by another stream."""
+    """In use, possibly only by another stream."""
     mapped: bool = True
     """Whether there is memory behind its addresses."""
     prev: Block | None = field(default=None, repr=False)
     next: Block | None = field(default=None, repr=False)
-    parked_at: int = 0
-    """Look-ups in its pool when it became free."""
+    freed_at: int = 0
+    """Look-ups in its pool when it became free; its age for garbage collection."""
 
     @property
     def is_split(self) -> bool:
-        """Whether it is only a part of its segment."""
+        """Whether it is a part of its segment."""
         return self.prev is not None or self.next is not None
 
     def insert_before(self, other: Block) -> None:
-        """Become the neighbour on the left of a block."""
+        """Link as the left neighbour of a block."""
         self.prev, self.next = other.prev, other
         if other.prev is not None:
             other.prev.next = self
         other.prev = self
 
     def insert_after(self, other: Block) -> None:
-        """Become the neighbour on the right of a block."""
+        """Link as the right neighbour of a block."""
         self.prev, self.next = other, other.next
         if other.next is not None:
             other.next.prev = self
@@ -77,21 +75,21 @@ class Pool:
         self.unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
     def add(self, block: Block) -> None:
-        """Keep a free block."""
-        block.parked_at = self.lookups
+        """Add a free block."""
+        block.freed_at = self.lookups
         insort(self.free[block.stream], (block.size, block.age, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take a free block out."""
+        """Remove a free block."""
         free = self.free[block.stream]
         del free[bisect_left(free, (block.size, block.age, block.address))]
 
     def add_unmapped(self, block: Block) -> None:
-        """Keep address space without memory behind it."""
+        """Add address space that has no memory mapped."""
         insort(self.unmapped[block.stream], (block.address, block))
 
     def remove_unmapped(self, block: Block) -> None:
-        """Take address space out."""
+        """Remove address space that has no memory mapped."""
         unmapped = self.unmapped[block.stream]
         del unmapped[bisect_left(unmapped, (block.address,))]
 
@@ -103,7 +101,7 @@ class Pool:
 
 
 def merge(block: Block, neighbour: Block | None) -> None:
-    """Take a free neighbour of the same kind into a block that is in no pool at the moment."""
+    """Merge a free neighbour of the same kind into a block that is in no pool."""
     if neighbour is None or neighbour.busy or neighbour.mapped != block.mapped:
         return
     if neighbour.mapped:

@@ -1,7 +1,7 @@
-"""torch's caching allocator for one device, simulated decision by decision.
+"""Simulates torch's caching allocator for one device, decision by decision.
 
-A request is rounded, looked up among the free blocks of its pool and stream (best fit), else served by a new segment;
-where the device has none left cached memory is given back and the device asked again; then it is out of memory.
+A request is rounded and served by the best fit among the free blocks of its pool and stream, else by a new segment. If
+the device is full, cached memory is released and the device asked again before the request runs out of memory.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tbmem.analysis.allocator.blocks import Block, Pool, merge
-from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
-from tbmem.analysis.allocator.expandable import choose_expandable, grow
-from tbmem.analysis.allocator.release import collect_garbage, release_cached, release_oversize
+from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
+from tbmem.analysis.allocator.segments import (
+    choose_expandable,
+    collect_garbage,
+    grow,
+    release_cached,
+    release_oversize,
+)
 from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import format_bytes
 
 
@@ -25,11 +31,11 @@ class Reason(str, Enum):
     TOO_LARGE = "too_large"
     """More than the whole device, or its allowed share, even if nothing else were allocated."""
     LIMIT = "limit"
-    """The allowed share of the device is used up, not the device."""
+    """The allowed share of the device is used up."""
     FRAGMENTATION = "fragmentation"
-    """Reserved memory that is free would have been enough, but it lies in pieces or in another pool or stream."""
+    """Free reserved memory would have been enough, but lies in pieces or in another pool or stream."""
     FULL = "full"
-    """What is allocated leaves too little."""
+    """Too little is left beside allocated memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,31 +47,31 @@ class Failure:
     allocated: int
     reserved: int
     allowed: int
-    """What this process may reserve: the device, or its share of it."""
+    """Limit of this process: the device, or its share of it."""
     largest_free: int
     """The largest cached block of the request's pool and stream."""
 
     @property
     def sentence(self) -> str:
-        """One sentence for a person."""
-        what = f"{format_bytes(self.requested)} could not be allocated"
+        """The failure in one sentence."""
+        text = f"{format_bytes(self.requested)} could not be allocated"
         free = self.reserved - self.allocated
         if self.reason is Reason.TOO_LARGE:
-            return f"{what}: the device gives this process {format_bytes(self.allowed)} in all"
+            return f"{text}: the device gives this process {format_bytes(self.allowed)} in all"
         if self.reason is Reason.FRAGMENTATION:
             return (
-                f"{what}: {format_bytes(free)} are reserved and free, but in pieces; "
+                f"{text}: {format_bytes(free)} are reserved and free, but in pieces; "
                 f"the largest that fits is {format_bytes(self.largest_free)}"
             )
         limit = "this process may reserve" if self.reason is Reason.LIMIT else "the device has"
         return (
-            f"{what}: {format_bytes(self.allocated)} are allocated, {format_bytes(free)} more are reserved, "
+            f"{text}: {format_bytes(self.allocated)} are allocated, {format_bytes(free)} more are reserved, "
             f"and {limit} {format_bytes(self.allowed)}"
         )
 
 
 class SimulatedOutOfMemory(Exception):
-    """A simulated request failed; ``failure`` says why."""
+    """A simulated request failed; ``failure`` is the reason."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.sentence)
@@ -78,12 +84,12 @@ class CachingAllocator:
     def __init__(
         self, settings: AllocatorSettings | None = None, device: SimpleDevice | None = None, ties_by_age: bool = False
     ) -> None:
-        """An allocator that holds nothing.
+        """Create an empty allocator.
 
         Args:
-            settings: What PYTORCH_ALLOC_CONF says.
-            device: Where segments come from; one without end by default.
-            ties_by_age: Of two free blocks of one size take that of the older segment (torch from mid-2026 on), not
+            settings: Those of PYTORCH_ALLOC_CONF.
+            device: Device of the segments; an unlimited one by default.
+            ties_by_age: Of two free blocks of one size, use that of the older segment (torch from mid-2026 on), not
                 that with the lower address.
         """
         self.settings = settings or AllocatorSettings()
@@ -105,14 +111,14 @@ class CachingAllocator:
 
         Args:
             requested: Bytes, more than 0.
-            stream: The stream that asks.
+            stream: The requesting stream.
             pool_id: The memory pool; 0 is the default one.
 
         Returns:
-            The block; it may be larger than what was asked for.
+            The block; it may be larger than requested.
 
         Raises:
-            SimulatedOutOfMemory: The device has not enough, even after cached memory was given back.
+            SimulatedOutOfMemory: The device has too little memory, even after cached memory was released.
         """
         size = self.round(requested)
         pool = self.pool(size <= SMALL, pool_id)
@@ -132,18 +138,18 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Free a block that no other stream uses."""
+        """Free a block that is not used by another stream."""
         self.request_free(block)
         self.complete_free(block)
 
     def request_free(self, block: Block) -> None:
-        """The last reference is gone; the memory may still be in use on another stream (record_stream)."""
+        """Drop the last reference; the memory may still be in use on another stream (record_stream)."""
         if block.allocated:
             block.allocated = False
             self.allocated -= block.size
 
     def complete_free(self, block: Block) -> None:
-        """All streams are done with the block: it can be used again."""
+        """Return a block to its pool once no stream uses it."""
         block.busy = False
         self.active -= block.size
         merge(block, block.prev)
@@ -151,7 +157,7 @@ class CachingAllocator:
         block.pool.add(block)
 
     def empty_cache(self) -> None:
-        """Give all cached segments, and pages of expandable ones, back to the device."""
+        """Release all cached segments, and pages of expandable ones."""
         release_cached(self)
 
     def round(self, requested: int) -> int:
@@ -168,19 +174,19 @@ class CachingAllocator:
         return pools[0] if small else pools[1]
 
     def next_age(self) -> int:
-        """Number of a new segment, for ties between blocks of one size; always 0 where addresses break them."""
+        """Number of a new segment; always 0 if addresses break ties between blocks of one size."""
         self._segments_made += 1
         return self._segments_made if self._ties_by_age else 0
 
-    def note(self, change: Change, address: int, size: int, stream: int) -> None:
-        """Note a change of a segment and what it does to the reserved bytes."""
-        self.reserved += size if change in (Change.ALLOC, Change.MAP) else -size
+    def note(self, change: ReservationKind, address: int, size: int, stream: int) -> None:
+        """Record a change of a segment and its effect on the reserved bytes."""
+        self.reserved += size if change in (ReservationKind.ALLOC, ReservationKind.MAP) else -size
         if self.reserved > self.peak_reserved:
             self.peak_reserved = self.reserved
         self.changes.append(SegmentChange(change, address, size, stream))
 
     def find(self, pool: Pool, stream: int, size: int) -> int | None:
-        """Place of the cached block that serves a size among the stream's free blocks; ``None`` where none does."""
+        """Index of the cached block that serves a size, among the stream's free blocks; ``None`` if none does."""
         free = pool.free[stream]
         index: int | None = bisect_left(free, (size,))
         if index == len(free):
@@ -192,10 +198,10 @@ class CachingAllocator:
                 return None
         limit = self.settings.max_split_size
         if limit != UNLIMITED:
-            found = free[index][0]
-            if size < limit and found >= limit:
+            available = free[index][0]
+            if size < limit and available >= limit:
                 return None
-            if size >= limit and found >= size + self.settings.max_non_split_rounding:
+            if size >= limit and available >= size + self.settings.max_non_split_rounding:
                 return None
         return index
 
@@ -215,18 +221,18 @@ class CachingAllocator:
         return block
 
     def _new_segment(self, pool: Pool, stream: int, size: int) -> Block | None:
-        asked = segment_size(size, self.settings)
-        if self.allowed is not None and self.reserved + asked > self.allowed:
+        needed = segment_size(size, self.settings)
+        if self.allowed is not None and self.reserved + needed > self.allowed:
             return None
         if self._rejected(size):
             return None
         if self.settings.expandable_segments:
             return grow(self, pool, stream, size)
-        address = self.device.allocate(asked)
+        address = self.device.allocate(needed)
         if address is None:
             return None
-        self.note(Change.ALLOC, address, asked, stream)
-        return Block(pool, stream, address, asked, self.next_age())
+        self.note(ReservationKind.ALLOC, address, needed, stream)
+        return Block(pool, stream, address, needed, self.next_age())
 
     def _rejected(self, size: int) -> bool:
         if not self.settings.throw_on_cudamalloc_oom:

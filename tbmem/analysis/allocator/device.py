@@ -1,43 +1,30 @@
-"""The device as the allocator sees it: cudaMalloc and its like, and the changes of segments that they make."""
+"""A simulated device: cudaMalloc, cuMemMap and the like, and the changes of segments that they make."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import MIB, TIB, round_up
 
-if TYPE_CHECKING:
-    from tbmem.analysis.allocator.blocks import Pool
-    from tbmem.analysis.allocator.settings import AllocatorSettings
-
 UNKNOWN_CAPACITY = 1 * TIB
-"""Bytes of a device whose size is not given: more than any has."""
+"""Bytes of a device whose size is not given; more than any device has."""
 _GRANULARITY = 2 * MIB
-"""The driver hands out physical memory in pages of this size."""
+"""Bytes of the driver's pages of physical memory."""
 _FIRST_ADDRESS = 0x7F0000000000
-
-
-class Change(IntEnum):
-    """What happens to a segment."""
-
-    ALLOC = 0
-    FREE = 1
-    MAP = 2
-    UNMAP = 3
 
 
 class SegmentChange(NamedTuple):
     """One decision of the allocator; address and size in bytes."""
 
-    change: Change
+    change: ReservationKind
     address: int
     size: int
     stream: int
 
 
 class SimpleDevice:
-    """A device with so many bytes, its addresses handed out in order."""
+    """A device whose addresses are used in order, each once."""
 
     def __init__(self, total: int = UNKNOWN_CAPACITY, outside: int = 0) -> None:
         """An empty device.
@@ -51,44 +38,32 @@ class SimpleDevice:
         self._next = _FIRST_ADDRESS
 
     def allocate(self, size: int) -> int | None:
-        """Address of a new segment, ``None`` where so many bytes are not free."""
-        return self.reserve(size) if self._take(size) else None
+        """Allocate a segment.
+
+        Returns:
+            Its address; ``None`` if the device is full.
+        """
+        return self.reserve(size) if self._use(size) else None
 
     def release(self, address: int, size: int) -> None:
-        """Take a segment, or the memory behind address space, back; its address is not used again."""
+        """Free a segment, or unmap memory; its address is not used again."""
         del address
         self.used -= round_up(size, _GRANULARITY)
 
     def reserve(self, size: int) -> int:
-        """Address space without memory behind it; there is always enough."""
+        """Reserve address space without memory; it is unlimited."""
         address = self._next
         self._next += round_up(size, _GRANULARITY)
         return address
 
     def map(self, address: int, size: int) -> bool:
-        """Put memory behind address space; whether so many bytes were free."""
+        """Map memory to address space; returns whether that many bytes were free."""
         del address
-        return self._take(size)
+        return self._use(size)
 
-    def _take(self, size: int) -> bool:
+    def _use(self, size: int) -> bool:
         used = self.used + round_up(size, _GRANULARITY)
         if used > self.total:
             return False
         self.used = used
         return True
-
-
-class Holder(Protocol):
-    """What the rules for growing and giving back need of the allocator."""
-
-    settings: AllocatorSettings
-    device: SimpleDevice
-    pools: dict[int, tuple[Pool, Pool]]
-    reserved: int
-    allowed: int | None
-
-    def note(self, change: Change, address: int, size: int, stream: int) -> None:
-        """Note a change and what it does to the reserved bytes."""
-
-    def next_age(self) -> int:
-        """Number of a new segment."""

@@ -1,4 +1,4 @@
-"""MemoryEvents: allocs, frees and changes of segments as columns, which a replay reads."""
+"""MemoryEvents: allocs, frees and segment changes of a device as columns, the input of a replay."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 class EventKind(IntEnum):
-    """What happened; the names are those of a CUDA memory snapshot."""
+    """Kind of an event, named as in CUDA memory snapshots."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
-    """The last reference went; other streams may still use the memory."""
+    """The last reference is gone; other streams may still use the memory."""
     FREE_COMPLETED = 2
     FREE = 3
     """Both at once."""
@@ -35,13 +35,13 @@ Row: TypeAlias = tuple[EventKind, int, int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class MemoryEvents:
-    """One device's events in the order in which they happened; all columns have the same length."""
+    """One device's events in order; all columns have the same length."""
 
     kind: npt.NDArray[np.uint8]
     key: IntArray
-    """Which block: its address, or any number that no other live block has."""
+    """The block: its address, or any number that no other live block has."""
     size: IntArray
-    """Bytes: of an alloc those asked for, of a segment its own."""
+    """Requested bytes of an alloc, bytes of a segment."""
     stream: IntArray
     pool: IntArray
     """The memory pool; 0 is the default one."""
@@ -58,11 +58,11 @@ class MemoryEvents:
         return len(self.kind)
 
     def then(self, others: MemoryEvents) -> MemoryEvents:
-        """These events and others after them."""
-        pairs = {one.name: (getattr(self, one.name), getattr(others, one.name)) for one in fields(self)}
-        return MemoryEvents(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+        """These events followed by others."""
+        columns = [field.name for field in fields(self)]
+        return MemoryEvents(**{name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in columns})
 
     def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
-        """Rows of plain integers, which a loop over Python objects reads fastest."""
+        """Rows of plain integers, for a fast loop in Python."""
         columns = (self.kind, self.key, self.size, self.stream, self.pool)
         return zip(*(column.tolist() for column in columns), strict=True)

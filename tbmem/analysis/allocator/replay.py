@@ -1,11 +1,8 @@
-"""Replays memory events on the simulated allocator: what it would allocate, reserve and leave unused.
-
-The same replay answers "what if": the events of one run under other settings, or on a smaller device.
-"""
+"""Replays memory events on the simulated allocator, and reports the segments and blocks that it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +14,7 @@ from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.oom import AllocatorUsage
 
-# plain integers: an enum's comparison costs as much as a look-up
+# plain integers: comparisons of enum members are slow
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
 _FREE, _OOM = int(EventKind.FREE), int(EventKind.OOM)
 _RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)})
@@ -25,10 +22,10 @@ _RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What came out; bytes, one entry per event that was replayed."""
+    """Result of a replay; bytes, one entry per event that was replayed."""
 
     allocated: IntArray
-    """Bytes of blocks in use after each event, rounding and slack included."""
+    """Bytes of blocks in use after each event, rounding included."""
     peak_allocated: int
     peak_reserved: int
     """The highest value, also between two events."""
@@ -36,13 +33,13 @@ class Replay:
     change_event: IntArray
     """The event at which each change of a segment happened."""
     events: int
-    """How many there were to replay."""
+    """Number of events, replayed or not."""
     failure: Failure | None
-    """Why the replay ended early, if it did; it ends at the first request that fails."""
+    """The first request that failed, at which the replay ended, if any."""
     served: Sequence[bool]
-    """Whether each request that failed when it was recorded is served here, as far as it was asked for again."""
+    """Whether each request that failed in the recording is served here, as far as it was repeated."""
     allocator: CachingAllocator
-    """The allocator as it is afterwards."""
+    """The allocator after the replay."""
 
 
 def replay(
@@ -55,17 +52,17 @@ def replay(
 ) -> Replay:
     """Replay events until the end or until memory runs out.
 
-    Segments' recorded changes are not repeated, with one exception: where segments were given back, everything
-    cached is given back, since a user's empty_cache() cannot be told from the allocator's own.
+    Recorded changes of segments are not repeated, with one exception: where segments were released, all cached memory
+    is released, since a user's empty_cache() cannot be distinguished from the allocator's own releases.
 
     Args:
-        events: What happened.
-        settings: What PYTORCH_ALLOC_CONF says.
-        device: Where segments come from; one without end by default.
-        allocator: One that holds something already; settings and device are then its own.
+        events: The events of one device.
+        settings: Those of PYTORCH_ALLOC_CONF.
+        device: Device of the segments; an unlimited one by default.
+        allocator: An allocator that already holds blocks; its settings and device are used.
         live: Its blocks in use, by the events' keys.
-        rooms: Of each recorded failure the bytes that could have been reserved: it is then asked for again, and what
-            it gets is given back at once, since the recording went on without it.
+        rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
+            block freed at once, since the recording continued without it.
     """
     allocator = allocator or CachingAllocator(settings, device)
     loop = _Loop(allocator, dict(live or {}), rooms)
@@ -88,7 +85,7 @@ def replay(
 
 
 class _Loop:
-    """The loop over events, with what it gathers."""
+    """The loop over events and its results."""
 
     def __init__(self, allocator: CachingAllocator, live: dict[int, Block], rooms: Sequence[int]) -> None:
         self.allocator = allocator
@@ -115,17 +112,17 @@ class _Loop:
                 if key in live:
                     allocator.free(live.pop(key))
             elif kind == _OOM and len(self.served) < len(self._rooms):
-                self.served.append(self._ask_again(size, stream, pool))
+                self.served.append(self._retry(size, stream, pool))
                 self._note_changes(index)
             elif kind in _RELEASES:
-                # segments that were given back one after the other were given back at once
+                # consecutive releases of segments are one release
                 if index != self._last_release + 1:
                     allocator.empty_cache()
                     self._note_changes(index)
                 self._last_release = index
             allocated(allocator.allocated)
 
-    def _ask_again(self, size: int, stream: int, pool: int) -> bool:
+    def _retry(self, size: int, stream: int, pool: int) -> bool:
         allocator = self.allocator
         total, peaks = allocator.device.total, (allocator.peak_allocated, allocator.peak_reserved)
         allocator.device.total = self._rooms[len(self.served)]
@@ -135,7 +132,7 @@ class _Loop:
             return False
         else:
             allocator.free(block)
-            # as it was: the recording's allocator had given back all that it cached before it failed
+            # the recorded allocator had released its cache before it failed
             allocator.empty_cache()
             return True
         finally:
@@ -147,18 +144,75 @@ class _Loop:
 
 
 def holding(allocator: CachingAllocator) -> AllocatorUsage:
-    """What the allocator holds: cached memory told from fragmented."""
+    """Memory that the allocator holds, cached and fragmented."""
     cached = free = 0
     for block in (block for pair in allocator.pools.values() for pool in pair for block in pool.blocks()):
-        cached += _could_go(block)
+        cached += _releasable(block)
         free += block.size
     return AllocatorUsage(reserved=allocator.reserved, active=allocator.active, cached=cached, fragmented=free - cached)
 
 
-def _could_go(block: Block) -> int:
-    """Bytes of a free block that the device could have back: a whole segment, or whole pages of an expandable one."""
+def _releasable(block: Block) -> int:
+    """Bytes of a free block that can be released: a whole segment, or whole pages of an expandable one."""
     if block.range is None:
         return 0 if block.is_split else block.size
     page, offset = block.range.page, block.address - block.range.address
     first, last = -(-offset // page) * page, (offset + block.size) // page * page
     return max(last - first, 0)
+
+
+@dataclass(frozen=True)
+class LiveBlock:
+    """A block in use; address and sizes in bytes."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool = True
+    """False if freed while another stream may still use it."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment with its blocks in use."""
+
+    address: int
+    size: int
+    stream: int
+    small: bool
+    pool: int = 0
+    expandable: bool = False
+    blocks: tuple[LiveBlock, ...] = ()
+    """In use, by address; memory between them is free."""
+
+
+def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[Segment]:
+    """The segments of an allocator, with its blocks in use."""
+    heads: dict[int, Block] = {}
+    pools = [pool for pair in allocator.pools.values() for pool in pair]
+    for block in (*live, *(block for pool in pools for block in pool.blocks())):
+        head = block
+        while head.prev is not None and head.prev.mapped:
+            head = head.prev
+        heads[head.address] = head
+    return [_segment(heads[address]) for address in sorted(heads)]
+
+
+def _segment(head: Block) -> Segment:
+    """Segment of a block and its mapped neighbours to the right."""
+    block: Block | None = head
+    end, blocks = head.address, []
+    while block is not None and block.mapped:
+        if block.busy:
+            blocks.append(LiveBlock(block.address, block.size, block.requested, block.allocated))
+        end = block.address + block.size
+        block = block.next
+    return Segment(
+        address=head.address,
+        size=end - head.address,
+        stream=head.stream,
+        small=head.pool.small,
+        pool=head.pool.id,
+        expandable=head.range is not None,
+        blocks=tuple(blocks),
+    )

@@ -1,4 +1,4 @@
-"""AllocatorSettings, read from the text of PYTORCH_ALLOC_CONF or from a snapshot."""
+"""AllocatorSettings, parsed from PYTORCH_ALLOC_CONF or from a snapshot."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tbmem.units import MIB
 UNLIMITED = sys.maxsize
 INTERVALS = 16
 """roundup_power2_divisions has a value for each power of two from 1 MiB to 64 GiB."""
-_LEAST_LARGE_SEGMENT = 11
-"""MiB that large_segment_size_mb must have."""
+_MIN_LARGE_SEGMENT = 11
+"""Minimum of large_segment_size_mb in MiB."""
 _IGNORED = frozenset(
     {
         "release_lock_on_cudamalloc",
@@ -33,12 +33,12 @@ _IGNORED = frozenset(
         "expandable_segments_handle_type",
     }
 )
-"""Keys of torch that change speed or host memory, not where device memory comes from."""
+"""Keys that affect speed or host memory only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorSettings:
-    """What PYTORCH_ALLOC_CONF says; sizes in bytes."""
+    """Settings of PYTORCH_ALLOC_CONF; sizes in bytes."""
 
     max_split_size: int = UNLIMITED
     """Blocks of this size and above are not split."""
@@ -47,7 +47,7 @@ class AllocatorSettings:
     large_segment_size: int = 20 * MIB
     """Requests of 1 to 10 MiB share segments of this size; pages of large expandable segments have it, too."""
     garbage_collection_threshold: float = 0.0
-    """Above this share of the allowed memory cached segments are given back; needs per_process_memory_fraction."""
+    """Share of the allowed memory above which cached segments are released; needs per_process_memory_fraction."""
     roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
     """Steps between two powers of two that sizes are rounded to, from 1 MiB on; 0 or 1: not rounded so."""
     expandable_segments: bool = False
@@ -55,11 +55,11 @@ class AllocatorSettings:
     per_process_memory_fraction: float = 1.0
     """Share of the device's memory that this process may reserve."""
     throw_on_cudamalloc_oom: bool = False
-    """Fail before the device is asked for more than the fraction above, without giving cached memory back."""
+    """Fail before more than the fraction above is requested, without releasing cached memory."""
 
 
 def parse_settings(text: str) -> AllocatorSettings:
-    """Settings as torch would read them.
+    """Parse settings as torch does.
 
     Args:
         text: The value of the environment variable, ``'max_split_size_mb:128,expandable_segments:True'``.
@@ -71,10 +71,10 @@ def parse_settings(text: str) -> AllocatorSettings:
     for key in given:
         _check_key(key)
     changes: dict[str, Any] = {}
-    # torch reads this key first: it is the default, and the least value, of two others
+    # torch reads this key first, as the default and the minimum of two others
     size = given.pop("large_segment_size_mb", None)
     if size is not None:
-        changes["large_segment_size"] = _mebibytes("large_segment_size_mb", size, _LEAST_LARGE_SEGMENT)
+        changes["large_segment_size"] = _mebibytes("large_segment_size_mb", size, _MIN_LARGE_SEGMENT)
         changes["max_non_split_rounding"] = changes["large_segment_size"]
     least = changes.get("large_segment_size", AllocatorSettings.large_segment_size) // MIB
     for key, value in given.items():
@@ -87,15 +87,14 @@ def parse_settings(text: str) -> AllocatorSettings:
 
 
 def settings_of_snapshot(recorded: object) -> AllocatorSettings:
-    """Settings that a CUDA memory snapshot carries under ``allocator_settings``; torch's defaults where it has none.
+    """Settings of a CUDA memory snapshot, from its key ``allocator_settings``; torch's defaults if there are none.
 
-    The text of the environment variable is read for what the snapshot does not list by itself. What is not as torch
-    writes it is passed over.
+    The environment variable's text is used for settings that are not listed separately. Malformed values are ignored.
     """
     if not isinstance(recorded, Mapping):
         return AllocatorSettings()
     text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
-    settings = _as_far_as_known(str(text))
+    settings = _parse_known(str(text))
     changes: dict[str, Any] = {}
     for key, read in _RECORDED.items():
         try:
@@ -119,11 +118,11 @@ _RECORDED: dict[str, Callable[[Any], Any]] = {
     "garbage_collection_threshold": float,
     "roundup_power2_divisions": _recorded_divisions,
 }
-"""What a snapshot lists, and how it is read; ``None``: it says nothing."""
+"""Parsers of the settings that snapshots list; they return ``None`` for no value."""
 
 
-def _as_far_as_known(text: str) -> AllocatorSettings:
-    """Of a recording: what this version does not know, another version of torch took."""
+def _parse_known(text: str) -> AllocatorSettings:
+    """Parse recorded settings, without those of other versions of torch."""
     try:
         return parse_settings(text)
     except ConfigError:
@@ -144,7 +143,7 @@ def _readable(text: str) -> Iterator[str]:
 
 
 def idle(text: str) -> Iterator[str]:
-    """A sentence for each setting that changes nothing as it is given, as in torch.
+    """Yield a sentence for each setting that has no effect.
 
     Args:
         text: Settings as in PYTORCH_ALLOC_CONF.
@@ -174,7 +173,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _value_of(text: str) -> str:
-    """The value of a whole line as a shell takes it, ``export PYTORCH_ALLOC_CONF="..."``; any other text as it is."""
+    """The value in a line of a shell script, ``export PYTORCH_ALLOC_CONF="..."``; any other text unchanged."""
     line = re.fullmatch(r"\s*(?:export\s+)?(?:PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=)?(['\"]?)(.*)\1\s*", text, re.DOTALL)
     return line[2] if line is not None else text
 
@@ -255,28 +254,28 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str, int], Any]]] = {
     "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
 }
-"""Of each key the field, and what reads its value (of sizes the least MiB are the last argument)."""
+"""By key: the field and the parser of its value; the parser's last argument is the minimum of sizes in MiB."""
 
 
 def describe(settings: AllocatorSettings) -> str:
-    """Settings that differ from torch's defaults, as PYTORCH_ALLOC_CONF would say them; '' where none does."""
+    """Settings that differ from torch's defaults, in the syntax of PYTORCH_ALLOC_CONF; empty if none does."""
     default = AllocatorSettings(max_non_split_rounding=settings.large_segment_size)
     values = {key: (getattr(settings, name), getattr(default, name)) for key, (name, _) in _FIELDS.items()}
-    return ",".join(f"{key}:{_written(key, value)}" for key, (value, usual) in values.items() if value != usual)
+    return ",".join(f"{key}:{_format_value(key, value)}" for key, (value, usual) in values.items() if value != usual)
 
 
-def _written(key: str, value: Any) -> str:
+def _format_value(key: str, value: Any) -> str:
     if isinstance(value, tuple):
-        return _short(value)
+        return _format_divisions(value)
     return str(value // MIB if key.endswith("_mb") else value)
 
 
-def _short(divisions: tuple[int, ...]) -> str:
-    """As few intervals as torch needs to be told: the first reaches down, ``>`` reaches up."""
+def _format_divisions(divisions: tuple[int, ...]) -> str:
+    """The shortest list: the first interval applies to smaller sizes, ``>`` to larger ones."""
     if len(set(divisions)) == 1:
         return str(divisions[0])
     first = next(index for index in range(1, INTERVALS) if divisions[index] != divisions[0]) - 1
     last = next(index for index in range(INTERVALS - 1, 0, -1) if divisions[index - 1] != divisions[-1])
-    shown = [f"{1 << index}:{divisions[index]}" for index in range(first, max(last, first + 1))]
-    # intervals that nothing is said of are not rounded
-    return f"[{','.join([*shown, f'>:{divisions[-1]}'] if divisions[-1] else shown)}]"
+    intervals = [f"{1 << index}:{divisions[index]}" for index in range(first, max(last, first + 1))]
+    # intervals that are not listed are not rounded
+    return f"[{','.join([*intervals, f'>:{divisions[-1]}'] if divisions[-1] else intervals)}]"

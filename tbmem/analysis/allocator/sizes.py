@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 from tbmem.analysis.allocator.settings import INTERVALS, AllocatorSettings
-from tbmem.units import KIB, MIB, round_up
+from tbmem.units import MIB, round_up
 
 SMALLEST_BLOCK = 512
-"""Every block is a multiple of this."""
+"""Bytes; the size of every block is a multiple of it."""
 SMALL = 1 * MIB
-"""Largest request of the small pool; what is left of a large block is split off only above this."""
+"""Largest request of the small pool; the rest of a large block is split off only above this size."""
 SMALL_SEGMENT = 2 * MIB
 """Requests of the small pool share segments of this size."""
-OWN_SEGMENT = 10 * MIB
+_OWN_SEGMENT = 10 * MIB
 """Requests from here on get a segment of their own size."""
-SEGMENT_STEP = 2 * MIB
-"""... rounded up to this."""
+_SEGMENT_STEP = 2 * MIB
+"""Their sizes are rounded up to a multiple of this."""
 _FIRST_INTERVAL = (1 * MIB).bit_length() - 1
-
-assert SMALLEST_BLOCK * 2 == KIB
 
 
 def round_size(requested: int, settings: AllocatorSettings) -> int:
-    """Bytes of the block that a request of so many bytes needs."""
+    """Bytes of the block for a request."""
     if requested < SMALLEST_BLOCK:
         return SMALLEST_BLOCK
     steps = _divisions(requested, settings)
     if steps > 1 and requested > SMALLEST_BLOCK * steps:
-        return round_to_step(requested, steps)
+        return _round_to_step(requested, steps)
     return round_up(requested, SMALLEST_BLOCK)
 
 
 def segment_size(size: int, settings: AllocatorSettings) -> int:
-    """Bytes that the device is asked for when no cached block serves a block of so many bytes."""
+    """Bytes of a new segment for a block."""
     if size <= SMALL:
         return SMALL_SEGMENT
-    if size < OWN_SEGMENT:
+    if size < _OWN_SEGMENT:
         return settings.large_segment_size
-    return round_up(size, SEGMENT_STEP)
+    return round_up(size, _SEGMENT_STEP)
 
 
-def round_to_step(size: int, steps: int) -> int:
-    """The next of so many equal steps between the powers of two around a size."""
+def _round_to_step(size: int, steps: int) -> int:
+    """Round up to one of equal steps between the powers of two around a size."""
     if size <= 4 or size & (size - 1) == 0:
         return size
     step = (1 << (size.bit_length() - 1)) // steps

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.from_recording import (
-    Refused,
-    has_segments,
-    recorded_events,
-    recorded_failures,
-    recorded_settings,
-    what_if,
-)
-from tbmem.analysis.allocator.replay import Replay, holding
-from tbmem.analysis.allocator.settings import AllocatorSettings, describe
+from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
+from tbmem.model.columns import I64
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, ReservationKind, ReservationRows
 
 DEFAULTS = "torch's defaults"
+_CHANGES = {
+    int(ReservationKind.ALLOC): int(EventKind.SEGMENT_ALLOC),
+    int(ReservationKind.FREE): int(EventKind.SEGMENT_FREE),
+    int(ReservationKind.MAP): int(EventKind.SEGMENT_MAP),
+    int(ReservationKind.UNMAP): int(EventKind.SEGMENT_UNMAP),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FailedRequest:
+    """A request that failed in the recording; bytes."""
+
+    requested: int
+    room: int
+    """Bytes that this process could have reserved: reserved bytes plus free bytes of the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFigures:
     """One replay of a recording; bytes."""
 
     settings: str
@@ -33,44 +46,44 @@ class Outcome:
     peak_reserved: int
     end_reserved: int
     end_cached: int
-    """At the end in whole free segments, which could go back to the device."""
+    """At the end in free segments or pages, which could be released."""
     end_fragmented: int
-    """At the end free, and only in pieces of segments."""
+    """At the end free in parts of segments."""
     segments: int
-    """How often the device was asked for memory."""
+    """Number of requests to the device."""
     failure: str = ""
-    """Why memory ran out, a sentence; empty if it did not. The other figures are then those up to there."""
+    """Why memory ran out, in one sentence; empty if it did not. The other figures are those until then."""
     replayed: float = 1.0
     """Share of the recording that was replayed until then."""
     served: tuple[bool, ...] = ()
-    """Of each request that failed when it was recorded: whether it is served here."""
+    """Whether each request that failed in the recording is served here."""
 
     @property
     def allocated_percent(self) -> float:
-        """The most that was allocated, of the most that was reserved."""
+        """Peak of allocated memory in percent of the peak of reserved memory."""
         return 100 * self.peak_allocated / self.peak_reserved if self.peak_reserved else 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A device of a recording under several settings."""
+    """A device of a recording, replayed under several settings."""
 
     device: str
     recorded_reserved: int | None
-    """Peak as it was recorded."""
-    before: Outcome
+    """Recorded peak."""
+    before: ReplayFigures
     """Replayed under the settings of the recording."""
-    after: tuple[Outcome, ...]
+    after: tuple[ReplayFigures, ...]
     began_in_use: bool = True
-    """Whether memory was in use when the recording began."""
+    """Whether memory was in use at the beginning of the recording."""
     gpu: str = ""
-    """What it was replayed on; empty: a device without end."""
-    refused: tuple[Refused, ...] = ()
-    """Requests that failed when it was recorded, in their order."""
+    """Device of the replay; empty for an unlimited one."""
+    refused: tuple[FailedRequest, ...] = ()
+    """Requests that failed in the recording, in order."""
 
     @property
     def note(self) -> str:
-        """Why the replay may differ from what was recorded; empty if it does not."""
+        """Why the replay may differ from the recording; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
         if self.began_in_use:
@@ -90,7 +103,13 @@ def what_ifs(
     gpu: Gpu | None = None,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Replay each device of a recording that has a caching allocator, on ``gpu`` or on a device without end.
+    """Replay each device of a recording that has a caching allocator.
+
+    Args:
+        timeline: The recording.
+        others: Settings to replay under, beside the recorded ones.
+        gpu: Device of the replay; by default an unlimited one.
+        on_skip: Called with the reason for which a device was skipped.
 
     Raises:
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
@@ -118,17 +137,17 @@ def _of_device(
 ) -> WhatIf:
     peak = timeline.peak_reserved(number)
     total = timeline.devices[number].total_bytes
-    if gpu is None and total is None and any(one.per_process_memory_fraction < 1 for one in others):
+    if gpu is None and total is None and any(settings.per_process_memory_fraction < 1 for settings in others):
         raise UsageError(
             "per_process_memory_fraction is a share of the device's memory, of which this recording does not tell;"
             " add --gpu, as in --gpu a100-40gb"
         )
 
-    def outcome(settings: AllocatorSettings) -> Outcome:
+    def figures(settings: AllocatorSettings) -> ReplayFigures:
         device = _memory(settings, gpu, total)
-        return _outcome(settings, what_if(timeline, settings, number, device))
+        return _figures(settings, replay_timeline(timeline, settings, number, device))
 
-    before, *after = (outcome(settings) for settings in (recorded, *others))
+    before, *after = (figures(settings) for settings in (recorded, *others))
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
@@ -141,7 +160,7 @@ def _of_device(
 
 
 def _memory(settings: AllocatorSettings, gpu: Gpu | None, total: int | None) -> SimpleDevice | None:
-    """What to replay on; a share of the memory needs to know the whole."""
+    """Device of a replay; settings with a share of the memory need its size."""
     if gpu is not None:
         return SimpleDevice(gpu.total, outside=gpu.context)
     if settings.per_process_memory_fraction < 1 and total is not None:
@@ -149,10 +168,10 @@ def _memory(settings: AllocatorSettings, gpu: Gpu | None, total: int | None) -> 
     return None
 
 
-def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
+def _figures(settings: AllocatorSettings, replayed: Replay) -> ReplayFigures:
     end = holding(replayed.allocator)
     failure = replayed.failure
-    return Outcome(
+    return ReplayFigures(
         settings=describe(settings) or DEFAULTS,
         peak_allocated=replayed.peak_allocated,
         peak_reserved=replayed.peak_reserved,
@@ -161,6 +180,98 @@ def _outcome(settings: AllocatorSettings, replayed: Replay) -> Outcome:
         end_fragmented=end.fragmented,
         failure="" if failure is None else failure.sentence,
         replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
-        segments=sum(one.change.name in ("ALLOC", "MAP") for one in replayed.changes),
+        segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in replayed.changes),
         served=tuple(replayed.served),
     )
+
+
+def recorded_settings(timeline: AllocationTimeline) -> AllocatorSettings:
+    """Settings of a recording, as far as known; its segments show whether they were expandable."""
+    settings = settings_of_snapshot(timeline.settings)
+    mapped = timeline.reservations.kind == ReservationKind.MAP
+    if timeline.segments.expandable.any() or mapped.any():
+        return replace(settings, expandable_segments=True)
+    return settings
+
+
+def has_segments(timeline: AllocationTimeline, device: int) -> bool:
+    """Whether a device has a caching allocator; all of its segments may have been released by the end."""
+    return bool((timeline.segments.device == device).any() or len(_changes(timeline, device)))
+
+
+def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[FailedRequest, ...]:
+    """A device's failed requests; empty if the free memory of the device is not known for each."""
+    marks = _failures(timeline, device)
+    if not len(marks) or (marks.device_free_bytes < 0).any():
+        return ()
+    changes = _changes(timeline, device)
+    end = int(timeline.segments.bytes[timeline.segments.device == device].sum())
+    return tuple(
+        FailedRequest(requested=size, room=end - int(changes.bytes[changes.event > event].sum()) + free)
+        for event, size, free in zip(
+            marks.event.tolist(), marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True
+        )
+    )
+
+
+def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
+    """A device's events in order; blocks are identified by their address."""
+    rows = timeline.rows.take(timeline.rows.device == device)
+    changes, failures = _changes(timeline, device), _failures(timeline, device)
+    kinds = np.array([_CHANGES[kind] for kind in changes.kind.tolist()], np.int64)
+    table = np.concatenate(
+        [
+            _of_rows(rows, EventKind.ALLOC, rows.alloc_event),
+            _of_rows(rows, EventKind.FREE_REQUESTED, rows.free_requested_event),
+            _of_rows(rows, EventKind.FREE_COMPLETED, rows.free_event),
+            _columns(changes.event, kinds, changes.address, np.abs(changes.bytes), changes.stream),
+            _columns(failures.event, EventKind.OOM, 0, failures.bytes),
+        ]
+    )
+    # stable: an alloc comes before its free at the same event
+    return MemoryEvents.of(table[np.argsort(table[:, 0], kind="stable"), 1:])
+
+
+def replay_timeline(
+    timeline: AllocationTimeline, settings: AllocatorSettings, device: int = 0, memory: SimpleDevice | None = None
+) -> Replay:
+    """Replay a device of a recording under other settings.
+
+    Memory that was in use at the beginning is allocated first, by address, since its layout would be another one.
+
+    Args:
+        timeline: A recording with addresses.
+        settings: The other settings.
+        device: Number of the device.
+        memory: Device of the replay; by default an unlimited one, on which each recorded failed request is repeated
+            with the memory that was free then.
+    """
+    alive = timeline.alive_at(device, -1)
+    alive = alive[np.argsort(timeline.rows.address[alive], kind="stable")]
+    before = _of_rows(timeline.rows.take(alive), EventKind.ALLOC, np.zeros(len(alive), np.int64))
+    rooms = [] if memory is not None else [request.room for request in recorded_failures(timeline, device)]
+    events = MemoryEvents.of(before[:, 1:]).then(recorded_events(timeline, device))
+    return replay(events, settings, memory, rooms=rooms)
+
+
+def _of_rows(rows: AllocationRows, kind: EventKind, event: I64) -> IntArray:
+    rows, event = rows.take(event >= 0), event[event >= 0]
+    return _columns(event, kind, rows.address, rows.bytes, rows.stream, np.maximum(rows.pool.astype(np.int64), 0))
+
+
+def _columns(event: I64, kind: ArrayLike, address: ArrayLike, size: I64, *others: ArrayLike) -> IntArray:
+    """Rows of event, kind, address, bytes, stream and pool; the last two are 0 by default."""
+    columns = (event, kind, address, size, *others, *(0,) * (2 - len(others)))
+    table: IntArray = np.stack(
+        [np.broadcast_to(np.asarray(column).astype(np.int64), len(event)) for column in columns], 1
+    )
+    return table
+
+
+def _changes(timeline: AllocationTimeline, device: int) -> ReservationRows:
+    changes = timeline.reservations
+    return changes.take((changes.device == device) & (changes.kind != ReservationKind.REPORTED))
+
+
+def _failures(timeline: AllocationTimeline, device: int) -> MarkRows:
+    return timeline.marks.take((timeline.marks.device == device) & (timeline.marks.kind == MarkKind.OOM))

@@ -13,9 +13,8 @@ import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.device import Change, SimpleDevice
-from tbmem.analysis.allocator.replay import replay
-from tbmem.analysis.allocator.segment_layout import Segment, segments_now
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.replay import Segment, replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.analysis.estimates.event_order import RunEvents, events_of_run
 from tbmem.model.category import Basis, Category
@@ -39,12 +38,6 @@ from tbmem.model.timeline_tables import (
 
 EVENT_NS = 1000
 """A fake run has no clock: its events are a microsecond apart, from the beginning of Unix time on."""
-_KINDS = {
-    Change.ALLOC: ReservationKind.ALLOC,
-    Change.FREE: ReservationKind.FREE,
-    Change.MAP: ReservationKind.MAP,
-    Change.UNMAP: ReservationKind.UNMAP,
-}
 
 
 def timeline_of_run(
@@ -132,14 +125,14 @@ class _Placed:
     def reservations(self) -> ReservationRows:
         """Changes of segments."""
         changes, event = self.replayed.changes, self.replayed.change_event
-        gains = [one.change in (Change.ALLOC, Change.MAP) for one in changes]
+        gains = [one.change in (ReservationKind.ALLOC, ReservationKind.MAP) for one in changes]
         number = event + np.arange(len(changes))
         return ReservationRows.of(
             len(changes),
             event=number,
             ns=number * EVENT_NS,
             bytes=[one.size if gain else -one.size for one, gain in zip(changes, gains, strict=True)],
-            kind=[int(_KINDS[one.change]) for one in changes],
+            kind=[int(one.change) for one in changes],
             address=np.array([one.address for one in changes], dtype=np.uint64),
             stream=[one.stream for one in changes],
         )

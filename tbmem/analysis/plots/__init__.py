@@ -1,1 +1,1 @@
-"""Curves, bands and ranges of a timeline, thinned for a screen."""
+"""Curves and bands of a timeline, downsampled for a screen."""

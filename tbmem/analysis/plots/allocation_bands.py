@@ -1,8 +1,7 @@
-"""Allocations of a range of events: what began and ended there, and the largest as bands of a memory chart.
+"""The largest allocations of a range of events as bands of a memory chart, and its allocations and frees.
 
-Bands lie within the layer of their category (``layers_of``), in the order of their allocation; what has no band of its
-own lies on top of them in the same layer. The place of a band in the stack is therefore a matter of the recording, not
-of the part that is shown, and at every moment bands and rest add up to the layer.
+Bands lie within the layer of their category (``layers_of``), in the order of their allocation; the remaining
+allocations are drawn above them. The order does not depend on the range, and bands and rest add up to the layer.
 """
 
 from __future__ import annotations
@@ -18,70 +17,73 @@ from tbmem.model.timeline import AllocationTimeline
 
 
 class Bands(NamedTuple):
-    """Bands in the order of the stack, the lowest first."""
+    """Bands from bottom to top."""
 
     row: I64
     layer: I64
     """Into ``Layers.names``."""
     first: I64
-    """Number of the first moment of the layers at which it is alive."""
+    """Index of the first point of the layers at which it is alive."""
     last: I64
-    """Number of the first moment at which it is no longer; of one that stays, how many moments there are."""
-    found: int
+    """Index of the first point at which it is no longer alive; the number of points if it stays."""
+    alive: int
     """Allocations that were alive in the range."""
     bytes: int
-    """All of them together."""
+    """Their sum."""
 
 
 def bands_of(
     analysis: Analysis, device: int, layers: Layers, largest: int, between: tuple[int, int] | None = None
 ) -> Bands:
-    """The allocations that cover most of a chart; fewer than ``largest`` where not as many are alive in the layers.
+    """The allocations that cover most of a chart.
 
-    ``between`` is the last event before the range and the last event in it; by default all.
+    Args:
+        analysis: With its rows.
+        device: Its number.
+        layers: The layers of the same range.
+        largest: Maximum number of bands.
+        between: The last event before the range and the last event in it; by default all.
     """
     rows = analysis.timeline.rows
     before, end = between or (-1, analysis.timeline.devices[device].events - 1)
     alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > before))
-    found = np.flatnonzero(alive)
-    first, last = spans(analysis.timeline, found, layers.event)
-    size = rows.bytes[found]
-    at = _largest(size * (last - first), largest)
-    chosen = found[at]
+    candidates = np.flatnonzero(alive)
+    first, last = spans(analysis.timeline, candidates, layers.event)
+    size = rows.bytes[candidates]
+    index = _largest(size * (last - first), largest)
+    chosen = candidates[index]
     layer = layers.layer[analysis.labels.code[chosen]]
     order = np.lexsort((chosen, rows.alloc_event[chosen], layer))
-    return Bands(chosen[order], layer[order], first[at][order], last[at][order], len(found), int(size.sum()))
+    return Bands(chosen[order], layer[order], first[index][order], last[index][order], len(candidates), int(size.sum()))
 
 
 def _largest(area: I64, count: int) -> I64:
-    """Places of the largest areas, without those of nothing; of equal ones the first."""
-    found = np.flatnonzero(area > 0)
-    if 0 < count < len(found):
-        least = np.partition(area[found], len(found) - count)[len(found) - count]
-        found = found[area[found] >= least]
-    kept: I64 = found[np.argsort(-area[found], kind="stable")[:count]]
-    return kept
+    """Indices of the largest areas above 0; of equal ones the first."""
+    filled = np.flatnonzero(area > 0)
+    if 0 < count < len(filled):
+        least = np.partition(area[filled], len(filled) - count)[len(filled) - count]
+        filled = filled[area[filled] >= least]
+    largest: I64 = filled[np.argsort(-area[filled], kind="stable")[:count]]
+    return largest
 
 
 class Brush(NamedTuple):
     """Rows of a range of events."""
 
     allocated: I64
-    """Made in it, freed in it or not."""
     freed: I64
-    """Freed in it, made in it or before."""
     alive: I64
-    """Made in it, and still there at its end."""
+    """Allocated in it and alive at its end."""
     throughout: I64
-    """There at its beginning and at its end."""
+    """Alive at its beginning and at its end."""
 
 
 def brush(timeline: AllocationTimeline, device: int, begin: int, end: int) -> Brush:
-    """What happened after one event (-1: the beginning of the recording), up to and with another."""
+    """Rows by what happened after one event (-1: the beginning of the recording), up to and including another."""
     rows = timeline.rows
-    own = rows.device == device
-    made = own & (rows.alloc_event > begin) & (rows.alloc_event <= end)
-    gone = own & (rows.free_event > begin) & (rows.free_event <= end)
-    stays = (rows.free_event < 0) | (rows.free_event > end)
-    before = own & (rows.alloc_event <= begin)
-    return Brush(*(np.flatnonzero(which) for which in (made, gone, made & stays, before & stays)))
+    on_device = rows.device == device
+    allocated = on_device & (rows.alloc_event > begin) & (rows.alloc_event <= end)
+    freed = on_device & (rows.free_event > begin) & (rows.free_event <= end)
+    alive = (rows.free_event < 0) | (rows.free_event > end)
+    before = on_device & (rows.alloc_event <= begin)
+    return Brush(*(np.flatnonzero(mask) for mask in (allocated, freed, allocated & alive, before & alive)))

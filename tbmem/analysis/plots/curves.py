@@ -1,4 +1,4 @@
-"""Thins curves: of each stretch the highest, the lowest, and the last value of a staircase."""
+"""Downsamples curves: keeps the minimum, the maximum and, of step curves, the last value of each interval."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from numpy.typing import NDArray
 from tbmem.model.columns import I64
 
 
-def extremes(values: NDArray[Any], stretch: I64) -> I64:
-    """Places of the first highest and the first lowest value of each stretch, ascending; stretch numbers never fall."""
+def extremes(values: NDArray[Any], interval: I64) -> I64:
+    """Indices of the first maximum and the first minimum of each interval, ascending.
+
+    Args:
+        values: The curve.
+        interval: Interval number of each value, never falling.
+    """
     if not len(values):
         return np.zeros(0, np.int64)
-    begins = [0, *(np.flatnonzero(stretch[1:] != stretch[:-1]) + 1).tolist()]
-    found = []
-    # there are as many stretches as a screen has room for: to look into each is cheaper than to mark all values
+    begins = [0, *(np.flatnonzero(interval[1:] != interval[:-1]) + 1).tolist()]
+    indices = []
+    # a loop over intervals, of which there are as many as pixels, is faster than a mask of all values
     for begin, end in zip(begins, [*begins[1:], len(values)], strict=True):
         part = values[begin:end]
-        found += [begin + int(part.argmax()), begin + int(part.argmin())]
-    return np.unique(np.array(found, np.int64))
+        indices += [begin + int(part.argmax()), begin + int(part.argmin())]
+    return np.unique(np.array(indices, np.int64))
 
 
-def corners(values: NDArray[Any], stretch: I64) -> I64:
-    """Places of the values that draw a staircase, in which each value holds until the next one, ascending.
+def corners(values: NDArray[Any], interval: I64) -> I64:
+    """Indices of the values that draw a step curve, ascending.
 
-    Besides the extremes of each stretch these are its last value, which holds where the following stretches are empty,
-    and the first and last of all.
+    These are the extremes and the last value of each interval, which holds until the next one, and the first of all.
     """
-    last = np.flatnonzero(np.append(stretch[1:] != stretch[:-1], True)[: len(values)])
-    return np.unique(np.concatenate([[0][: len(values)], last, extremes(values, stretch)]).astype(np.int64))
+    last = np.flatnonzero(np.append(interval[1:] != interval[:-1], True)[: len(values)])
+    return np.unique(np.concatenate([[0][: len(values)], last, extremes(values, interval)]).astype(np.int64))
 
 
-def even_stretches(count: int, stretches: int) -> I64:
-    """Number of the stretch of each of ``count`` values, all stretches being of one length."""
-    edges = -(-np.arange(stretches + 1) * count // stretches)
-    return np.repeat(np.arange(stretches), np.diff(edges))
+def even_intervals(count: int, intervals: int) -> I64:
+    """Interval number of each of ``count`` values in intervals of equal length."""
+    edges = -(-np.arange(intervals + 1) * count // intervals)
+    return np.repeat(np.arange(intervals), np.diff(edges))
 
 
-def thinned(values: NDArray[Any], points: int) -> I64:
-    """Places of about ``points`` values of a staircase: the first, the last, and the corners of even stretches."""
+def downsampled(values: NDArray[Any], points: int) -> I64:
+    """Indices of about ``points`` values of a step curve."""
     count = len(values)
-    if count <= points:
-        return np.arange(count)
-    return corners(values, even_stretches(count, max(points // 3, 2)))
+    return np.arange(count) if count <= points else corners(values, even_intervals(count, max(points // 3, 2)))

@@ -1,8 +1,7 @@
-"""Memory over time by category, thinned to what a picture or a viewer can show.
+"""Memory over time by category, as layers of a stacked chart, downsampled for a screen.
 
-Of every stretch of the recording the highest, the lowest and the last moment are kept, so that no peak is lost however
-many rows there are, and nothing holds longer than it did. At each kept moment the layers add up to the device's bytes.
-How they are stacked is decided once for a recording, so that no part of it is drawn in another order.
+Of each interval the highest, the lowest and the last point are kept, so that no peak is lost. At each point the layers
+add up to the device's bytes. The order of the layers is that of the recording, whichever part is shown.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tbmem.analysis.plots.curves import corners, even_stretches
+from tbmem.analysis.plots.curves import corners, even_intervals
 from tbmem.analysis.recordings.breakdown import OTHER, sums
 from tbmem.analysis.recordings.category_rules import UNKNOWN
 from tbmem.analysis.recordings.result import Analysis
@@ -22,67 +21,67 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Curve
 
 _FROM_BELOW = (*("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION"),)
-"""What stays lies below what comes and goes; others follow, temporaries and the unknown lie on top. The unknown lies
-below all if most of it was there before the recording."""
+"""Long-lived memory lies below short-lived memory, unknown memory on top, or below all if most of it is older than the
+recording."""
 _ON_TOP = ("AUTOGRAD_DETAIL", "TEMPORARY", OTHER, UNKNOWN)
-_STRETCHES = 1000
-MOST_LAYERS = 12
+_INTERVALS = 1000
+_MAX_LAYERS = 12
 
 
 class Stacking(NamedTuple):
-    """How the categories of one device are stacked, whichever part of the recording is shown."""
+    """Order of the categories of one device, whichever part of the recording is shown."""
 
     names: tuple[str, ...]
-    """Layers, the lowest first."""
+    """Layers from bottom to top."""
     layer: I64
     """Number of the layer that each code of the analysis' labels is part of."""
 
 
 class Layers(NamedTuple):
-    """Memory of one device at some moments, which are in order of events."""
+    """Memory of one device at some points, in order of events."""
 
     names: tuple[str, ...]
-    """Categories, the lowest layer first."""
+    """Categories from bottom to top."""
     layer: I64
     """Number of the layer that each code of the analysis' labels is part of; -1 for codes with no bytes here."""
     bytes: I64
-    """By category and moment."""
+    """By category and point."""
     unlisted: I64
-    """By category: bytes that the recording lists no allocation for; they are there all the time."""
+    """By category: bytes that the recording lists no allocation for, alive all the time."""
     total: I64
-    """All categories together."""
+    """Sum of all categories."""
     reserved: I64 | None
-    """Held by the allocator; ``None`` if the file does not say."""
+    """Reserved by the allocator; ``None`` if not known."""
     event: I64
     """-1 for the beginning."""
     ns: I64 | None
-    """Unix time, never falling; ``None`` where the file has no times."""
+    """Unix time, never falling; ``None`` if the file has no times."""
     phase: I64
-    """Phase in which the last allocation before each moment was asked for."""
+    """Phase of the last allocation before each point."""
     step: I64
     """Its step; -1 if not known."""
 
 
 def stacking_of(
-    analysis: Analysis, device: int, most: int | None = MOST_LAYERS, curve: Curve | None = None
+    analysis: Analysis, device: int, most: int | None = _MAX_LAYERS, curve: Curve | None = None
 ) -> Stacking:
-    """How a device's categories are stacked; above ``most`` layers (``None``: no limit) the smallest are joined."""
+    """Order of a device's categories; above ``most`` layers (``None``: no limit) the smallest are merged."""
     timeline, names = analysis.timeline, analysis.labels.names
     curve = timeline.curve(device) if curve is None else curve
-    event = curve.event[_kept(curve, _times(curve.ns), _STRETCHES)]
-    one_each, unlisted = np.arange(len(names)), _unlisted(analysis, device)
-    layers = _bytes_by(timeline, device, analysis.labels.code, one_each, event) + unlisted[:, None]
+    event = curve.event[_points(curve, _times(curve.ns), _INTERVALS)]
+    unlisted = _unlisted(analysis, device)
+    layers = _bytes_by(timeline, device, analysis.labels.code, np.arange(len(names)), event) + unlisted[:, None]
     highest = layers.max(axis=1)
     present = unlisted > 0
     present |= np.bincount(analysis.labels.code[timeline.rows.device == device], minlength=len(names)) > 0
-    kept = np.flatnonzero(present)
-    if most is not None and len(kept) > most:
-        kept = np.sort(kept[np.argsort(-highest[kept], kind="stable")][: most - 1])
-    rank = {names[code]: layer_rank(names[code]) for code in kept.tolist()}
+    shown = np.flatnonzero(present)
+    if most is not None and len(shown) > most:
+        shown = np.sort(shown[np.argsort(-highest[shown], kind="stable")][: most - 1])
+    rank = {names[code]: layer_rank(names[code]) for code in shown.tolist()}
     unknown = layers[names.index(UNKNOWN)]
     if UNKNOWN in rank and 2 * unknown[0] >= unknown.max():
         rank[UNKNOWN] = -1
-    if len(kept) < np.count_nonzero(present):
+    if len(shown) < np.count_nonzero(present):
         rank[OTHER] = layer_rank(OTHER)
     ordered = tuple(sorted(rank, key=lambda name: rank[name]))
     layer = [ordered.index(name if name in rank else OTHER) if present[code] else 0 for code, name in enumerate(names)]
@@ -92,7 +91,7 @@ def stacking_of(
 def layers_of(
     analysis: Analysis,
     device: int,
-    stretches: int = _STRETCHES,
+    intervals: int = _INTERVALS,
     between: tuple[int, int] | None = None,
     curve: Curve | None = None,
     stacking: Stacking | None = None,
@@ -103,103 +102,103 @@ def layers_of(
     Args:
         analysis: With its rows.
         device: Its number.
-        stretches: Into how many the recording is cut; of each at most three moments are kept.
-        between: Last event before the stretch that is wanted, and last event in it; by default all.
-        curve: The device's, if it is at hand.
-        stacking: The device's, if it is at hand.
-        cut: The stretches that events lie in; by default they are cut evenly, by events and by time.
+        intervals: Number of intervals; of each at most three points are kept.
+        between: Last event before the range, and last event in it; by default all.
+        curve: The device's, if already computed.
+        stacking: The device's, if already computed.
+        cut: Returns the intervals that events lie in; by default they are of equal length, by events and by time.
     """
-    timeline, number = analysis.timeline, device
-    curve = timeline.curve(number) if curve is None else curve
-    stacking = stacking_of(analysis, number, curve=curve) if stacking is None else stacking
+    timeline = analysis.timeline
+    curve = timeline.curve(device) if curve is None else curve
+    stacking = stacking_of(analysis, device, curve=curve) if stacking is None else stacking
     if between is not None:
         curve = _cut(curve, *between)
     ns = _times(curve.ns)
-    kept = _kept(curve, ns, stretches, cut)
-    event = curve.event[kept]
-    unlisted = sums(stacking.layer, _unlisted(analysis, number), len(stacking.names))
-    layers = _bytes_by(timeline, number, analysis.labels.code, stacking.layer, event) + unlisted[:, None]
+    points = _points(curve, ns, intervals, cut)
+    event = curve.event[points]
+    unlisted = sums(stacking.layer, _unlisted(analysis, device), len(stacking.names))
+    layers = _bytes_by(timeline, device, analysis.labels.code, stacking.layer, event) + unlisted[:, None]
     filled = np.asarray(layers.any(axis=1))
-    place = np.where(filled, np.cumsum(filled) - 1, -1)
-    phase, step = _phases(timeline, number, event)
+    index = np.where(filled, np.cumsum(filled) - 1, -1)
+    phase, step = _phases(timeline, device, event)
     return Layers(
         names=tuple(name for name, has in zip(stacking.names, filled.tolist(), strict=True) if has),
-        layer=place[stacking.layer],
+        layer=index[stacking.layer],
         bytes=layers[filled],
         unlisted=unlisted[filled],
-        total=curve.bytes[kept],
-        reserved=_reserved(timeline, number, event),
+        total=curve.bytes[points],
+        reserved=_reserved(timeline, device, event),
         event=event,
-        ns=None if ns is None else ns[kept],
+        ns=None if ns is None else ns[points],
         phase=phase,
         step=step,
     )
 
 
-def spans(timeline: AllocationTimeline, which: I64, event: I64) -> tuple[I64, I64]:
-    """The moments at which rows of one device are alive: the first, and the first at which they are no longer.
+def spans(timeline: AllocationTimeline, indices: I64, event: I64) -> tuple[I64, I64]:
+    """Index of the first point at which rows of one device are alive, and of the first at which they no longer are.
 
-    The number of moments (``event``, ascending) stands for "until the end".
+    ``event`` are the points, ascending; their number stands for the end.
     """
-    alloc, free = timeline.rows.alloc_event[which], timeline.rows.free_event[which]
+    alloc, free = timeline.rows.alloc_event[indices], timeline.rows.free_event[indices]
     first = np.searchsorted(event, alloc, side="left")
     last = np.where(free < 0, len(event), np.searchsorted(event, free, side="left"))
     return first, np.maximum(last, first)
 
 
 def _cut(curve: Curve, before: int, last: int) -> Curve:
-    """The part of a curve that begins with its state after ``before``."""
+    """Part of a curve, from its state after ``before`` on."""
     first = max(int(np.searchsorted(curve.event, before, side="right")) - 1, 0)
     end = max(int(np.searchsorted(curve.event, last, side="right")), first + 1)
     return Curve(*(column[first:end] for column in curve))
 
 
 def _times(ns: I64) -> I64 | None:
-    """Times that never fall, the beginning being the first of them; ``None`` if some are not known."""
+    """Times made ascending, the beginning at the first event; ``None`` if some are not known."""
     if len(ns) < 2 or (ns[1:] < 0).any():
         return None
-    found: I64 = np.maximum.accumulate(ns)
-    found[0] = ns[1]
-    return found
+    times: I64 = np.maximum.accumulate(ns)
+    times[0] = ns[1]
+    return times
 
 
-def _kept(curve: Curve, ns: I64 | None, stretches: int, cut: Callable[[I64], I64] | None = None) -> I64:
-    """Places of the moments that a picture needs."""
+def _points(curve: Curve, ns: I64 | None, intervals: int, cut: Callable[[I64], I64] | None = None) -> I64:
+    """Indices of the points that are kept."""
     count = len(curve.event)
-    if count <= 2 * stretches:
+    if count <= 2 * intervals:
         return np.arange(count)
     if cut is not None:
         return corners(curve.bytes, cut(curve.event))
-    kept = corners(curve.bytes, even_stretches(count, stretches))
+    points = corners(curve.bytes, even_intervals(count, intervals))
     if ns is not None and ns[-1] > ns[0]:
-        by_time = ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * stretches).astype(np.int64)
-        kept = np.union1d(kept, corners(curve.bytes, by_time))
-    return kept
+        by_time = ((ns - ns[0]) / (ns[-1] - ns[0] + 1) * intervals).astype(np.int64)
+        points = np.union1d(points, corners(curve.bytes, by_time))
+    return points
 
 
 def _unlisted(analysis: Analysis, device: int) -> I64:
-    """Bytes without a row, by code: nothing is known of them."""
+    """Bytes without a row, by code; their category is not known."""
     names = analysis.labels.names
-    found = np.zeros(len(names), np.int64)
-    found[names.index(UNKNOWN)] = analysis.timeline.devices[device].unlisted_bytes
-    return found
+    unlisted = np.zeros(len(names), np.int64)
+    unlisted[names.index(UNKNOWN)] = analysis.timeline.devices[device].unlisted_bytes
+    return unlisted
 
 
 def _bytes_by(timeline: AllocationTimeline, device: int, code: NDArray[Any], layer: I64, event: I64) -> I64:
-    """Bytes of the rows of each layer at each event: what came until then, less what went."""
-    own = np.flatnonzero(timeline.rows.device == device)
-    size, layer_of_row = timeline.rows.bytes[own], layer[code[own]]
+    """Bytes of the rows of each layer at each event, as allocated less freed bytes until then."""
+    indices = np.flatnonzero(timeline.rows.device == device)
+    size, layer_of_row = timeline.rows.bytes[indices], layer[code[indices]]
     grid = np.zeros((int(layer.max(initial=0)) + 1, len(event) + 1), np.int64)
-    for sign, moment in zip((1, -1), spans(timeline, own, event), strict=True):
+    for sign, point in zip((1, -1), spans(timeline, indices, event), strict=True):
         # sums of doubles are exact up to 8 PiB
-        summed = np.bincount(moment + layer_of_row * grid.shape[1], weights=size, minlength=grid.size)
+        summed = np.bincount(point + layer_of_row * grid.shape[1], weights=size, minlength=grid.size)
         grid += sign * summed.astype(np.int64).reshape(grid.shape)
     layers: I64 = np.cumsum(grid[:, :-1], axis=1)
     return layers
 
 
 def layer_rank(name: str) -> int:
-    """Where a category lies in the stack: small numbers below."""
+    """Position of a category in the stack, from below."""
     if name in _FROM_BELOW:
         return _FROM_BELOW.index(name)
     return len(_FROM_BELOW) + 1 + (_ON_TOP.index(name) if name in _ON_TOP else -1)
@@ -209,16 +208,16 @@ def _reserved(timeline: AllocationTimeline, device: int, event: I64) -> I64 | No
     curve = timeline.reserved_curve(device)
     if not len(curve.event):
         return None
-    found: I64 = curve.bytes[np.maximum(np.searchsorted(curve.event, event, side="right") - 1, 0)]
-    return found
+    reserved: I64 = curve.bytes[np.maximum(np.searchsorted(curve.event, event, side="right") - 1, 0)]
+    return reserved
 
 
 def _phases(timeline: AllocationTimeline, device: int, event: I64) -> tuple[I64, I64]:
     rows = timeline.rows
-    own = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0))
-    own = own[np.argsort(rows.alloc_event[own], kind="stable")]
-    if not len(own):
+    allocated = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0))
+    allocated = allocated[np.argsort(rows.alloc_event[allocated], kind="stable")]
+    if not len(allocated):
         return np.full(len(event), int(Phase.OTHER)), np.full(len(event), -1)
-    last = np.searchsorted(rows.alloc_event[own], event, side="right") - 1
-    row = own[np.maximum(last, 0)]
+    last = np.searchsorted(rows.alloc_event[allocated], event, side="right") - 1
+    row = allocated[np.maximum(last, 0)]
     return rows.phase[row].astype(np.int64), rows.step[row].astype(np.int64)

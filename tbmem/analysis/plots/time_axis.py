@@ -1,4 +1,4 @@
-"""Clock: from a device's events to a time axis and back."""
+"""Converts events of a device to positions on a time axis and back."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from tbmem.model.timeline import AllocationTimeline
 
 TIME, EVENT = "time", "event"
 _IDLE = 0.4
-"""One pause this long, of the whole, would squeeze the rest."""
+"""Share of the duration; with a pause this long, the axis of events is preferred."""
 _MS = 1e6
+_ROUNDING_NS = 2
 
 
-class Clock(NamedTuple):
-    """When the events of one device happened."""
+class TimeAxis(NamedTuple):
+    """Times of the events of one device."""
 
     events: int
     origin_ns: int
-    """When the recording began, over all devices; -1 if it has no times."""
+    """Begin of the recording, over all devices; -1 if it has no times."""
     event_ns: I64
-    """Unix time of each event, never falling, the first element being the beginning; empty without times."""
+    """Unix time of the beginning and of each event, never falling; empty without times."""
     axes: tuple[str, ...]
-    """The axes that there are, the one that shows more first."""
+    """Available axes, the default one first."""
 
     def x(self, event: NDArray[Any], axis: str) -> F64:
-        """Where events lie: milliseconds since the recording began, or their numbers (-1: the beginning)."""
+        """Positions of events: milliseconds since the recording began, or their numbers (-1: the beginning)."""
         if axis == EVENT:
             number: F64 = np.clip(event, -1, self.events - 1).astype(np.float64)
             return number
-        found: F64 = (self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS
-        return found
+        ms: F64 = (self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS
+        return ms
 
     def extent(self, axis: str) -> tuple[float, float]:
         """The whole range."""
@@ -45,17 +46,14 @@ class Clock(NamedTuple):
         if axis == EVENT:
             return int(np.ceil(max(begin, -1))) - (begin > -1), int(np.floor(min(end, self.events - 1)))
         low, high = begin * _MS + self.origin_ns, end * _MS + self.origin_ns
-        # half a nanosecond: x was rounded on its way to a screen and back
+        # x is rounded on its way to the browser and back
         first = int(np.searchsorted(self.event_ns, low - _ROUNDING_NS, "left"))
         last = int(np.searchsorted(self.event_ns, high + _ROUNDING_NS, "right"))
         return max(first - 2, -1), max(last - 2, -1)
 
 
-_ROUNDING_NS = 2
-
-
-def clock_of(timeline: AllocationTimeline, device: int) -> Clock:
-    """The clock of a device."""
+def time_axis_of(timeline: AllocationTimeline, device: int) -> TimeAxis:
+    """Times of a device's events."""
     events = timeline.devices[device].events
     rows, marks, reservations = timeline.rows, timeline.marks, timeline.reservations
     ns = np.full(events + 1, -1, np.int64)
@@ -65,21 +63,21 @@ def clock_of(timeline: AllocationTimeline, device: int) -> Clock:
         (reservations.device, reservations.event, reservations.ns),
         (marks.device, marks.event, marks.ns),
     )
-    for owner, event, moment in tables:
-        own = (owner == device) & (event >= 0) & (event < events) & (moment >= 0)
-        ns[event[own] + 1] = moment[own]
+    for owner, event, time_ns in tables:
+        timed = (owner == device) & (event >= 0) & (event < events) & (time_ns >= 0)
+        ns[event[timed] + 1] = time_ns[timed]
     known = ns[1:] >= 0
     if not known.any():
-        return Clock(events, -1, np.zeros(0, np.int64), (EVENT,))
+        return TimeAxis(events, -1, np.zeros(0, np.int64), (EVENT,))
     ns[0] = ns[1:][known][0]
     event_ns = np.maximum.accumulate(ns)
-    return Clock(events, _origin(timeline), event_ns, _axes(event_ns))
+    return TimeAxis(events, _origin(timeline), event_ns, _axes(event_ns))
 
 
 def _axes(event_ns: I64) -> tuple[str, ...]:
-    span = int(event_ns[-1] - event_ns[0])
-    squeezed = span == 0 or int(np.diff(event_ns).max(initial=0)) >= _IDLE * span
-    return (EVENT, TIME) if squeezed else (TIME, EVENT)
+    duration = int(event_ns[-1] - event_ns[0])
+    idle = duration == 0 or int(np.diff(event_ns).max(initial=0)) >= _IDLE * duration
+    return (EVENT, TIME) if idle else (TIME, EVENT)
 
 
 def _origin(timeline: AllocationTimeline) -> int:

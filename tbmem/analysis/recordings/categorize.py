@@ -1,4 +1,4 @@
-"""Labels each allocation with what it is for: by an address book, by when it lived, or by rules."""
+"""Assigns a category to each allocation, from an address book, its lifetime, or rules."""
 
 from __future__ import annotations
 
@@ -19,35 +19,33 @@ _OF_PHASE = {
 }
 
 
-def label(
+def categorize(
     timeline: AllocationTimeline, book: AddressBook | None, table: CategoryTable | None
 ) -> tuple[AllocationTimeline, Labels]:
-    """Say what each allocation is for.
-
-    Devices of which the book speaks are labelled by it, all others by the table's rules.
+    """Assign categories: by the address book on devices that occur in it, by the table's rules on all others.
 
     Returns:
-        The timeline with ``category``, ``basis`` and ``name`` filled in, and the words.
+        The timeline with ``category``, ``basis`` and ``name`` filled in, and the label of each row.
     """
-    known = np.zeros(len(timeline.devices), np.bool_)
+    in_book = np.zeros(len(timeline.devices), np.bool_)
     if book is not None and len(book):
         timeline = join_book(timeline, book)
-        known = known_devices(timeline, book)
-        timeline = _by_lifetime(timeline, known[timeline.rows.device])
+        in_book = known_devices(timeline, book)
+        timeline = _by_lifetime(timeline, in_book[timeline.rows.device])
     names = tuple(Category.__members__)
     code = timeline.rows.category.astype(np.int64)
-    foreign = ~known[timeline.rows.device] & (timeline.rows.basis == Basis.NONE)
-    if foreign.any():
-        timeline, names, code = _by_rules(timeline, foreign, table or DEFAULT_TABLE, names, code)
+    unlabelled = ~in_book[timeline.rows.device] & (timeline.rows.basis == Basis.NONE)
+    if unlabelled.any():
+        timeline, names, code = _by_rules(timeline, unlabelled, table or DEFAULT_TABLE, names, code)
     return timeline, Labels(names=names, code=code.astype(np.int32))
 
 
-def _by_lifetime(timeline: AllocationTimeline, which: Bools) -> AllocationTimeline:
-    """What no note speaks of is told by when it lived: inputs are there before forward, temporaries go."""
+def _by_lifetime(timeline: AllocationTimeline, in_book: Bools) -> AllocationTimeline:
+    """Infer rows without a note from their lifetime: inputs exist before forward, temporaries are freed."""
     rows = timeline.rows
     category, basis = rows.category.copy(), rows.basis.copy()
-    inputs = which & _is_input(timeline) & ((rows.basis != Basis.KNOWN) | (category == Category.ACTIVATION))
-    freed = which & (rows.basis == Basis.NONE) & (rows.alloc_event >= 0) & (rows.free_event >= 0) & ~inputs
+    inputs = in_book & _is_input(timeline) & ((rows.basis != Basis.KNOWN) | (category == Category.ACTIVATION))
+    freed = in_book & (rows.basis == Basis.NONE) & (rows.alloc_event >= 0) & (rows.free_event >= 0) & ~inputs
     category[inputs] = Category.INPUT
     category[freed] = np.where(rows.phase[freed] == Phase.BACKWARD, Category.AUTOGRAD_DETAIL, Category.TEMPORARY)
     basis[inputs | freed] = Basis.INFERRED
@@ -55,65 +53,62 @@ def _by_lifetime(timeline: AllocationTimeline, which: Bools) -> AllocationTimeli
 
 
 def _is_input(timeline: AllocationTimeline) -> Bools:
-    """Made outside of forward, backward and optimizer, and still there when the next forward begins."""
+    """Allocated outside of forward, backward and optimizer, and still alive when the next forward begins."""
     rows = timeline.rows
-    found = np.zeros(len(rows), np.bool_)
+    is_input = np.zeros(len(rows), np.bool_)
     for number in range(len(timeline.devices)):
-        own = np.flatnonzero((rows.device == number) & (rows.alloc_event >= 0))
-        own = own[np.argsort(rows.alloc_event[own])]
-        follower = _next(rows.phase[own] != Phase.OTHER)
-        has_one = (follower < len(own)) & (rows.phase[own] == Phase.OTHER) & (rows.step[own] >= 0)
-        mine, its = own[has_one], own[follower[has_one]]
-        alive = (rows.free_event[mine] < 0) | (rows.free_event[mine] > rows.alloc_event[its])
-        found[mine] = alive & (rows.phase[its] == Phase.FORWARD) & (rows.step[its] == rows.step[mine])
-    return found
+        allocated = np.flatnonzero((rows.device == number) & (rows.alloc_event >= 0))
+        allocated = allocated[np.argsort(rows.alloc_event[allocated])]
+        following = _next(rows.phase[allocated] != Phase.OTHER)
+        has_next = following < len(allocated)
+        has_next &= (rows.phase[allocated] == Phase.OTHER) & (rows.step[allocated] >= 0)
+        row, next_row = allocated[has_next], allocated[following[has_next]]
+        alive = (rows.free_event[row] < 0) | (rows.free_event[row] > rows.alloc_event[next_row])
+        is_input[row] = alive & (rows.phase[next_row] == Phase.FORWARD) & (rows.step[next_row] == rows.step[row])
+    return is_input
 
 
 def _next(marked: Bools) -> I64:
-    """Place of the next marked element from each one on; the length for none."""
-    places = np.where(marked, np.arange(len(marked)), len(marked))
-    found: I64 = np.minimum.accumulate(places[::-1])[::-1]
-    return found
+    """Index of the next marked element from each one on; the length for none."""
+    indices = np.where(marked, np.arange(len(marked)), len(marked))
+    following: I64 = np.minimum.accumulate(indices[::-1])[::-1]
+    return following
 
 
-def _gone_before_the_next_pass(timeline: AllocationTimeline) -> Bools:
-    """Made and freed with nothing of a forward or backward pass between: state that is replaced outlives these."""
+def _freed_before_next_pass(timeline: AllocationTimeline) -> Bools:
+    """Rows with no allocation of a forward or backward pass between alloc and free; state outlives these."""
     rows = timeline.rows
-    found = (rows.alloc_event >= 0) & (rows.free_event >= 0)
+    freed = (rows.alloc_event >= 0) & (rows.free_event >= 0)
     in_pass = (rows.phase == Phase.FORWARD) | (rows.phase == Phase.BACKWARD)
     for number in range(len(timeline.devices)):
-        own = found & (rows.device == number)
+        on_device = freed & (rows.device == number)
         events = np.sort(rows.alloc_event[in_pass & (rows.device == number)])
-        until = [np.searchsorted(events, event[own], side="right") for event in (rows.alloc_event, rows.free_event)]
-        found[own] = until[0] == until[1]
-    return found
+        at_alloc = np.searchsorted(events, rows.alloc_event[on_device], side="right")
+        freed[on_device] = at_alloc == np.searchsorted(events, rows.free_event[on_device], side="right")
+    return freed
 
 
 def _by_rules(
-    timeline: AllocationTimeline, which: Bools, table: CategoryTable, names: tuple[str, ...], code: I64
+    timeline: AllocationTimeline, unlabelled: Bools, table: CategoryTable, names: tuple[str, ...], code: I64
 ) -> tuple[AllocationTimeline, tuple[str, ...], I64]:
-    """Guess by words, then by phase; what an optimizer makes and frees before the next forward is no state."""
+    """Infer from words, then from the phase; optimizer memory that is freed before the next forward is temporary."""
     rows = timeline.rows
     rule = rule_of_rows(timeline, table)
-    words = [*(one.label for one in table.rules), UNKNOWN]
+    labels = [*(item.label for item in table.rules), UNKNOWN]
     phase_category = np.array([_OF_PHASE.get(Phase(number), Category.UNKNOWN) for number in range(len(Phase))])
-    of_rule = np.array([-1 if one.category is None else int(one.category) for one in table.rules] + [-1])
-    names = tuple(dict.fromkeys((*names, *words)))
-    number = {name: place for place, name in enumerate(names)}
-    code_of_rule = np.array([number[word] for word in words])
+    rule_category = np.array([-1 if item.category is None else int(item.category) for item in table.rules] + [-1])
+    names = tuple(dict.fromkeys((*names, *labels)))
+    number = {name: index for index, name in enumerate(names)}
+    code_of_rule = np.array([number[label] for label in labels])
     code_of_phase = np.array([number[Category(category).name] for category in phase_category.tolist()])
     phase = rows.phase.astype(np.int64)
-    without = rule == len(table.rules)
-    guess = np.where(without, code_of_phase[phase], code_of_rule[rule])
-    category = np.where(of_rule[rule] < 0, phase_category[phase], of_rule[rule])
-    brief = (category == Category.OPTIMIZER_STATE) & _gone_before_the_next_pass(timeline)
-    guess, category = (
-        np.where(brief, number[Category.TEMPORARY.name], guess),
-        np.where(brief, Category.TEMPORARY, category),
-    )
-    told = which & (guess != number[UNKNOWN])
-    code = np.where(told, guess, code)
+    inferred = np.where(rule == len(table.rules), code_of_phase[phase], code_of_rule[rule])
+    category = np.where(rule_category[rule] < 0, phase_category[phase], rule_category[rule])
+    temporary = (category == Category.OPTIMIZER_STATE) & _freed_before_next_pass(timeline)
+    inferred = np.where(temporary, number[Category.TEMPORARY.name], inferred)
+    category = np.where(temporary, Category.TEMPORARY, category)
+    changed = unlabelled & (inferred != number[UNKNOWN])
     timeline = timeline.with_columns(
-        category=np.where(told, category, rows.category), basis=np.where(told, Basis.INFERRED, rows.basis)
+        category=np.where(changed, category, rows.category), basis=np.where(changed, Basis.INFERRED, rows.basis)
     )
-    return timeline, names, code
+    return timeline, names, np.where(changed, inferred, code)

@@ -1,8 +1,4 @@
-"""Rules that infer a category from words in stacks, operators and modules.
-
-Only for recordings without an address book. The table is data: ``CategoryTable.extended`` puts a user's own rules
-before those of the default one.
-"""
+"""Rules that infer a category from words in stacks, operators and modules, for recordings without an address book."""
 
 from __future__ import annotations
 
@@ -25,33 +21,32 @@ UNKNOWN = Category.UNKNOWN.name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryRule:
-    """Any of these words means this label."""
+    """A label, and words that imply it."""
 
     label: str
-    """``'Attention'``, or the name of torch's own category where it means just that: ``'OPTIMIZER_STATE'``."""
+    """``'Attention'``, or the name of torch's category if it means the same: ``'OPTIMIZER_STATE'``."""
     words: tuple[str, ...]
-    """Searched for, in small letters, in the last two parts of a file's path, in functions, operators, modules.
-    A word that begins or ends at the edge of a word is written with ``\\b``: they are regular expressions."""
+    """Lower-case regular expressions, searched in ends of paths, functions, operators and modules."""
     category: Category | None = None
-    """torch's own word for it; ``None`` if it depends on the phase."""
+    """torch's category; ``None`` if it depends on the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryTable:
-    """Rules; the first that fits any part of a stack wins."""
+    """Rules in order of precedence; the first that matches any frame applies."""
 
     rules: tuple[CategoryRule, ...]
 
     def extended(self, data: Iterable[Mapping[str, Any]]) -> CategoryTable:
-        """The table with more rules before its own.
+        """Return the table with the user's rules before its own.
 
         Args:
-            data: As read from YAML: ``[{label: Vision, words: [patch_embed], category: ACTIVATION}]``.
+            data: Rules as in YAML, ``[{label: Vision, words: [patch_embed], category: ACTIVATION}]``.
 
         Raises:
-            ConfigError: A rule has no label or words, or its category is none.
+            ConfigError: A rule has no label or words, or an unknown category.
         """
-        return CategoryTable(rules=(*(_rule(one) for one in data), *self.rules))
+        return CategoryTable(rules=(*(_rule(item) for item in data), *self.rules))
 
 
 DEFAULT_TABLE = CategoryTable(
@@ -107,23 +102,23 @@ DEFAULT_TABLE = CategoryTable(
 
 
 def rule_of_rows(timeline: AllocationTimeline, table: CategoryTable) -> I64:
-    """Number of the first rule that fits each allocation; ``len(table.rules)`` for none."""
+    """Number of the first rule that matches each allocation; ``len(table.rules)`` for none."""
     none = len(table.rules)
-    words = [(number, word, _core(word)) for number, rule in enumerate(table.rules) for word in rule.words]
+    words = [(number, word, _literal(word)) for number, rule in enumerate(table.rules) for word in rule.words]
     rows = timeline.rows
-    found = np.append(_of_stacks(timeline.stacks, words, none), none)[rows.stack]
+    rule_of_row = np.append(_of_stacks(timeline.stacks, words, none), none)[rows.stack]
     for names, column in ((timeline.operators, rows.operator), (timeline.modules, rows.module)):
         of_name = np.array([*(_first(words, name.lower(), none) for name in names), none], np.int64)
-        found = np.minimum(found, of_name[column])
-    return found
+        rule_of_row = np.minimum(rule_of_row, of_name[column])
+    return rule_of_row
 
 
 _Words = Sequence[tuple[int, str, str]]
-"""Each with its rule's number before it and its core behind."""
+"""Rule number, word and literal of each word."""
 
 
-def _core(word: str) -> str:
-    """Letters that stand in every text that a word fits: whether they do is known at once; empty if not told easily."""
+def _literal(word: str) -> str:
+    """Literal that every match of a word contains, tested before the regular expression; empty if it is not simple."""
     pieces = re.split(r".[?*]", word.replace(r"\b", ""))
     return "" if any(_SIGNS & set(piece) for piece in pieces) else max(pieces, key=len)
 
@@ -132,27 +127,24 @@ _SIGNS = set(r"\^$.|?*+()[]{}")
 
 
 def _of_stacks(stacks: StackTable, words: _Words, none: int) -> I64:
-    found = np.full(len(stacks), none, np.int64)
+    of_stack = np.full(len(stacks), none, np.int64)
     if len(stacks.frame):
         texts = [_text(frame) for frame in stacks.frames]
-        known = {text: _first(words, text, none) for text in set(texts)}
-        of_frame = np.array([known[text] for text in texts], np.int64)
-        found[:] = np.minimum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
-    return found
+        of_text = {text: _first(words, text, none) for text in set(texts)}
+        of_frame = np.array([of_text[text] for text in texts], np.int64)
+        of_stack[:] = np.minimum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
+    return of_stack
 
 
 def _first(words: _Words, text: str, none: int) -> int:
-    for number, word, core in words:
-        if core in text and (core == word or re.search(word, text)):
+    for number, word, literal in words:
+        if literal in text and (literal == word or re.search(word, text)):
             return number
     return none
 
 
 def _text(frame: Frame) -> str:
-    """Function and end of the path: the folder in which someone keeps the project says nothing of the allocation.
-
-    Of a C++ function its name counts; its parameters have names of types, hundreds of letters of them.
-    """
+    """Function and end of the path; the folders above and the parameters of C++ functions are left out."""
     function = frame.function
     if "::" in function:
         function = function.replace("(anonymous namespace)", "").partition("(")[0]

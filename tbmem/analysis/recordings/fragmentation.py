@@ -1,12 +1,14 @@
-"""Cached, fragmented and never used memory of a recording: the one definition of each."""
+"""Cached, fragmented and never used memory of a recording, and the sizes of its blocks."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
 from tbmem.analysis.recordings.breakdown import percent
-from tbmem.analysis.recordings.result import Fragmentation
+from tbmem.analysis.recordings.result import Analysis, Fragmentation
 from tbmem.model.columns import I64
 from tbmem.model.oom import AllocatorUsage
 from tbmem.model.timeline import AllocationTimeline, Peak
@@ -16,30 +18,32 @@ from tbmem.units import MIB
 _EXCELLENT, _GOOD = 98, 95
 _LARGE_PAGE = 20 * MIB
 """Page of an expandable segment of the large pool (c10's ``kLargeBuffer``)."""
+_MIN_EXPONENT = 9
+"""Exponent of 512 bytes, to which torch rounds; smaller sizes are counted there."""
 
 
 def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation:
-    """Where the reserved memory of a device lies that nobody uses."""
+    """Reserved memory of a device that is not in use, by kind."""
     totals = timeline.devices[device]
-    own = timeline.segments.device == device
+    on_device = timeline.segments.device == device
     failed = _failing_request(timeline, device)
     if totals.reserved_bytes is None:
         return Fragmentation(failing_request_bytes=failed)
-    if not own.any():
+    if not on_device.any():
         used = totals.active_bytes if totals.active_bytes is not None else totals.allocated_bytes
         free = None if used is None else totals.reserved_bytes - used
         return Fragmentation(free_bytes=free, failing_request_bytes=failed)
     segments, blocks = timeline.segments, timeline.blocks
     pieces = pieces_of(timeline, device)
-    in_use = own & (segments.active_bytes > 0)
+    in_use = on_device & (segments.active_bytes > 0)
     gap = (blocks.state == BlockState.INACTIVE) & in_use[blocks.segment]
-    pending = (blocks.state == BlockState.PENDING_FREE) & own[blocks.segment]
+    pending = (blocks.state == BlockState.PENDING_FREE) & on_device[blocks.segment]
     return Fragmentation(
         free_bytes=pieces.free,
         cached_bytes=pieces.cached,
         cached_in_pages_bytes=int(cached_of_blocks(timeline)[gap].sum()),
         fragmented_bytes=pieces.fragmented,
-        rounding_loss_bytes=pieces.active - int(segments.requested_bytes[own].sum()),
+        rounding_loss_bytes=pieces.active - int(segments.requested_bytes[on_device].sum()),
         pending_free_bytes=int(blocks.bytes[pending].sum()),
         largest_free_block_bytes=pieces.largest_free,
         largest_gap_bytes=int(blocks.bytes[gap].max(initial=0)),
@@ -51,12 +55,12 @@ def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation
 
 
 def pieces_of(timeline: AllocationTimeline, device: int) -> AllocatorUsage:
-    """What the allocator holds of a device, block by block: the one place that tells cached from fragmented."""
+    """Memory that the allocator holds of a device, computed block by block; the one definition of cached memory."""
     segments, blocks = timeline.segments, timeline.blocks
-    own = segments.device == device
-    free = (blocks.state == BlockState.INACTIVE) & own[blocks.segment]
-    reserved, active = int(segments.bytes[own].sum()), int(segments.active_bytes[own].sum())
-    cached = int(cached_of_segments(timeline)[own].sum())
+    on_device = segments.device == device
+    free = (blocks.state == BlockState.INACTIVE) & on_device[blocks.segment]
+    reserved, active = int(segments.bytes[on_device].sum()), int(segments.active_bytes[on_device].sum())
+    cached = int(cached_of_segments(timeline)[on_device].sum())
     return AllocatorUsage(
         reserved=reserved,
         active=active,
@@ -67,15 +71,15 @@ def pieces_of(timeline: AllocationTimeline, device: int) -> AllocatorUsage:
 
 
 def cached_of_segments(timeline: AllocationTimeline) -> I64:
-    """Of each segment the bytes that can go back to the device: all of a free one, whole pages of an expandable one."""
+    """Bytes of each segment that can be returned: all of a free one, whole free pages of an expandable one."""
     segments, blocks = timeline.segments, timeline.blocks
     pages = np.bincount(blocks.segment, cached_of_blocks(timeline), len(segments)).astype(np.int64)
-    found: I64 = np.where(segments.active_bytes == 0, segments.bytes, pages)
-    return found
+    cached: I64 = np.where(segments.active_bytes == 0, segments.bytes, pages)
+    return cached
 
 
 def cached_of_blocks(timeline: AllocationTimeline) -> I64:
-    """Of each block the bytes that can go back: of expandable segments what c10's ``ExpandableSegment`` can unmap."""
+    """Bytes of each block that can be returned; of an expandable segment what c10's ``ExpandableSegment`` can unmap."""
     segments, blocks = timeline.segments, timeline.blocks
     segment = blocks.segment
     page = np.where(segments.kind[segment] == SegmentKind.SMALL, SMALL_SEGMENT, _LARGE_PAGE)
@@ -83,31 +87,84 @@ def cached_of_blocks(timeline: AllocationTimeline) -> I64:
     pages = np.maximum((begin + blocks.bytes) // page - -(-begin // page), 0) * page
     in_use = np.where(segments.expandable[segment] > 0, pages, 0)
     free = np.where(segments.active_bytes[segment] == 0, blocks.bytes, in_use)
-    found: I64 = np.where(blocks.state == BlockState.INACTIVE, free, 0)
-    return found
+    cached: I64 = np.where(blocks.state == BlockState.INACTIVE, free, 0)
+    return cached
 
 
 def _failing_request(timeline: AllocationTimeline, device: int) -> int | None:
-    """What the last out-of-memory asked for."""
+    """Requested bytes of the last out-of-memory."""
     marks = timeline.marks
-    at = np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM))
-    return int(marks.bytes[at[-1]]) if len(at) else None
+    failures = np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM))
+    return int(marks.bytes[failures[-1]]) if len(failures) else None
 
 
 def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | None, str]:
-    """How well the allocator served the peak: what a step's end leaves free serves the next peak, and is no loss.
+    """The peak relative to the reserved peak; memory that a step's end leaves free serves the next peak.
 
     Args:
-        peak: The most that was in use at once.
-        reserved: The most that was reserved; ``None`` if not known.
+        peak: The most bytes in use.
+        reserved: The most bytes reserved; ``None`` if not known.
 
     Returns:
-        Reserved bytes that were never in use, the peak in percent of the reserved ones, and its grade. Nothing is known
-        where no event rose to the peak, as what the memory was reserved for came before the recording, or where less
-        was reserved than used, as the recording has not seen all of it.
+        Reserved bytes that were never in use, the peak in percent of the reserved peak, and its grade. They are not
+        known if the peak is the recording's beginning, or if the recording misses some of the reserved memory.
     """
     if reserved is None or peak.event < 0 or not 0 < peak.bytes <= reserved.bytes:
         return None, None, "unknown"
     value = 100 * peak.bytes / reserved.bytes
     grade = "excellent" if value > _EXCELLENT else "good" if value >= _GOOD else "poor"
     return reserved.bytes - peak.bytes, round(value, 3), grade
+
+
+class Histogram(NamedTuple):
+    """Blocks by size, in powers of two."""
+
+    least: I64
+    """Smallest size of each bin."""
+    blocks: I64
+    bytes: I64
+    """Sum of each bin."""
+
+
+class BlockSizes(NamedTuple):
+    """Sizes of used and free blocks, in the same bins."""
+
+    active: Histogram
+    moment: str
+    """``'at the end'`` if the file lists the blocks then, else ``'at the peak'``."""
+    gaps: Histogram
+    """Free blocks between used ones."""
+    cached: Histogram
+    """Free blocks of segments without a used one."""
+
+
+def block_sizes(analysis: Analysis, device: int) -> BlockSizes:
+    """Sizes of the blocks of a device."""
+    timeline = analysis.timeline
+    blocks, segments = timeline.blocks, timeline.segments
+    on_device = segments.device[blocks.segment] == device
+    used = blocks.state != BlockState.INACTIVE
+    gap = on_device & ~used & (segments.active_bytes[blocks.segment] > 0)
+    active, moment = blocks.bytes[on_device & used], "at the end"
+    if not len(active):
+        peak = analysis.devices[device].peak
+        active, moment = timeline.rows.bytes[timeline.alive_at(device, peak.event)], "at the peak"
+    kinds = (active, blocks.bytes[gap], blocks.bytes[on_device & ~used & ~gap])
+    end = max([_bin_of(sizes).max(initial=0) for sizes in kinds]) + 1
+    first = min([_bin_of(sizes).min(initial=end) for sizes in kinds])
+    histograms = [_histogram(sizes, int(first), int(end)) for sizes in kinds]
+    return BlockSizes(histograms[0], moment, histograms[1], histograms[2])
+
+
+def _bin_of(sizes: I64) -> I64:
+    """Exponent of the next lower power of two, counted from the smallest bin."""
+    exponent = np.frexp(np.maximum(sizes, 1).astype(np.float64))[1].astype(np.int64) - 1
+    return np.maximum(exponent - _MIN_EXPONENT, 0)
+
+
+def _histogram(sizes: I64, first: int, end: int) -> Histogram:
+    sizes = sizes[sizes > 0]
+    number = _bin_of(sizes)
+    count = np.bincount(number, minlength=end)[first:]
+    summed = np.bincount(number, weights=sizes, minlength=end)[first:].astype(np.int64)
+    return Histogram(1 << (np.arange(first, end) + _MIN_EXPONENT), count.astype(np.int64), summed)

@@ -1,4 +1,4 @@
-"""Recommendations for a device, each with its number, and never for what is already on."""
+"""Recommendations for a device, each with the number that triggered it; none for a setting that is already on."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ _FRAGMENTED_PERCENT = 5
 _LARGE_BLOCK = 100 * MIB
 _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
-_WORTH_A_WORD = 16 * MIB
-"""A smaller peak needs no advice on its parts."""
+_MIN_PEAK = 16 * MIB
+"""Smaller peaks get no recommendation on their categories."""
 _PERCENT_OF_PEAK = {
     Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
     Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
     Category.TEMPORARY: (15, "foreach=False in the optimizer, if the peak is in its step"),
 }
-"""From how much of the peak on a category is worth a word, and what to do."""
+"""By category: the share of the peak from which it is mentioned, and what to do."""
 
 
-class Figures(NamedTuple):
-    """What recommendations rest on."""
+class DeviceFacts(NamedTuple):
+    """Input of the recommendations."""
 
     device: DeviceAnalysis
-    by_kind: Mapping[Category, int]
-    """Bytes at the peak by torch's own category, where it is known or inferred."""
+    by_category: Mapping[Category, int]
+    """Bytes at the peak by torch's category, known or inferred."""
     settings: Mapping[str, Any]
     expandable: bool
     """Whether a segment is expandable."""
 
 
-def recommendations_for(figures: Figures) -> tuple[Recommendation, ...]:
-    """What to do, the most urgent first."""
+def recommendations_for(facts: DeviceFacts) -> tuple[Recommendation, ...]:
+    """Recommendations, the most urgent first."""
     return (
-        *_on_leaks(figures),
-        *_on_out_of_memory(figures),
-        *_on_cache(figures),
-        *_on_fragments(figures),
-        *_on_rounding(figures),
-        *_on_capacity(figures),
-        *_on_categories(figures),
+        *_on_leaks(facts),
+        *_on_out_of_memory(facts),
+        *_on_cache(facts),
+        *_on_fragments(facts),
+        *_on_rounding(facts),
+        *_on_capacity(facts),
+        *_on_categories(facts),
     )
 
 
-def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
-    for suspect in figures.device.suspects[:3]:
+def _on_leaks(facts: DeviceFacts) -> Iterator[Recommendation]:
+    for suspect in facts.device.suspects[:3]:
         yield Recommendation(
             message=f"Possible leak: {suspect.message}",
             setting=f"{suspect.line}: keep .detach() or .item() of what is stored, or drop it after the step",
@@ -60,10 +60,10 @@ def _on_leaks(figures: Figures) -> Iterator[Recommendation]:
         )
 
 
-def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
-    parts = figures.device.fragmentation
+def _on_out_of_memory(facts: DeviceFacts) -> Iterator[Recommendation]:
+    parts = facts.device.fragmentation
     failed, free = parts.failing_request_bytes, parts.free_bytes
-    if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(figures):
+    if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(facts):
         return
     yield Recommendation(
         message=(
@@ -77,32 +77,32 @@ def _on_out_of_memory(figures: Figures) -> Iterator[Recommendation]:
     )
 
 
-def _on_cache(figures: Figures) -> Iterator[Recommendation]:
-    """What is free at the end of a step serves the next peak: only what no peak has needed is worth a word."""
-    device = figures.device
-    most, never, cached = device.peak_reserved_bytes, device.never_used_bytes, device.fragmentation.cached_bytes
-    if not most or never is None or cached is None:
+def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
+    """Memory that is free at the end of a step serves the next peak; only what no peak has needed counts."""
+    device = facts.device
+    most, never_used, cached = device.peak_reserved_bytes, device.never_used_bytes, device.fragmentation.cached_bytes
+    if not most or never_used is None or cached is None:
         return
     limit = most * _NEVER_USED_PERCENT / 100
-    # the rest is what fragmentation explains
-    spare = never - (device.fragmentation.fragmented_bytes or 0)
-    if min(spare, cached) > limit and not _collects(figures):
+    # the rest is attributed to fragmentation
+    spare = never_used - (device.fragmentation.fragmented_bytes or 0)
+    if min(spare, cached) > limit and not _collects(facts):
         yield Recommendation(
             message=(
-                f"{format_bytes(never)} ({format_share(never, most)} that were reserved at most) were not in use even"
-                f" at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again, other"
-                " processes cannot."
+                f"{format_bytes(never_used)} ({format_share(never_used, most)} that were reserved at most) were not in"
+                f" use even at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again,"
+                " other processes cannot."
             ),
             setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
             trigger="never_used_bytes",
-            value=never,
+            value=never_used,
             limit=limit,
         )
     largest = device.fragmentation.largest_free_block_bytes
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
         yield Recommendation(
-            message=f"One free block has {format_bytes(largest)}, and {format_bytes(never)} of what is reserved were"
-            " not in use even at the peak: what the block held may have gone for good.",
+            message=f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved"
+            " were not in use even at the peak: what the block held may have gone for good.",
             setting="torch.cuda.empty_cache() once, if it does not come back",
             trigger="largest_free_block_bytes",
             value=largest,
@@ -110,21 +110,23 @@ def _on_cache(figures: Figures) -> Iterator[Recommendation]:
         )
 
 
-def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
-    """Gaps at the end of a step are filled by the next one: they cost as far as the peak could not use them."""
-    device = figures.device
-    parts, most, never = device.fragmentation, device.peak_reserved_bytes, device.never_used_bytes
+def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
+    """Gaps at the end of a step are filled by the next one; they cost only what the peak could not use."""
+    device = facts.device
+    parts, most, never_used = device.fragmentation, device.peak_reserved_bytes, device.never_used_bytes
     fragmented = parts.fragmented_bytes
-    if not most or never is None or fragmented is None or min(fragmented, never) <= _FRAGMENTED_PERCENT * most / 100:
+    if not most or never_used is None or fragmented is None:
+        return
+    if min(fragmented, never_used) <= _FRAGMENTED_PERCENT * most / 100:
         return
     text = (
         f"{format_bytes(fragmented)} ({100 * fragmented / most:.1f} % of the most that was reserved) lie free in"
         f" {parts.gaps} gaps between used blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}, and"
-        f" {format_bytes(never)} were not in use even at the peak: this is fragmentation."
+        f" {format_bytes(never_used)} were not in use even at the peak: this is fragmentation."
     )
     setting = f"{CONF}=expandable_segments:True"
-    if not _can_expand(figures):
-        # torch does not look at max_split_size_mb then
+    if not _can_expand(facts):
+        # torch ignores max_split_size_mb then
         setting = "allocate what lasts before what comes and goes (expandable_segments is on already)"
     yield Recommendation(
         message=text,
@@ -135,10 +137,10 @@ def _on_fragments(figures: Figures) -> Iterator[Recommendation]:
     )
 
 
-def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
-    loss, reserved = figures.device.fragmentation.rounding_loss_bytes, figures.device.reserved_bytes
+def _on_rounding(facts: DeviceFacts) -> Iterator[Recommendation]:
+    loss, reserved = facts.device.fragmentation.rounding_loss_bytes, facts.device.reserved_bytes
     if reserved and loss is not None and 100 * loss > _ROUNDING_PERCENT * reserved:
-        powers = figures.settings.get("roundup_power2_divisions")
+        powers = facts.settings.get("roundup_power2_divisions")
         rounds = any(powers.values()) if isinstance(powers, Mapping) else bool(powers)
         yield Recommendation(
             message=f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small"
@@ -154,8 +156,8 @@ def _on_rounding(figures: Figures) -> Iterator[Recommendation]:
         )
 
 
-def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
-    device = figures.device
+def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
+    device = facts.device
     most = device.peak_reserved_bytes if device.peak_reserved_bytes is not None else device.peak.bytes
     if device.total_bytes and 100 * most > _CAPACITY_PERCENT * device.total_bytes:
         yield Recommendation(
@@ -168,12 +170,12 @@ def _on_capacity(figures: Figures) -> Iterator[Recommendation]:
         )
 
 
-def _on_categories(figures: Figures) -> Iterator[Recommendation]:
-    device = figures.device
-    if device.peak.bytes < _WORTH_A_WORD:
+def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
+    device = facts.device
+    if device.peak.bytes < _MIN_PEAK:
         return
     for category, (percent, setting) in _PERCENT_OF_PEAK.items():
-        size = figures.by_kind.get(category, 0)
+        size = facts.by_category.get(category, 0)
         limit = device.peak.bytes * percent / 100
         if category is Category.TEMPORARY and device.peak.phase != "OPTIMIZER":
             continue
@@ -188,23 +190,21 @@ def _on_categories(figures: Figures) -> Iterator[Recommendation]:
             )
 
 
-def _can_expand(figures: Figures) -> bool:
-    """Whether expandable segments are a thing that can still be switched on."""
-    on = figures.settings.get("expandable_segments") or _written(figures, "expandable_segments:true")
-    return not on and not figures.expandable
+def _can_expand(facts: DeviceFacts) -> bool:
+    """Whether expandable segments are still off."""
+    on = facts.settings.get("expandable_segments") or _is_set(facts, "expandable_segments:true")
+    return not on and not facts.expandable
 
 
-def _collects(figures: Figures) -> bool:
-    """Whether torch gives back what is cached by itself."""
-    return bool(figures.settings.get("garbage_collection_threshold")) or _written(
-        figures, "garbage_collection_threshold:"
-    )
+def _collects(facts: DeviceFacts) -> bool:
+    """Whether torch releases cached memory by itself."""
+    return bool(facts.settings.get("garbage_collection_threshold")) or _is_set(facts, "garbage_collection_threshold:")
 
 
-def _written(figures: Figures, words: str) -> bool:
-    """Whether this stands in one of the variables that torch reads its settings from."""
+def _is_set(facts: DeviceFacts, text: str) -> bool:
+    """Whether a text occurs in one of the variables that torch reads its settings from."""
     return any(
-        words in str(value).lower().replace(" ", "")
-        for name, value in figures.settings.items()
+        text in str(value).lower().replace(" ", "")
+        for name, value in facts.settings.items()
         if name.endswith("ALLOC_CONF") or name == "last_allocator_settings"
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.plots.curves import even_stretches, extremes
+from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.model.columns import F64, I64
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 
@@ -75,7 +75,7 @@ def thinned(series: Series, most: int = _MOST) -> Series:
     count = len(series.step)
     if count <= most:
         return series
-    stretch = even_stretches(count, most // 4)
+    stretch = even_intervals(count, most // 4)
     high, low = np.nan_to_num(series.level()), np.nan_to_num(series.columns["allocated"])
     kept = np.unique(np.concatenate([[0, count - 1], extremes(high, stretch), extremes(low, stretch)]))
     return series._replace(

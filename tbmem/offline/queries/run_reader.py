@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from tbmem.analysis.plots.curves import even_stretches, extremes
+from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.runs.run_peak import peak_levels
 from tbmem.analysis.runs.run_report import RunState
@@ -331,5 +331,5 @@ def _telling(one: DeviceSeries) -> I64:
         return np.arange(count)
     level = peak_levels(one.device, one.columns)
     low = np.nan_to_num(one.columns["allocated"])
-    stretch = even_stretches(count, _STATE_ROWS // 4)
+    stretch = even_intervals(count, _STATE_ROWS // 4)
     return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.stacked_series import layers_of
+from tbmem.analysis.recordings.fragmentation import BlockSizes, Histogram, block_sizes
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
-from tbmem.analysis.recordings.size_histogram import Histogram, Sizes, sizes_of
 from tbmem.model.category import word_of
 from tbmem.model.columns import I64
 from tbmem.present.figures.canvas import byte_axis, picture, say
@@ -76,7 +76,7 @@ def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path) -> tuple[Pat
     draw_overview(analysis, device, overview)
     draw_top(analysis, device, top)
     draw_categories(analysis, device, categories)
-    draw_sizes(analysis, device, sizes_of(analysis, device.number), sizes)
+    draw_sizes(analysis, device, block_sizes(analysis, device.number), sizes)
     draw_efficiency(analysis, device, efficiency)
     return paths
 
@@ -241,9 +241,9 @@ def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
     )
 
 
-def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: Sizes, path: Path) -> None:
+def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: BlockSizes, path: Path) -> None:
     """Two histograms each of used and of free blocks: how many, and how many bytes."""
-    with picture(path, "Sizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
+    with picture(path, "BlockSizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
         (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
         used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
         _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
@@ -284,7 +284,7 @@ def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | 
 
 
 def _classes(axes: Axes, histogram: Histogram) -> None:
-    """Sizes under every so many bars."""
+    """BlockSizes under every so many bars."""
     count = len(histogram.least)
     every = max(-(-count // _TICKS), 1)
     places = list(range(0, count, every))

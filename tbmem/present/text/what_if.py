@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.analysis.allocator.what_if import Outcome, WhatIf
+from tbmem.analysis.allocator.what_if import ReplayFigures, WhatIf
 from tbmem.present.labels import columns
 from tbmem.present.lines import device_label
 from tbmem.units import format_bytes, format_signed
@@ -37,7 +37,7 @@ def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
         yield ""
 
 
-def _row(outcome: Outcome, before: Outcome) -> tuple[str, ...]:
+def _row(outcome: ReplayFigures, before: ReplayFigures) -> tuple[str, ...]:
     if outcome is before:
         change = "as recorded"
     elif outcome.failure or before.failure:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.plots.curves import thinned
+from tbmem.analysis.plots.curves import downsampled
 from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne, changes
 from tbmem.model.category import word_of
 from tbmem.model.timeline_tables import RangeKind
@@ -92,7 +92,7 @@ def estimate_curve(subject: Subject, device: str | None, points: int) -> Estimat
     """A recording's curve over the share of its events, 0 to 100."""
     one = subject.device(device)
     curve = subject.curve(one.number)
-    kept = thinned(curve.bytes, points)
+    kept = downsampled(curve.bytes, points)
     share = 100 / max(one.events - 1, 1)
     return {
         "file": subject.file,
@@ -149,7 +149,7 @@ def side_of(subject: Subject) -> Side:
     """One of the recordings."""
     main = subject.analysis.main
     curve, clock = subject.curve(main.number), subject.clock(main.number)
-    kept = thinned(curve.bytes, _POINTS)
+    kept = downsampled(curve.bytes, _POINTS)
     event = curve.event[kept]
     return Side(
         run=subject.run,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.analysis.plots.stacked_series import Stacking, stacking_of
-from tbmem.analysis.plots.time_axis import Clock, clock_of
+from tbmem.analysis.plots.time_axis import TimeAxis, time_axis_of
 from tbmem.analysis.recordings.module_tree import module_codes
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
 from tbmem.analysis.source_lines import SourceLines
@@ -54,9 +54,9 @@ class Subject:
         names = ", ".join(device.name for device in self.analysis.devices)
         raise UsageError(f"device={name}: {self.file} has {names}")
 
-    def clock(self, device: int) -> Clock:
+    def clock(self, device: int) -> TimeAxis:
         """The way from events to x."""
-        return self._once("clock", device, lambda: clock_of(self.analysis.timeline, device))
+        return self._once("clock", device, lambda: time_axis_of(self.analysis.timeline, device))
 
     def curve(self, device: int) -> Curve:
         """Bytes over time."""
@@ -102,7 +102,7 @@ class Subject:
 class Stretch(NamedTuple):
     """The part of a recording that an answer is of."""
 
-    clock: Clock
+    clock: TimeAxis
     axis: str
     before: int
     """Last event before it; -1 for the beginning."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tbmem.analysis.plots.curves import even_stretches, extremes
+from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_report import RunState
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
@@ -63,7 +63,7 @@ class DeviceSeries:
 
 def extremes_of(one: DeviceSeries, rows: I64, stretches: int) -> I64:
     """Of ascending rows those that a picture needs: the ends, and of each stretch each line's highest and lowest."""
-    stretch = even_stretches(len(rows), stretches)
+    stretch = even_intervals(len(rows), stretches)
     found = [np.array([0, max(len(rows) - 1, 0)])]
     for name in LINES:
         line = one.line(name, rows)

@@ -57,7 +57,7 @@ def timeline_view(
     layers = layers_of(
         subject.analysis,
         one.number,
-        stretches=columns,
+        intervals=columns,
         between=between,
         curve=curve,
         stacking=subject.stacking(one.number),
@@ -172,7 +172,7 @@ def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -
         "bands": columns,
         "unlisted": layers.unlisted.tolist(),
         "shown": len(bands.row),
-        "count": bands.found,
+        "count": bands.alive,
     }
 
 

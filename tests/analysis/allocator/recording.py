@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import Change, SegmentChange, SimpleDevice
+from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.segment_layout import Segment, segments_now
+from tbmem.analysis.allocator.replay import Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import KIB, MIB
 
 KINDS = {
-    Change.ALLOC: EventKind.SEGMENT_ALLOC,
-    Change.FREE: EventKind.SEGMENT_FREE,
-    Change.MAP: EventKind.SEGMENT_MAP,
-    Change.UNMAP: EventKind.SEGMENT_UNMAP,
+    ReservationKind.ALLOC: EventKind.SEGMENT_ALLOC,
+    ReservationKind.FREE: EventKind.SEGMENT_FREE,
+    ReservationKind.MAP: EventKind.SEGMENT_MAP,
+    ReservationKind.UNMAP: EventKind.SEGMENT_UNMAP,
 }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Reason, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import Change, SimpleDevice
+from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.replay import holding
 from tbmem.analysis.allocator.settings import parse_settings
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import GIB, MIB
 
 
@@ -76,7 +77,11 @@ def test_a_full_device_gets_cached_memory_back_and_is_asked_again() -> None:
     sim.malloc(70 * MIB)
 
     assert sim.retries == 1
-    assert [change.change for change in sim.changes] == [Change.ALLOC, Change.FREE, Change.ALLOC]
+    assert [change.change for change in sim.changes] == [
+        ReservationKind.ALLOC,
+        ReservationKind.FREE,
+        ReservationKind.ALLOC,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_with_max_split_size_only_as_much_is_given_back_as_is_needed() -> None:
     sim.malloc(60 * MIB)
 
     # 100 MiB were too much to round up from 60 (limit 20 MiB), and giving back that one block was enough
-    assert [change.size for change in sim.changes if change.change is Change.FREE] == [100 * MIB]
+    assert [change.size for change in sim.changes if change.change is ReservationKind.FREE] == [100 * MIB]
     assert sim.retries == 0
 
 
@@ -150,7 +155,7 @@ def test_garbage_collection_gives_back_what_was_not_used_for_longest() -> None:
     sim.malloc(60 * MIB)
     sim.malloc(40 * MIB, stream=2)
 
-    freed = [change.size for change in sim.changes if change.change is Change.FREE]
+    freed = [change.size for change in sim.changes if change.change is ReservationKind.FREE]
     assert freed == [50 * MIB]
 
 

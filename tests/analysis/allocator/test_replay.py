@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tbmem.analysis.allocator.caching_allocator import Reason
-from tbmem.analysis.allocator.device import Change, SimpleDevice
+from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import GIB, MIB
 
 from .recording import busy_recorder
@@ -37,7 +38,7 @@ def test_curves_have_a_point_for_each_event() -> None:
     outcome = replay(events)
 
     assert outcome.allocated.tolist() == [512, 512, 0, 0, 0, 0]
-    assert [change.change for change in outcome.changes] == [Change.ALLOC, Change.FREE]
+    assert [change.change for change in outcome.changes] == [ReservationKind.ALLOC, ReservationKind.FREE]
     assert outcome.peak_reserved == 2 * MIB
     assert outcome.allocator.reserved == 0
     assert outcome.change_event.tolist() == [0, 4]

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.from_recording import Refused
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.allocator.what_if import DEFAULTS, what_ifs
+from tbmem.analysis.allocator.what_if import DEFAULTS, FailedRequest, replay_timeline, what_ifs
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.model.gpus import Gpu
@@ -18,11 +17,44 @@ from tbmem.present.text.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder
-from tests.analysis.allocator.test_from_recording import as_snapshot
 from tests.analysis.estimates.test_fit import run
 from tests.analysis.timelines import recording
 
 EXPANDABLE = parse_settings("expandable_segments:True")
+
+
+def as_snapshot(recorder: Recorder, first: int) -> dict[str, object]:
+    """As torch writes it."""
+    trace = [
+        {"action": kind.name.lower(), "addr": key, "size": size, "stream": stream, "time_us": number, "frames": []}
+        for number, (kind, key, size, stream, _) in enumerate(recorder.rows[first:])
+    ]
+    segments = []
+    for one in recorder.segments():
+        cursor, blocks = one.address, []
+        for block in one.blocks:
+            if block.address > cursor:
+                blocks.append({"address": cursor, "size": block.address - cursor, "state": "inactive"})
+            state = "active_allocated" if block.allocated else "active_pending_free"
+            blocks.append(
+                {"address": block.address, "size": block.size, "requested_size": block.requested, "state": state}
+            )
+            cursor = block.address + block.size
+        if cursor < one.address + one.size:
+            blocks.append({"address": cursor, "size": one.address + one.size - cursor, "state": "inactive"})
+        segments.append(
+            {
+                "device": 0,
+                "address": one.address,
+                "total_size": one.size,
+                "stream": one.stream,
+                "segment_type": "small" if one.small else "large",
+                "is_expandable": one.expandable,
+                "segment_pool_id": (0, 0),
+                "blocks": blocks,
+            }
+        )
+    return {"segments": segments, "device_traces": [trace]}
 
 
 def test_an_estimate_before_and_after() -> None:
@@ -118,7 +150,7 @@ def test_a_request_that_failed_is_asked_for_again() -> None:
     """Given 70 MiB free in two pieces, when 70 failed, then they fit where a segment can grow, and not otherwise."""
     (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE, parse_settings("max_split_size_mb:128")])
 
-    assert found.refused == (Refused(requested=70 * MIB, room=100 * MIB),)
+    assert found.refused == (FailedRequest(requested=70 * MIB, room=100 * MIB),)
     assert found.before.served == (False,)
     assert [after.served for after in found.after] == [(True,), (False,)]
     assert found.after[0].peak_allocated == found.before.peak_allocated == 60 * MIB
@@ -170,3 +202,15 @@ def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:
 def test_what_has_no_allocator_cannot_be_replayed() -> None:
     with pytest.raises(UsageError, match="no segments of a caching allocator"):
         what_ifs(recording({"begin": 0, "bytes": 5}), [EXPANDABLE])
+
+
+def test_what_if_a_setting_had_been_another() -> None:
+    recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=3)
+    timeline = timeline_of_snapshot(as_snapshot(recorder, first=len(recorder.rows) // 2))
+
+    same = replay_timeline(timeline, AllocatorSettings())
+    other = replay_timeline(timeline, parse_settings("expandable_segments:True"))
+
+    assert same.failure is None
+    assert other.failure is None
+    assert other.peak_reserved < same.peak_reserved

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tbmem.analysis.allocator.from_recording import what_if
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
+from tbmem.analysis.allocator.what_if import replay_timeline
 from tbmem.analysis.estimates.event_order import events_of_run
 from tbmem.analysis.estimates.fit import estimate_of
 from tbmem.analysis.estimates.sweep_peaks import moment_of_run
@@ -50,7 +50,7 @@ def test_the_recording_can_be_replayed(text: str) -> None:
     settings = parse_settings(text)
     timeline = timeline_of_run(run(), settings)
 
-    again = what_if(timeline, settings)
+    again = replay_timeline(timeline, settings)
 
     reserved = timeline.peak_reserved(0)
     assert reserved is not None

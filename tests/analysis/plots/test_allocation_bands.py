@@ -31,9 +31,9 @@ def made_up(seed: int, count: int = 400, events: int = 3000) -> Analysis:
 
 
 def shown(
-    analysis: Analysis, largest: int, between: tuple[int, int] | None = None, stretches: int = 50
+    analysis: Analysis, largest: int, between: tuple[int, int] | None = None, intervals: int = 50
 ) -> tuple[Layers, Bands]:
-    layers = layers_of(analysis, 0, stretches=stretches, between=between)
+    layers = layers_of(analysis, 0, intervals=intervals, between=between)
     return layers, bands_of(analysis, 0, layers, largest, between)
 
 
@@ -68,14 +68,14 @@ def test_bands_and_rest_are_the_curve_at_every_moment_of_every_range(seed: int, 
         drawn = (bands.first[:, None] <= moment) & (moment < bands.last[:, None])
         assert np.array_equal(drawn, (rows.alloc_event[:, None] <= event) & (event < free))
         # and all of them together leave nothing but what is listed nowhere
-        if largest >= bands.found:
+        if largest >= bands.alive:
             assert np.array_equal(rest, np.repeat(layers.unlisted[:, None], rest.shape[1], axis=1))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_does_not_depend_on_what_is_shown(seed: int) -> None:
     analysis = made_up(seed)
-    layers, bands = shown(analysis, 10_000, stretches=10_000)
+    layers, bands = shown(analysis, 10_000, intervals=10_000)
     place = {row: at for at, row in enumerate(bands.row.tolist())}
     random = np.random.default_rng(seed)
 
@@ -111,14 +111,14 @@ def test_those_with_the_largest_area_are_kept_and_all_are_counted() -> None:
     _, bands = shown(analyze(recording(*rows)), 3)
 
     assert bands.row.tolist() == [10, 8, 9]
-    assert (bands.found, bands.bytes) == (11, 600)
+    assert (bands.alive, bands.bytes) == (11, 600)
 
 
 def test_as_many_bands_as_are_asked_for() -> None:
     # given bands that all sink again and again
     rows = [{"bytes": 1000 + at, "begin": at, "end": 5000 + at} for at in range(4000)]
 
-    _, bands = shown(analyze(recording(*rows)), 3000, stretches=1000)
+    _, bands = shown(analyze(recording(*rows)), 3000, intervals=1000)
 
     assert len(bands.row) == 3000
 

@@ -40,7 +40,7 @@ def test_a_thinned_picture_loses_no_peak_and_no_valley() -> None:
     rows.append({"bytes": 5000, "address": 2, "begin": 20_000, "end": 20_001})
     analysis = analyze(recording(*rows))
 
-    layers = layers_of(analysis, 0, stretches=50)
+    layers = layers_of(analysis, 0, intervals=50)
 
     assert len(layers.event) < 300
     assert layers.total.max() == 5000 == analysis.main.peak.bytes
@@ -60,8 +60,8 @@ def test_nothing_holds_longer_than_it_did() -> None:
     pause["alloc_ns"][-1] += 10**9
     timeline = replace(timeline, rows=replace(timeline.rows, **pause))
 
-    layers = layers_of(analyze(timeline), 0, stretches=100, cut=lambda event: (event >= 6003).astype(np.int64))
-    by_default = layers_of(analyze(timeline), 0, stretches=100)
+    layers = layers_of(analyze(timeline), 0, intervals=100, cut=lambda event: (event >= 6003).astype(np.int64))
+    by_default = layers_of(analyze(timeline), 0, intervals=100)
 
     # then it is these 10 bytes that hold through the pause, not the highest of the burst nor the lowest
     for found in (layers, by_default):

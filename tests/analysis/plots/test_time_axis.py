@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tbmem.analysis.plots.time_axis import clock_of
+from tbmem.analysis.plots.time_axis import time_axis_of
 from tests.analysis.timelines import EVENT_NS, recording
 
 ROWS = [{"bytes": 10, "begin": begin, "end": begin + 5} for begin in (0, 2, 4)]
 
 
 def test_there_and_back() -> None:
-    clock = clock_of(
+    clock = time_axis_of(
         recording(*({"bytes": 1, "begin": begin, "end": end} for begin, end in ((0, 5), (1, 3), (2, 4)))), 0
     )
 
@@ -31,20 +31,20 @@ def test_without_times_events_are_the_clock() -> None:
     timeline = recording({"bytes": 1, "begin": 0, "end": 1})
     blind = timeline.with_columns(alloc_ns=-1, free_ns=-1)
 
-    clock = clock_of(blind, 0)
+    clock = time_axis_of(blind, 0)
 
     assert clock.axes == ("event",)
     assert clock.extent("event") == (-1, 1)
 
 
 def test_a_long_pause_is_no_good_axis() -> None:
-    assert clock_of(recording(*ROWS), 0).axes == ("time", "event")
+    assert time_axis_of(recording(*ROWS), 0).axes == ("time", "event")
     late = {"bytes": 1, "begin": 10, "alloc_ns": 10**12}
-    assert clock_of(recording(*ROWS, late), 0).axes == ("event", "time")
+    assert time_axis_of(recording(*ROWS, late), 0).axes == ("event", "time")
 
 
 def test_nothing_happened() -> None:
-    clock = clock_of(recording({"bytes": 5}), 0)
+    clock = time_axis_of(recording({"bytes": 5}), 0)
 
     assert clock.extent("event") == (-1, -1)
     assert clock.events_in(-1, -1, "event") == (-1, -1)

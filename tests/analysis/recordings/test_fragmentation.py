@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of
+from tbmem.analysis.recordings.fragmentation import block_sizes, efficiency, fragmentation_of
 from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import BlockRows, BlockState, MarkKind, MarkRows, SegmentRows
+from tbmem.offline.analyze import analyze as analyze_file
 from tests.analysis.timelines import recording
+from tests.offline.snapshots import write_snapshot
 
 
 def _gpu(**parts: object) -> AllocationTimeline:
@@ -111,3 +115,28 @@ def test_a_peak_that_was_not_recorded_is_not_graded(peak: Peak) -> None:
 @pytest.mark.parametrize("reserved", [None, Peak(0, -1, -1)])
 def test_no_grade_without_reserved_memory(reserved: Peak | None) -> None:
     assert efficiency(Peak(5, 3, -1), reserved) == (None, None, "unknown")
+
+
+def test_a_trace_has_its_peak_only() -> None:
+    # given three allocations, of which two are alive at the peak
+    rows = [{"bytes": 600, "begin": 0}, {"bytes": 2000, "begin": 1, "end": 2}, {"bytes": 100, "begin": 3}]
+
+    sizes = block_sizes(analyze(recording(*rows)), 0)
+
+    assert sizes.moment == "at the peak"
+    assert sizes.active.least.tolist() == [512, 1024]
+    assert sizes.active.blocks.tolist() == [1, 1]
+    assert sizes.active.bytes.tolist() == [600, 2000]
+    assert not sizes.gaps.blocks.any()
+
+
+def test_a_snapshot_has_used_and_free_blocks_at_the_end(tmp_path: Path) -> None:
+    path = write_snapshot(tmp_path / "a.pickle", sizes=[1 << 20, 1 << 20])
+
+    sizes = block_sizes(analyze_file(path), 0)
+
+    assert sizes.moment == "at the end"
+    assert sizes.active.least[0] == 4096
+    assert (sizes.active.blocks.sum(), sizes.active.bytes.sum()) == (2, 2 << 20)
+    assert (sizes.gaps.blocks.tolist()[0], sizes.gaps.bytes.sum()) == (1, 4096)
+    assert not sizes.cached.blocks.any()

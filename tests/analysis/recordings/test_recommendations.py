@@ -1,4 +1,4 @@
-"""Figures, and what is said of them: each with its number, and never what is already on."""
+"""DeviceFacts, and what is said of them: each with its number, and never what is already on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.recordings.recommendations import Figures, recommendations_for
+from tbmem.analysis.recordings.recommendations import DeviceFacts, recommendations_for
 from tbmem.analysis.recordings.result import Fragmentation, PeakMoment
 from tbmem.model.category import Category
 
 MIB = 1 << 20
 
 
-def _figures(**given: Any) -> Figures:
+def _figures(**given: Any) -> DeviceFacts:
     values: dict[str, Any] = {
         "reserved_bytes": 1000 * MIB,
         "peak": PeakMoment(bytes=800 * MIB, event=1, ns=1, step=1, phase="FORWARD"),
@@ -27,9 +27,9 @@ def _figures(**given: Any) -> Figures:
         **given,
     }
     others = {
-        name: values.pop(name, usual) for name, usual in (("by_kind", {}), ("settings", {}), ("expandable", False))
+        name: values.pop(name, usual) for name, usual in (("by_category", {}), ("settings", {}), ("expandable", False))
     }
-    return Figures(device=SimpleNamespace(**values), **others)
+    return DeviceFacts(device=SimpleNamespace(**values), **others)
 
 
 def _triggers(**given: Any) -> list[str]:
@@ -65,8 +65,8 @@ def test_nothing_to_say() -> None:
             "largest_free_block_bytes",
         ),
         ({"total_bytes": 1100 * MIB}, "peak_bytes"),
-        ({"by_kind": {Category.ACTIVATION: 500 * MIB}}, "by_category.ACTIVATION"),
-        ({"by_kind": {Category.OPTIMIZER_STATE: 300 * MIB}}, "by_category.OPTIMIZER_STATE"),
+        ({"by_category": {Category.ACTIVATION: 500 * MIB}}, "by_category.ACTIVATION"),
+        ({"by_category": {Category.OPTIMIZER_STATE: 300 * MIB}}, "by_category.OPTIMIZER_STATE"),
     ],
 )
 def test_each_trigger(given: dict[str, Any], trigger: str) -> None:
@@ -113,15 +113,15 @@ def test_whole_pages_of_expandable_segments_are_no_fragmentation() -> None:
 def test_a_small_peak_needs_no_advice_on_its_parts() -> None:
     peak = PeakMoment(bytes=8, event=1, ns=1, step=1, phase="FORWARD")
 
-    assert _triggers(peak=peak, by_kind={Category.ACTIVATION: 8}) == []
+    assert _triggers(peak=peak, by_category={Category.ACTIVATION: 8}) == []
 
 
 def test_temporaries_matter_in_the_optimizer_only() -> None:
     kinds = {Category.TEMPORARY: 400 * MIB}
     peak = PeakMoment(bytes=800 * MIB, event=1, ns=1, step=1, phase="OPTIMIZER")
 
-    assert _triggers(by_kind=kinds) == []
-    assert _triggers(by_kind=kinds, peak=peak) == ["by_category.TEMPORARY"]
+    assert _triggers(by_category=kinds) == []
+    assert _triggers(by_category=kinds, peak=peak) == ["by_category.TEMPORARY"]
 
 
 @pytest.mark.parametrize("never_used", [20 * MIB, None])
@@ -131,6 +131,6 @@ def test_what_the_peak_has_used_is_no_waste(fragmentation: Fragmentation, never_
 
 
 def test_categories_have_their_names_for_people() -> None:
-    [one] = recommendations_for(_figures(by_kind={Category.OPTIMIZER_STATE: 300 * MIB}))
+    [one] = recommendations_for(_figures(by_category={Category.OPTIMIZER_STATE: 300 * MIB}))
 
     assert one.message == "Optimizer state memory is 300.00 MiB, 38 % of the peak."
