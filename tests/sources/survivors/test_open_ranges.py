@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.autograd.profiler import profile, record_function
 
-from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.torch_state.profiler_state import OpenRanges
 
 
@@ -85,7 +85,7 @@ def test_another_tools_patch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_births_are_not_watched_where_steps_end_inside_of_a_backward_pass() -> None:
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     weight = torch.nn.Parameter(torch.ones(4))
     weight.register_post_accumulate_grad_hook(lambda parameter: births.begin(0))
 
@@ -97,8 +97,8 @@ def test_births_are_not_watched_where_steps_end_inside_of_a_backward_pass() -> N
 
 
 _BIRTHS = """
-from tbmem.sources.survivors.profiler_backend import CpuBirths
-births, kept = CpuBirths(budget=60), []
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+births, kept = ProfilerSurvivors(budget=60), []
 births.begin(0)
 for number in range(6):
     with record_function("a step with its end"):
