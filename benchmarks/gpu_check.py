@@ -64,7 +64,7 @@ from tbmem.model.sample import MemorySample
 from tbmem.runtime.evidence.session import births_of
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
-from tbmem.sources.survivors.history_backend import DeviceBirths
+from tbmem.sources.survivors.history_backend import HistorySurvivors
 from tbmem.units import MIB, format_bytes
 
 DEFAULT_FOLDER = Path(__file__).parent / "gpu_artifacts"
@@ -639,7 +639,7 @@ def check_births(bench: Bench) -> str:
     kept: list[torch.Tensor] = []
     births = births_of(bench.name)
     expect(births is not None, "births cannot be watched")
-    assert isinstance(births, DeviceBirths)
+    assert isinstance(births, HistorySurvivors)
     births.begin(0)
     expect(torch._C._cuda_isHistoryEnabled(), "nothing is recorded")
     steps = 8

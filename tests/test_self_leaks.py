@@ -19,8 +19,8 @@ import torch
 
 import tbmem
 from tbmem.runtime.meter import MemoryMeter
-from tbmem.sources.retainers.search import HolderHunt
-from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.retainers.search import RetainerSearch
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.sources.fakes import FakeMemory
 
@@ -180,7 +180,7 @@ def _record_on_an_accelerator(training: Training, folder: Path, patch: pytest.Mo
 
 
 def _births(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     births.begin(1)
     for step in range(1, 6):
         training.step()
@@ -191,7 +191,7 @@ def _births(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> obje
 
 def _holders(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
     """A list grows while holders are looked for: what was in it is gone with it."""
-    hunt, grows = HolderHunt(), []
+    hunt, grows = RetainerSearch(), []
     for step in range(5):
         training.step()
         grows.append(training._note("an entry of a list", torch.ones(100)))

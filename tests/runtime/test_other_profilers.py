@@ -147,7 +147,7 @@ run(begin, end)
 
 def test_a_profiler_in_a_thread_that_the_step_waits_for_stays_empty(run: Run, tmp_path: Path) -> None:
     output = run("""
-import tbmem.sources.torch_state.other_profilers as others
+import tbmem.sources.torch_state.profiler_state as others
 others._LONGEST_WAIT = 0.2
 
 def work():
@@ -220,8 +220,8 @@ assert later.files
 def test_births_give_way_too(run: Run, inside: bool) -> None:
     # given births that are watched, and a profiler that begins in a watched step and ends in it or later
     output = run(f"""
-from tbmem.sources.survivors.profiler_backend import CpuBirths
-births = CpuBirths()
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+births = ProfilerSurvivors()
 births.begin(1)
 train()
 births.mark(1)

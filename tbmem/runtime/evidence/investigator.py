@@ -23,7 +23,7 @@ from tbmem.sources.program.ownership import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.evidence.session import Instruments, Session
-    from tbmem.sources.survivors.base import Births
+    from tbmem.sources.survivors.tracker import SurvivorTracker
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
@@ -184,11 +184,11 @@ class Investigator:
         began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
         return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
 
-    def _capture(self, births: Births) -> None:
+    def _capture(self, births: SurvivorTracker) -> None:
         """Write the device's own snapshot of the watched steps, where it keeps one (CUDA, XPU)."""
-        from tbmem.sources.survivors.history_backend import DeviceBirths
+        from tbmem.sources.survivors.history_backend import HistorySurvivors
 
-        if isinstance(births, DeviceBirths) and self._folder is not None:
+        if isinstance(births, HistorySurvivors) and self._folder is not None:
             path = self._folder.snapshot(f"evidence-{self._windows}")
             self._guard.run(WRITING, births.snapshot, path)
             self._snapshot = path if path.exists() else None

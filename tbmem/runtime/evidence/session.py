@@ -14,10 +14,10 @@ import torch
 
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Evidence, Site, Suspicion
-from tbmem.sources.retainers.search import HolderHunt
-from tbmem.sources.survivors.base import Births
-from tbmem.sources.survivors.history_backend import DeviceBirths
-from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.retainers.search import RetainerSearch
+from tbmem.sources.survivors.history_backend import HistorySurvivors
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+from tbmem.sources.survivors.tracker import SurvivorTracker
 from tbmem.sources.torch_state.memory_history import cuda_history_is_on
 
 _LOOKS = 4
@@ -27,7 +27,7 @@ _FEWEST_LOOKS = 3
 _LONGEST_GAP = 30
 """Steps between two censuses at most, where memory grows only every few steps."""
 _BIRTHS_GAP = 2
-"""Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
+"""Allocations are followed where memory grows at least every so many steps; else too few generations would be seen."""
 
 
 class Session:
@@ -45,9 +45,9 @@ class Session:
         self,
         suspicion: Suspicion,
         config: EvidenceConfig,
-        hunt: HolderHunt,
-        births: Births | None,
-        capture: Callable[[Births], object] = lambda births: None,
+        hunt: RetainerSearch,
+        births: SurvivorTracker | None,
+        capture: Callable[[SurvivorTracker], object] = lambda births: None,
     ) -> None:
         self._config = config
         self._capture = capture
@@ -164,29 +164,34 @@ class Session:
         self._seconds += time.thread_time() - began
 
 
-def births_of(device: str) -> Births | None:
+def births_of(device: str) -> SurvivorTracker | None:
     """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
     kind, _, index = device.partition(":")
     if kind == "cpu":
-        return CpuBirths()
+        return ProfilerSurvivors()
     module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
     if module is None or not module.is_available() or not module.is_initialized():
         return None
     if not hasattr(module.memory, "_record_memory_history"):
         return None
-    return DeviceBirths(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
+    return HistorySurvivors(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
 class Instruments(NamedTuple):
     """What sessions look with."""
 
-    births_of: Callable[[str], Births | None] = births_of
+    births_of: Callable[[str], SurvivorTracker | None] = births_of
     """Returns what follows allocations on a device."""
-    new_hunt: Callable[[], HolderHunt] = HolderHunt
+    new_hunt: Callable[[], RetainerSearch] = RetainerSearch
     """Makes what looks for holders."""
 
     def session(
-        self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool
+        self,
+        suspicion: Suspicion,
+        config: EvidenceConfig,
+        capture: Callable[[SurvivorTracker], object],
+        *,
+        births: bool,
     ) -> Session:
         """A session for one suspicion."""
         following = self.births_of(suspicion.device) if births else None

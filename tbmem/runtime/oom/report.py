@@ -17,7 +17,7 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom.cuda_observer import FailedRequest
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line, training_frame
-from tbmem.sources.retainers.live_memory import Found, live_memory
+from tbmem.sources.retainers.live_memory import LiveHolders, live_memory
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.sources.torch_state.out_of_memory import device_of, requested_bytes
 
@@ -100,7 +100,11 @@ def _of_host(host: HostState) -> dict[str, Any]:
 
 
 def _report(
-    shortage: OomEvent, situation: RunContext, holdings: Sequence[OomHolder], found: Found, notes: Sequence[str] = ()
+    shortage: OomEvent,
+    situation: RunContext,
+    holdings: Sequence[OomHolder],
+    found: LiveHolders,
+    notes: Sequence[str] = (),
 ) -> OomReport:
     return OomReport(
         shortage=shortage,

@@ -23,13 +23,13 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.sources.counters.devices import devices_in_use
 from tbmem.sources.gc_pause import gc_paused
-from tbmem.sources.retainers.older_storages import OlderStoragesWatch
+from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
 from tbmem.sources.torch_state.memory_history import MemoryHistory
-from tbmem.sources.torch_state.other_profilers import OtherProfilers
 from tbmem.sources.torch_state.profiler_state import (
     OpenRanges,
+    OtherProfilers,
     QuietTorch,
     in_backward,
     let_collectives_settle,
@@ -119,7 +119,7 @@ class Window:
         self._thread = threading.get_ident()
         self._step_began = 0.0
         self._trace: Path | None = None
-        self._older = OlderStoragesWatch()
+        self._older = OlderStoragesTracker()
 
     @property
     def is_waited_for(self) -> bool:

@@ -1,6 +1,6 @@
-"""Size and references of any object, read without running a line of anybody's Python.
+"""Introspection of any object (size, attributes, elements) that runs no Python code of its class.
 
-``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here go past it to C.
+``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here bypass it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ TAIL = 16
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_REMEMBERING: list[Any] = []
+_CACHES: list[Any] = []
 
 
 def remembered(function: _Function) -> _Function:
-    """Decorator that keeps what a function says of a class, until ``forget``."""
-    keeping = functools.cache(function)
-    _REMEMBERING.append(keeping)
-    return cast(_Function, keeping)
+    """Decorator that caches a function of a class, until ``forget``."""
+    cached = functools.cache(function)
+    _CACHES.append(cached)
+    return cast(_Function, cached)
 
 
 def forget() -> None:
-    """Drop what was remembered about classes, which would keep those alive that nobody else needs."""
-    for keeping in _REMEMBERING:
-        keeping.cache_clear()
+    """Clear the caches of ``remembered``, which would keep classes alive that nobody else needs."""
+    for cached in _CACHES:
+        cached.cache_clear()
 
 
 def mro(kind: type) -> tuple[type, ...]:
@@ -55,7 +55,7 @@ def mro(kind: type) -> tuple[type, ...]:
 
 
 def is_a(value: Any, kind: type) -> bool:
-    """``isinstance`` by the type alone: what an object says about its class is not asked."""
+    """``isinstance`` by the type alone: ``__class__`` of the object is not read."""
     return kind in _mro(type(value))
 
 
@@ -79,12 +79,12 @@ def length_function(kind: type) -> Length | None:
 
 
 def cache_hits(cache: Any) -> int:
-    """How often an ``lru_cache`` has answered."""
+    """Hits of an ``lru_cache``."""
     return int(LruCache.cache_info(cache).hits)  # type: ignore[attr-defined]
 
 
 def wrapped_function(cache: Any) -> FunctionType | None:
-    """The function whose answers an ``lru_cache`` keeps."""
+    """The function whose results an ``lru_cache`` keeps."""
     wrapped = (instance_dict(cache) or {}).get("__wrapped__")
     return wrapped if type(wrapped) is FunctionType else None
 
@@ -168,9 +168,9 @@ def newest_items(mapping: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:
 
 
 def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
-    """Keys and answers of an ``lru_cache``, least recently used first.
+    """Keys and results of an ``lru_cache``, least recently used first.
 
-    A cache with a bound shows the collector key, answer and a type for each entry; one without a plain dict.
+    A cache with a bound shows the collector key, result and a type for each entry; one without a plain dict.
     """
     found = gc.get_referents(cache)
     pairs = []

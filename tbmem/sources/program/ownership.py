@@ -1,4 +1,4 @@
-"""Running frames, classes and modules, told apart by whose they are: the user's own, a library's or tbmem's."""
+"""Ownership of running frames, classes and modules: the user's own, a library's or tbmem's."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tbmem.sources.program import introspection as plain
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
     torch = sys.modules.get("torch")
-    found |= {os.path.dirname(torch.__file__)} if torch is not None and torch.__file__ else set()
-    folders = {os.path.join(folder, "") for one in found for folder in (one, os.path.realpath(one))}
-    return tuple(folder.replace("\\", "/") for folder in sorted(folders))
+    folders |= {os.path.dirname(torch.__file__)} if torch is not None and torch.__file__ else set()
+    prefixes = {os.path.join(path, "") for folder in folders for path in (folder, os.path.realpath(folder))}
+    return tuple(prefix.replace("\\", "/") for prefix in sorted(prefixes))
 
 
 @functools.lru_cache(maxsize=16384)
 def is_user_file(filename: str) -> bool:
-    """Whether somebody who trains wrote it: not the standard library's, not an installed package's, not ours."""
+    """Whether it is the user's own: not the standard library's, not an installed package's, not tbmem's."""
     return _owner(filename) is Owner.USER
 
 
 def is_ours(filename: str) -> bool:
-    """Whether the monitor itself is at work there."""
+    """Whether a file is tbmem's own."""
     return _owner(filename) is Owner.TBMEM
 
 
@@ -67,12 +67,12 @@ def is_user_module(name: str) -> bool:
 
 
 def is_our_class(kind: type) -> bool:
-    """Whether a class belongs to the monitor."""
+    """Whether a class belongs to tbmem."""
     return is_our_module(plain.module_of(kind))
 
 
 def is_our_module(name: str) -> bool:
-    """Whether a module belongs to the monitor; the demonstration's training is a user's like any other."""
+    """Whether a module belongs to tbmem; the training of the demo counts as a user's."""
     return name.partition(".")[0] == "tbmem" and not name.startswith("tbmem.demo")
 
 
@@ -94,18 +94,18 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def asking_line(frame: FrameType | None) -> str:
     """The user's innermost line of a running stack, ``'train.py:31 in forward()'``; empty where none is the user's."""
-    return next((_place(one.f_code, one.f_lineno) for one in user_frames(frame)), "")
+    return next((_location(each.f_code, each.f_lineno) for each in user_frames(frame)), "")
 
 
 def raising_line(traceback: TracebackType | None) -> str:
     """The same of an exception: the last of the user's lines that it has passed."""
-    found = ""
+    location = ""
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if is_user_file(code.co_filename):
-            found = _place(code, traceback.tb_lineno)
+            location = _location(code, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return found
+    return location
 
 
 def innermost_frame(traceback: TracebackType | None) -> FrameType | None:
@@ -117,7 +117,7 @@ def innermost_frame(traceback: TracebackType | None) -> FrameType | None:
 
 
 def training_frame() -> FrameType | None:
-    """Where the program stands: this thread's frame, or the main thread's where no Python has called this one."""
+    """The program's running frame: this thread's, or the main thread's where no user code has called this one."""
     own: FrameType | None = sys._getframe(1)
     main = threading.main_thread().ident
     if threading.get_ident() == main or main is None:
@@ -127,13 +127,13 @@ def training_frame() -> FrameType | None:
     return sys._current_frames().get(main)
 
 
-def _place(code: CodeType, line: int) -> str:
+def _location(code: CodeType, line: int) -> str:
     name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
     return f"{name}:{line}" if code.co_name == "<module>" else f"{name}:{line} in {code.co_name}()"
 
 
 def frames_of_other_threads() -> list[FrameType]:
-    """Where the other threads stand. (This thread's own frame in a variable of its own would be a circle.)."""
+    """Frames of the other threads. (This thread's own frame in a variable of its own would be a cycle.)."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     return list(frames.values())

@@ -21,10 +21,10 @@ ADDING = frozenset(
 )
 """Methods that make something longer."""
 _REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
-"""Methods that give an element."""
+"""Methods that return an element."""
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 Search = Callable[[ast.stmt, "Handle"], bool]
-"""Whether a statement does something with what a handle stands for."""
+"""Whether a statement does something with what a handle denotes."""
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LARGEST = 3_000_000
 """Characters of a file that is still read."""
@@ -32,7 +32,7 @@ _LARGEST = 3_000_000
 
 @dataclass(frozen=True)
 class Handle:
-    """What the source calls a thing: a variable or an attribute, and the keys behind it. Holds no object."""
+    """How the source names a value: a variable or an attribute, and the keys after it. Holds no object."""
 
     root: str = ""
     """Name of the variable, or of the attribute."""
@@ -51,7 +51,7 @@ class Definition(NamedTuple):
     name: str
     """Qualified, as Python has it."""
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
-    around: Definition | None
+    parent: Definition | None
     first: int
     """First line, decorators included, as a code object has it."""
 
@@ -141,7 +141,7 @@ class SourceCode:
         """
         found = self.file(filename).function_from(line, name)
         while found is not None:
-            found = found.around
+            found = found.parent
             if found is not None and found.is_function and variable in _bound_names(found.node):
                 return plain_name(found.name), found.node.lineno
         return None
@@ -161,7 +161,7 @@ class SourceCode:
         return tuple(files)
 
     def adding_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
-        """The lines that add to what a handle stands for, likeliest first.
+        """The lines that add to what a handle denotes, likeliest first.
 
         Args:
             handle: From a name.
@@ -183,7 +183,7 @@ class SourceCode:
         return []
 
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
-        """The lines that give a variable a new value, and whether the old one is in it."""
+        """The lines that assign a variable, and whether the new value uses the old one."""
         for filename in dict.fromkeys((*handle.files, *more_files)):
             found = [
                 (self.code_line(filename, one.lineno), uses_old_value(one, handle))
@@ -195,7 +195,7 @@ class SourceCode:
         return []
 
     def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
-        """Whether a line gives a variable a value that is made of its old one."""
+        """Whether a line assigns a variable a value that is computed from its old one."""
         statement = self.file(line.file).statement(line.line)
         return statement is not None and uses_old_value(statement, handle)
 
@@ -271,7 +271,7 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.AST) -> set[str]:
-    """Variables that a function gives a value to; arguments too."""
+    """Variables that a function assigns; arguments too."""
     found: set[str] = set()
     for child in ast.walk(node):
         if isinstance(child, ast.arg):
@@ -307,7 +307,7 @@ def adds(statement: ast.stmt, handle: Handle) -> bool:
 
 
 def is_adding_call(node: ast.AST, handle: Handle) -> bool:
-    """Whether an expression calls what makes something longer."""
+    """Whether an expression is a call that makes something longer."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
@@ -327,14 +327,14 @@ def _calls(statement: ast.stmt, handle: Handle) -> bool:
 
 
 def _passes(statement: ast.stmt, handle: Handle) -> bool:
-    """Whether a statement gives it to a function."""
+    """Whether a statement passes it to a function."""
     calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)]
     arguments = [one for node in calls for one in (*node.args, *(word.value for word in node.keywords))]
     return any(matches(one, handle) for one in arguments)
 
 
 def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
-    """Whether a statement gives something a value that is made of its old one."""
+    """Whether a statement assigns a value that is computed from the old one."""
     if isinstance(statement, ast.AugAssign):
         return matches(statement.target, handle)
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
@@ -345,7 +345,7 @@ def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
 
 
 def matches(node: ast.AST, handle: Handle) -> bool:
-    """Whether an expression stands for what a handle means."""
+    """Whether an expression denotes what a handle does."""
     for kind, label in reversed(handle.path):
         inner = _owner_of_element(node, label) if kind != "attr" else _owner_of_attribute(node, label)
         if inner is None:

@@ -1,7 +1,8 @@
-"""Context of one search for holders: sources, names, the scale, and the candidates found so far."""
+"""Context of one search for retainers: sources, names, sizes, and the candidates found so far."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
@@ -9,22 +10,23 @@ from types import FrameType
 from typing import Any
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
+from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import user_frames
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers import naming
 from tbmem.sources.retainers.naming import Name, Namer
 from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import Probe
-from tbmem.sources.retainers.reachability import Place, Scope, Walk
-from tbmem.sources.retainers.retained_size import Elsewhere, Scale
+from tbmem.sources.retainers.reachability import Reference, RootScope, Traversal
+from tbmem.sources.retainers.retained_size import BaselineObjects, RetainedSize, elements_of, entry_bytes
 
 MEASURED = 6
-"""Elements that are weighed."""
+"""Elements that are measured."""
 OLDER = 3
-"""Elements that are put on the scale before: what they share with the others costs nothing more."""
-_EACH = 0.06
-_ALL = 0.3
-"""Seconds for weighing one holder, and all."""
+"""Elements that are measured before: what they share with the others costs nothing more."""
+_HOLDER_SECONDS = 0.06
+_SEARCH_SECONDS = 0.3
+"""Processor time for measuring one holder, and all."""
 
 
 @dataclass
@@ -37,47 +39,76 @@ class Candidate:
     read: Callable[[], Iterable[CodeLine]] = tuple
     """Looks for the lines in the source."""
     only_read: bool = False
-    """The line that matters is not the one during which it grew: a cached function's ``def``."""
+    """The relevant line is not the one during which it grew: a cached function's ``def``."""
     bound_is_read: bool = False
-    """Its bound stands in the source: it holds for the lines that are known there only."""
+    """Its bound is written in the source: it holds only for the lines that are known there."""
     must_be_cumulative: bool = False
     """A tensor that grows is a holder only when the new value is made of the old one."""
 
 
-class Bench:
-    """What was found so far, and the tools for finding more; lives for the length of one call."""
+class SearchContext:
+    """What was found so far, and the tools for finding more; lives for the length of one call.
 
-    def __init__(self, sources: SourceCode, born: set[tuple[int, int]], frame: FrameType | None) -> None:
-        """Nothing is found yet.
+    Args:
+        sources: Files that were read so far.
+        initial: Tensors that existed at the first observation, by address of object and data.
+        frame: The user's loop.
+    """
 
-        Args:
-            sources: Files that were read so far.
-            born: Tensors that were there at the first look, by address of object and data.
-            frame: The user's loop.
-        """
+    def __init__(self, sources: SourceCode, initial: set[tuple[int, int]], frame: FrameType | None) -> None:
         self.sources = sources
         self.namer = Namer(sources)
-        self.files = _files(frame)
-        self.found: list[Candidate] = []
+        self.files = tuple(dict.fromkeys(each.f_code.co_filename for each in user_frames(frame)))
+        """The user's files on the stack, innermost first."""
         self.probes: dict[Hashable, Probe] = {}
         self.explained: set[type] = set()
         """Types of what was found in holders."""
         self.notes: list[str] = []
-        self.elsewhere: Elsewhere | None = None
-        self._born = born
-        self._ends = time.thread_time() + _ALL
+        self.baseline: BaselineObjects | None = None
+        self._candidates: list[Candidate] = []
+        self._initial = initial
+        self._deadline = time.thread_time() + _SEARCH_SECONDS
 
-    def scale(self, with_born: bool = True) -> Scale:
-        """A new scale, with what is left of the time."""
-        left = max(self._ends - time.thread_time(), 0.005)
-        return Scale(min(_EACH, left), self.elsewhere, self._born if with_born else ())
+    def retained_size(self, with_initial: bool = True) -> RetainedSize:
+        """A new measurement, within what is left of the time."""
+        seconds = max(self._deadline - time.thread_time(), 0.005)
+        return RetainedSize(min(_HOLDER_SECONDS, seconds), self.baseline, self._initial if with_initial else ())
 
-    def holder(self, place: Place, name: Name, series: Series, *, bytes_per_element: int, contents: Contents) -> Holder:
-        """A holder for what stands at a place; its last size is the number of its elements."""
+    def element_size(self, container: Any, series: Series) -> tuple[int, Contents]:
+        """Bytes that one of the newest elements of a container retains, and what they hold."""
+        is_ordered = set not in plain.mro(type(container))
+        retained = self.retained_size(with_initial=is_ordered)
+        retained.seen.add(id(container))
+        recent = min(math.ceil(series.per_step), 16)  # the loop's own variables may still hold these
+        new = max(min(MEASURED, series.growth - recent), 1)
+        try:
+            elements = elements_of(container, new + recent + OLDER)
+        except RuntimeError:
+            self.notes.append("A container changed while it was weighed.")
+            return 0, Contents.OBJECTS
+        if len(elements) > recent + 1 and is_ordered:
+            del elements[len(elements) - recent :]
+        measured = elements[-new:]
+        for parts in elements[: -len(measured)]:
+            retained.measure_all(parts)
+        sizes: list[tuple[int, bool]] = []
+        for parts in measured:
+            before = retained.initial_met
+            size = retained.measure_all(parts)
+            if sizes and retained.is_late:
+                break
+            sizes.append((size, retained.initial_met > before))
+        self.explained |= retained.types
+        return _mean_size(sizes) + entry_bytes(container), retained.contents()
+
+    def holder(
+        self, reference: Reference, name: Name, series: Series, *, bytes_per_element: int, contents: Contents
+    ) -> Holder:
+        """A holder for the value of a reference; its last size is the number of its elements."""
         return Holder(
-            kind=naming.kind_of(place),
-            name=naming.full_name(name, naming.noun(place)),
-            type=naming.type_name(place),
+            kind=naming.kind_of(reference),
+            name=naming.full_name(name, naming.noun(reference)),
+            type=naming.type_name(reference),
             length=series.points[-1][1],
             per_step=series.per_step,
             contents=contents,
@@ -89,43 +120,45 @@ class Bench:
         """More files to search for lines in, when those on the stack have none."""
         self.files = tuple(dict.fromkeys((*self.files, *names)))
 
-    def keep(self, candidate: Candidate, probe: Probe | None = None) -> None:
+    def add(self, candidate: Candidate, probe: Probe | None = None) -> None:
         """Note a candidate, and what to watch for its line."""
-        self.found.append(candidate)
+        self._candidates.append(candidate)
         if probe is not None:
             self.probes[candidate.key] = probe
 
     def sorted(self) -> list[Candidate]:
-        """Most bytes per step first; holders of one name together."""
-        return sorted(_merged(self.found), key=lambda one: -one.holder.bytes_per_step)
+        """Most bytes per step first; holders of one name merged: the lists of twelve trackers are one line."""
+        by_name: dict[tuple[str, HolderKind], Candidate] = {}
+        for candidate in self._candidates:
+            first = by_name.setdefault((candidate.holder.name, candidate.holder.kind), candidate)
+            if first is not candidate:
+                a, b = first.holder, candidate.holder
+                rate = a.per_step + b.per_step
+                size = round((a.bytes_per_step + b.bytes_per_step) / rate) if rate else a.bytes_per_element
+                first.holder = replace(a, per_step=rate, length=a.length + b.length, bytes_per_element=size)
+        return sorted(by_name.values(), key=lambda candidate: -candidate.holder.bytes_per_step)
 
 
-def not_under(walk: Walk, grown: set[int]) -> list[Any]:
-    """What the loop reaches without passing through something that grows."""
-    under = set(grown)
-    found = []
-    for place in walk.found.values():
-        owner = place.owner
-        if owner.is_aside if isinstance(owner, Scope) else id(owner.value) in under:
-            under.add(id(place.value))
-        elif id(place.value) not in under:
-            found.append(place.value)
-    return found
+def _mean_size(sizes: list[tuple[int, bool]]) -> int:
+    """Mean size; a few elements with an initial tensor in them are a new tensor at an old one's address."""
+    new = [size for size, is_initial in sizes if not is_initial]
+    chosen = new if 2 * len(new) > len(sizes) else [size for size, _ in sizes]
+    return sum(chosen) // max(len(chosen), 1)
 
 
-def _files(frame: FrameType | None) -> tuple[str, ...]:
-    """Users' files on the stack, innermost first."""
-    return tuple(dict.fromkeys(one.f_code.co_filename for one in user_frames(frame)))
+def not_under(traversal: Traversal, growing: set[int]) -> list[Any]:
+    """What the loop reaches without passing through something that grows.
 
-
-def _merged(found: list[Candidate]) -> list[Candidate]:
-    """Holders of one name together: the lists of twelve trackers are one line for the user."""
-    by_name: dict[tuple[str, HolderKind], Candidate] = {}
-    for one in found:
-        before = by_name.setdefault((one.holder.name, one.holder.kind), one)
-        if before is not one:
-            a, b = before.holder, one.holder
-            rate = a.per_step + b.per_step
-            each = round((a.bytes_per_step + b.bytes_per_step) / rate) if rate else a.bytes_per_element
-            before.holder = replace(a, per_step=rate, length=a.length + b.length, bytes_per_element=each)
-    return list(by_name.values())
+    Args:
+        traversal: What can be named.
+        growing: What grows, by ``id``.
+    """
+    under = set(growing)
+    values = []
+    for reference in traversal.references.values():
+        owner = reference.owner
+        if owner.is_aside if isinstance(owner, RootScope) else id(owner.value) in under:
+            under.add(id(reference.value))
+        elif id(reference.value) not in under:
+            values.append(reference.value)
+    return values

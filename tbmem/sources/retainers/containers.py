@@ -1,76 +1,84 @@
-"""Search for containers that grow: with names, bytes and bounds."""
+"""Search for containers that grow: names, bytes and bounds, and the referrers of those that no variable leads to."""
 
 from __future__ import annotations
 
-import math
+import gc
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import FrameType, ModuleType
 from typing import Any
 
 from tbmem.model.evidence import CodeLine, Contents, HolderKind
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.ownership import is_ours, is_user_file, plain_name
+from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
 from tbmem.sources.program.syntax import Handle, SourceCode, called, definition_line
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import MEASURED, OLDER, Bench, Candidate
+from tbmem.sources.retainers.candidates import OLDER, Candidate, SearchContext
 from tbmem.sources.retainers.length_bounds import written_bound
 from tbmem.sources.retainers.naming import Name
-from tbmem.sources.retainers.object_counts import Census, Objects, Series
-from tbmem.sources.retainers.probes import SizeProbe, spot_of
-from tbmem.sources.retainers.reachability import Place, Walk
-from tbmem.sources.retainers.referrers import OURS, ways_to
-from tbmem.sources.retainers.retained_size import Scale, elements_of, entry_bytes
-from tbmem.sources.retainers.variable_history import Slots, inner_length
+from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series
+from tbmem.sources.retainers.probes import SizeProbe, reader_of
+from tbmem.sources.retainers.reachability import Reference, ReferenceKind, RootScope, Traversal
+from tbmem.sources.retainers.retained_size import elements_of, entry_bytes
+from tbmem.sources.retainers.variables import VariableHistories, inner_length
 
 _NAMELESS = 12
-"""Containers without a name for which is searched upwards."""
+"""Containers without a name whose referrers are searched."""
 _EXPLAINED = 0.8
 _MANY_ALIKE = 8
-"""Containers in one other, of which each has its even share of the growth, from which on the other is the holder."""
+"""Containers inside another one, each with its even share of the growth, from which the other is the holder."""
 _SMALL = 256
 """Bytes per step below which what a library holds is of no interest."""
+_OURS = "tbmem"
+"""Module of the scope of what belongs to tbmem."""
+_LEVELS = 5
+_WIDEST = 400
+"""Referrers that are followed in one level."""
+_ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
+Grown = tuple[Reference, Series]
 
 
-def grown_containers(census: Census, objects: Objects, walk: Walk) -> list[tuple[Place, Series]]:
-    """Containers that the census has seen growing, with the way to each."""
-    growing = census.growing_containers()
-    found: dict[int, Any] = {}
-    for _, ones in objects.containers():
-        found.update({id(one): one for one in ones if id(one) in growing})
-    places = {key: walk.found[key] for key in found if key in walk.found}
+def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> list[Grown]:
+    """Containers that have become longer, with the path to each."""
+    growing = counts.growing_containers()
+    containers: dict[int, Any] = {}
+    for _, instances in objects.containers():
+        containers.update({id(one): one for one in instances if id(one) in growing})
+    references = {key: traversal.references[key] for key in containers if key in traversal.references}
     nameless = sorted(
-        (one for key, one in found.items() if key not in places), key=lambda one: -growing[id(one)].growth
+        (one for key, one in containers.items() if key not in references), key=lambda one: -growing[id(one)].growth
     )
     if nameless:
         del nameless[_NAMELESS:]
-        places.update(ways_to(nameless, walk, [found, *objects.by_kind.values()]))
-    return [(place, growing[key]) for key, place in places.items() if not _is_inner(place) and not _is_ours(place)]
+        references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
+    return [(each, growing[key]) for key, each in references.items() if not _is_inner(each) and not _is_ours(each)]
 
 
-def _is_ours(place: Place) -> bool:
-    """Whether a container is the monitor's own."""
-    wrapped = plain.wrapped_function(place.value) if type(place.value) is plain.LruCache else None
-    return place.scope.module == OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
+def _is_ours(reference: Reference) -> bool:
+    """Whether a container is tbmem's own."""
+    wrapped = plain.wrapped_function(reference.value) if type(reference.value) is plain.LruCache else None
+    return reference.scope.module == _OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
 
 
-def _is_inner(place: Place) -> bool:
+def _is_inner(reference: Reference) -> bool:
     """Whether a container is the dict inside an ``lru_cache``, which is counted itself."""
-    return isinstance(place.owner, Place) and type(place.owner.value) is plain.LruCache
+    return isinstance(reference.owner, Reference) and type(reference.owner.value) is plain.LruCache
 
 
-def add_container(bench: Bench, place: Place, series: Series) -> None:
+def add_container(context: SearchContext, reference: Reference, series: Series) -> None:
     """Note one container that grows."""
-    value = place.value
+    value = reference.value
     length = plain.length_function(type(value))
     if length is None or length(value) < series.points[-1][1]:
         return
-    kind = naming.kind_of(place)
-    name = _name(bench, place, kind)
-    each, contents = weigh_elements(bench, value, series)
-    own = _bound(place)
-    read = written_bound(place, name.handle, bench.sources) if own is None and name.is_users else None
+    kind = naming.kind_of(reference)
+    name = _name(context, reference, kind)
+    size, contents = context.element_size(value, series)
+    own = _bound(reference)
+    read = written_bound(reference, name.handle, context.sources) if own is None and name.is_users else None
     holder = replace(
-        bench.holder(place, name, series, bytes_per_element=each, contents=contents),
+        context.holder(reference, name, series, bytes_per_element=size, contents=contents),
         length=length(value),
         bound=own if own is not None else read,
         hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
@@ -79,168 +87,215 @@ def add_container(bench: Bench, place: Place, series: Series) -> None:
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ, bound_is_read=read is not None)
-    candidate.read = _reader(bench, place, candidate) if name.is_users else _making_reader(bench, place, candidate)
-    bench.keep(candidate, SizeProbe(value, length, spot_of(place)))
+    search = _line_search if name.is_users else _creating_line_search
+    candidate.read = search(context, reference, candidate)
+    context.add(candidate, SizeProbe(value, length, reader_of(reference)))
 
 
-_ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
-
-
-def _name(bench: Bench, place: Place, kind: HolderKind) -> Name:
+def _name(context: SearchContext, reference: Reference, kind: HolderKind) -> Name:
     if kind is HolderKind.LRU_CACHE:
-        wrapped = plain.wrapped_function(place.value)
+        wrapped = plain.wrapped_function(reference.value)
         if wrapped is not None:
             text = f"lru_cache of {plain_name(wrapped.__qualname__)}()"
             return Name(text, Handle(), is_user_file(wrapped.__code__.co_filename))
-    if kind is HolderKind.HOOKS and isinstance(place.owner, Place):
-        owner = bench.namer.name(place.owner)
-        what = str(place.label).strip("_").replace("_", " ")
-        return Name(f"{what} of {naming.full_name(owner, naming.noun(place.owner))}", owner.handle, owner.is_users)
-    return bench.namer.name(place)
+    if kind is HolderKind.HOOKS and isinstance(reference.owner, Reference):
+        owner = context.namer.name(reference.owner)
+        label = str(reference.label).strip("_").replace("_", " ")
+        text = f"{label} of {naming.full_name(owner, naming.noun(reference.owner))}"
+        return Name(text, owner.handle, owner.is_users)
+    return context.namer.name(reference)
 
 
-def _reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
+def _line_search(
+    context: SearchContext, reference: Reference, candidate: Candidate
+) -> Callable[[], Iterable[CodeLine]]:
     """Looks for the lines in the source; holds no object."""
-    kind, handle, files, sources = candidate.holder.kind, candidate.handle, bench.files, bench.sources
+    kind, handle, files, sources = candidate.holder.kind, candidate.handle, context.files, context.sources
     if kind is HolderKind.LRU_CACHE:
-        wrapped = plain.wrapped_function(place.value)
+        wrapped = plain.wrapped_function(reference.value)
         lines = () if wrapped is None else (definition_line(wrapped, sources),)
         return lambda: lines
     if kind is HolderKind.ITERATOR:
-        spoken = candidate.holder.type
-        return lambda: _lines_of_iterator(sources, handle, files, spoken)
+        class_name = candidate.holder.type
+        return lambda: _lines_of_iterator(sources, handle, files, class_name)
     return lambda: sources.adding_lines(handle, files)
 
 
-def _making_reader(bench: Bench, place: Place, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
-    """For a library's own table: looks for the user's lines that make what stands in it (a ``Thread``)."""
-    otherwise = _reader(bench, place, candidate)
-    kinds = [type(one) for one in plain.newest_of(place.value, 1)]
-    spoken = {kind.__name__ for kind in kinds if plain.module_of(kind).partition(".")[0] not in ("builtins", "torch")}
-    files, sources = bench.files, bench.sources
-    if not spoken:
+def _creating_line_search(
+    context: SearchContext, reference: Reference, candidate: Candidate
+) -> Callable[[], Iterable[CodeLine]]:
+    """For a library's own table: looks for the user's lines that create its elements (a ``Thread``)."""
+    otherwise = _line_search(context, reference, candidate)
+    kinds = [type(one) for one in plain.newest_of(reference.value, 1)]
+    names = {kind.__name__ for kind in kinds if plain.module_of(kind).partition(".")[0] not in ("builtins", "torch")}
+    files, sources = context.files, context.sources
+    if not names:
         return otherwise
-    return lambda: sources.calls(files, lambda call: called(call) in spoken) or otherwise()
+    return lambda: sources.calls(files, lambda call: called(call) in names) or otherwise()
 
 
-def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], spoken: str) -> list[CodeLine]:
-    """Where the variable that holds an iterator was set, or else where one is made."""
+def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], class_name: str) -> list[CodeLine]:
+    """Where the variable that holds an iterator was set, or else where one is created."""
     lines = [line for line, _ in sources.assignments(handle, files)] if handle.root else []
     if lines:
-        return [line for line in lines if spoken in line.text] or lines
-    return sources.calls(files, lambda call: called(call) == spoken)
+        return [line for line in lines if class_name in line.text] or lines
+    return sources.calls(files, lambda call: called(call) == class_name)
 
 
-def _bound(place: Place) -> int | None:
+def _bound(reference: Reference) -> int | None:
     """``maxlen``, ``maxsize``; that of a ``queue.Queue`` for the deque in it."""
-    if isinstance(place.owner, Place) and plain.module_of(type(place.owner.value)) == "queue":
-        size = (plain.instance_dict(place.owner.value) or {}).get("maxsize")
+    owner = reference.owner
+    if isinstance(owner, Reference) and plain.module_of(type(owner.value)) == "queue":
+        size = (plain.instance_dict(owner.value) or {}).get("maxsize")
         return size if type(size) is int and size > 0 else None
-    return plain.bound_of(place.value)
+    return plain.bound_of(reference.value)
 
 
-def grown_inside(slots: Slots, walk: Walk, containers: list[tuple[Place, Series]]) -> list[tuple[Place, Series]]:
+def grown_inside(histories: VariableHistories, traversal: Traversal, containers: list[Grown]) -> list[Grown]:
     """Containers in which many others become longer, each too seldom or too little to count by itself.
 
     Lists by class get an element now and then; a list for each layer gets one number a step.
     """
-    filling = slots.filling()
-    growing = {id(place.value) for place, _ in containers}
-    places = [
-        place
-        for place in (walk.found.values() if filling else ())
-        if _can_hold(place.value) and id(place.value) not in growing
+    filling = histories.filling()
+    growing = {id(reference.value) for reference, _ in containers}
+    grown = [
+        (reference, filling[reference.key()].inner)
+        for reference in (traversal.references.values() if filling else ())
+        if _can_hold(reference.value) and id(reference.value) not in growing and reference.key() in filling
     ]
-    found = [(place, filling[place.key()].inner) for place in places if place.key() in filling]
-    known = [(place, series.per_step) for place, series in containers]
+    known = [(reference, series.per_step) for reference, series in containers]
     chosen = []
-    for place, series in reversed(found):  # what is deeper first
-        below = [rate for other, rate in known if _is_below(other, place)]
+    for reference, series in reversed(grown):  # what is deeper first
+        below = [rate for other, rate in known if _is_below(other, reference)]
         if sum(below) < _EXPLAINED * series.per_step or max(below) <= series.per_step / _MANY_ALIKE:
-            chosen.append((place, series))
-            known.append((place, series.per_step))
+            chosen.append((reference, series))
+            known.append((reference, series.per_step))
     return chosen
 
 
 def _can_hold(value: Any) -> bool:
-    kinds = plain.mro(type(value))
-    return dict in kinds or list in kinds or tuple in kinds
+    bases = plain.mro(type(value))
+    return dict in bases or list in bases or tuple in bases
 
 
-def _is_below(place: Place, above: Place) -> bool:
-    return any(one is above for one in place.way()[:-1])
+def _is_below(reference: Reference, above: Reference) -> bool:
+    return any(each is above for each in reference.path()[:-1])
 
 
-def without_those_below(
-    containers: list[tuple[Place, Series]], filling: list[tuple[Place, Series]]
-) -> list[tuple[Place, Series]]:
-    """Containers that are not a part of one that was found filling."""
+def without_those_below(containers: list[Grown], filling: list[Grown]) -> list[Grown]:
+    """Containers that are not a part of one in ``filling``."""
     return [
-        (place, series)
-        for place, series in containers
-        if not any(place is above or _is_below(place, above) for above, _ in filling)
+        (reference, series)
+        for reference, series in containers
+        if not any(reference is above or _is_below(reference, above) for above, _ in filling)
     ]
 
 
-def add_filling(bench: Bench, place: Place, series: Series) -> None:
+def add_filling(context: SearchContext, reference: Reference, series: Series) -> None:
     """Note one container with others in it that become longer."""
-    name = bench.namer.name(place)
-    scale = bench.scale(with_born=False)
-    weights: list[int] = []
+    name = context.namer.name(reference)
+    retained = context.retained_size(with_initial=False)
+    sizes: list[int] = []
     try:
-        for inner in (one for parts in elements_of(place.value, plain.LARGE) for one in parts):
-            if plain.length_function(type(inner)) is None:
-                continue
-            weights.extend(_weigh_all(scale, parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
+        for inner in (part for parts in elements_of(reference.value, plain.LARGE) for part in parts):
+            if plain.length_function(type(inner)) is not None:
+                sizes.extend(retained.measure_all(parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
     except RuntimeError:
-        bench.notes.append("A container changed while it was weighed.")
-    measured = weights[OLDER:] or weights
-    each = sum(measured) // max(len(measured), 1)
-    holder = bench.holder(place, name, series, bytes_per_element=each, contents=scale.contents())
-    holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(place.value))
+        context.notes.append("A container changed while it was weighed.")
+    measured = sizes[OLDER:] or sizes
+    size = sum(measured) // max(len(measured), 1)
+    holder = context.holder(reference, name, series, bytes_per_element=size, contents=retained.contents())
+    holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(reference.value))
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
-    bench.explained |= scale.types
-    handle, files, sources = replace(name.handle, path=(*name.handle.path, ("key", None))), bench.files, bench.sources
-    candidate = Candidate(("inside", id(place.value)), holder, handle)
+    context.explained |= retained.types
+    handle, files, sources = (
+        replace(name.handle, path=(*name.handle.path, ("key", None))),
+        context.files,
+        context.sources,
+    )
+    candidate = Candidate(("inside", id(reference.value)), holder, handle)
     candidate.read = lambda: sources.adding_lines(handle, files)
-    bench.keep(candidate, SizeProbe(place.value, inner_length))
+    context.add(candidate, SizeProbe(reference.value, inner_length))
 
 
-def weigh_elements(bench: Bench, container: Any, series: Series) -> tuple[int, Contents]:
-    """Bytes of one of the newest elements, and what they hold."""
-    is_ordered = set not in plain.mro(type(container))
-    scale = bench.scale(with_born=is_ordered)
-    scale.seen.add(id(container))
-    recent = min(math.ceil(series.per_step), 16)  # the loop's own variables may still hold these
-    new = max(min(MEASURED, series.growth - recent), 1)
-    try:
-        elements = elements_of(container, new + recent + OLDER)
-    except RuntimeError:
-        bench.notes.append("A container changed while it was weighed.")
-        return 0, Contents.OBJECTS
-    if len(elements) > recent + 1 and is_ordered:
-        del elements[len(elements) - recent :]
-    measured = elements[-new:]
-    for parts in elements[: -len(measured)]:
-        _weigh_all(scale, parts)
-    weights: list[tuple[int, bool]] = []
-    for parts in measured:
-        before = scale.old
-        weight = _weigh_all(scale, parts)
-        if weights and scale.is_late:
+def _paths_to(objects: list[Any], traversal: Traversal, ours: Iterable[Any]) -> dict[int, Reference]:
+    """A path to each object, found through its referrers.
+
+    Args:
+        objects: A few objects; each level costs a pass over everything that the collector knows.
+        traversal: What can be named.
+        ours: Lists and dicts of tbmem that hold the objects as well.
+    """
+    search = _ReferrerSearch(traversal, {id(each) for each in ours} | {id(objects)})
+    frontier = {id(each): each for each in objects}
+    for _ in range(_LEVELS):
+        if not frontier:
             break
-        weights.append((weight, scale.old > before))
-    bench.explained |= scale.types
-    return _each(weights) + entry_bytes(container), scale.contents()
+        frontier = search.level(frontier)
+    return {id(each): search.reference(each, ()) for each in objects}
 
 
-def _each(weights: list[tuple[int, bool]]) -> int:
-    """Mean weight; single elements with an old tensor in them are a new tensor at an old one's address."""
-    new = [weight for weight, is_old in weights if not is_old]
-    chosen = new if 2 * len(new) > len(weights) else [weight for weight, _ in weights]
-    return sum(chosen) // max(len(chosen), 1)
+class _ReferrerSearch:
+    def __init__(self, traversal: Traversal, ours: set[int]) -> None:
+        self._named = traversal.references
+        self._ours = ours
+        self._held_by_us: set[int] = set()
+        self._holders: dict[int, tuple[Any, ReferenceKind, Any]] = {}
+        self._modules = {id(one.__dict__): one for one in list(sys.modules.values()) if type(one) is ModuleType}
+
+    def level(self, frontier: dict[int, Any]) -> dict[int, Any]:
+        """Find what holds the objects of a level; returns those to look at next."""
+        following: dict[int, Any] = {}
+        objects = list(frontier.values())
+        referrers = gc.get_referrers(*objects)
+        self._ours |= {id(objects), id(referrers), id(frontier), id(following), id(self._holders)}
+        for holder in referrers[:_WIDEST]:
+            if id(holder) in self._ours or type(holder) in (Reference, FrameType):
+                continue
+            if is_our_class(type(holder)):
+                self._held_by_us.update(id(one) for one in gc.get_referents(holder) if id(one) in frontier)
+                continue
+            for one in gc.get_referents(holder):
+                if id(one) in frontier and id(one) not in self._holders and holder is not one:
+                    self._holders[id(one)] = entry = (holder, *_edge(holder, one))
+                    self._ours.add(id(entry))
+                    if id(holder) not in self._named and id(holder) not in self._modules:
+                        following[id(holder)] = holder
+        del objects, referrers
+        return {key: one for key, one in following.items() if key not in self._holders}
+
+    def reference(self, one: Any, seen: tuple[int, ...]) -> Reference:
+        """The path to an object, from a variable or from the first thing whose holder is not known."""
+        named = self._named.get(id(one))
+        if named is not None:
+            return named
+        if id(one) in self._held_by_us:
+            return Reference(one, RootScope(module=_OURS), ReferenceKind.INSIDE, None)
+        entry = self._holders.get(id(one))
+        if entry is None or id(one) in seen:
+            return Reference(one, RootScope(), ReferenceKind.INSIDE, None)
+        holder, kind, label = entry
+        module = self._modules.get(id(holder))
+        if module is not None:
+            filename = module.__dict__.get("__file__")
+            name = filename if type(filename) is str else module.__name__
+            scope = RootScope(module=_OURS if is_our_module(module.__name__) else name)
+            return Reference(one, scope, ReferenceKind.GLOBAL, label)
+        owner = self._holders.get(id(holder), (None,))[0]
+        if kind is ReferenceKind.KEY and owner is not None and plain.instance_dict(owner) is holder:
+            return Reference(one, self.reference(owner, (*seen, id(one))), ReferenceKind.ATTRIBUTE, label)
+        return Reference(one, self.reference(holder, (*seen, id(one))), kind, label)
 
 
-def _weigh_all(scale: Scale, parts: Iterable[Any]) -> int:
-    return sum(scale.weigh(part) for part in parts)
+def _edge(holder: Any, one: Any) -> tuple[ReferenceKind, Any]:
+    """Kind and label of the reference from a holder to an object."""
+    bases = plain.mro(type(holder))
+    if dict in bases:
+        return ReferenceKind.KEY, next((key for key, value in list(dict.items(holder)) if value is one), None)
+    if list in bases or tuple in bases:
+        return ReferenceKind.ITEM, None
+    names = plain.instance_dict(holder)
+    pairs = [*(names.items() if names is not None else ()), *plain.slot_values(holder)]
+    label = next((name for name, value in pairs if value is one), None)
+    return (ReferenceKind.INSIDE, None) if label is None else (ReferenceKind.ATTRIBUTE, label)

@@ -1,9 +1,13 @@
-"""Search for classes with more and more objects that no container explains."""
+"""Search for classes with more and more objects that no container explains, and for reference cycles among them."""
 
 from __future__ import annotations
 
+import gc
+import sys
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -13,19 +17,20 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import plain_name
 from tbmem.sources.program.syntax import SourceCode, called, creates_graph
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import MEASURED, OLDER, Bench, Candidate, not_under
-from tbmem.sources.retainers.object_counts import Census, Objects, Series, class_key
-from tbmem.sources.retainers.reachability import Walk
-from tbmem.sources.retainers.reference_cycles import circle
-from tbmem.sources.retainers.retained_size import Elsewhere
+from tbmem.sources.retainers.candidates import MEASURED, OLDER, Candidate, SearchContext, not_under
+from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series, class_key
+from tbmem.sources.retainers.reachability import Traversal
+from tbmem.sources.retainers.retained_size import BaselineObjects
 
 _TRIED = 3
 """Objects of a class of which one must be garbage."""
+_LARGEST_GROUP = 4000
+_NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
-def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
+def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTable) -> None:
     """Note users' autograd functions whose nodes hold their own output."""
-    growing = census.growing_classes()
+    growing = counts.growing_classes()
     for kind in objects.contexts():
         series = growing.get(class_key(kind))
         nodes = objects.by_kind[kind]
@@ -33,16 +38,17 @@ def add_contexts(bench: Bench, census: Census, objects: Objects) -> None:
         if series is None or not names:
             continue
         function = plain.class_attributes(kind).get("_forward_cls", kind)
-        spoken = plain_name(function.__qualname__)
-        holder = _holder(bench, HolderKind.CONTEXT, f"ctx.{names[0]} of {spoken}", kind.__name__, nodes, series)
+        function_name = plain_name(function.__qualname__)
+        text = f"ctx.{names[0]} of {function_name}"
+        holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
         candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS))
-        files = bench.sources.files_of(function)
-        candidate.read = partial(_context_lines, bench.sources, files, spoken, names)
-        bench.keep(candidate)
+        files = context.sources.files_of(function)
+        candidate.read = partial(_context_lines, context.sources, files, function_name, names)
+        context.add(candidate)
 
 
 def _own_outputs(node: Any) -> list[str]:
-    """Attributes of a node that hold a tensor which this node has made."""
+    """Attributes of a node that hold a tensor which this node has computed."""
     return [
         name
         for name, value in (plain.instance_dict(node) or {}).items()
@@ -50,89 +56,171 @@ def _own_outputs(node: Any) -> list[str]:
     ]
 
 
-def _context_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: list[str]) -> list[CodeLine]:
+def _context_lines(sources: SourceCode, files: tuple[str, ...], function_name: str, names: list[str]) -> list[CodeLine]:
     """The lines that set an attribute of ``ctx``, of the function itself where it is known."""
     lines = sources.attribute_lines(files, names)
-    return [line for line in lines if spoken in line.function.rpartition(".")[0]] or lines
+    return [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
 
 
-def add_leaves(bench: Bench, census: Census, objects: Objects, walk: Walk) -> None:
+def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> None:
     """Note leaf tensors without a name whose gradient has a graph that leads back to them."""
-    series = census.growing_classes().get("leaves")
-    leaves = [one for one in objects.leaves_with_graphs() if id(one) not in walk.found] if series else []
+    series = counts.growing_classes().get("leaves")
+    leaves = [one for one in objects.leaves_with_graphs() if id(one) not in traversal.references] if series else []
     if series is None or len(leaves) < series.growth / 2:
         return
     text = "leaf tensors whose gradient has a graph that leads back to them"
-    holder = _holder(bench, HolderKind.CONTEXT, text, "create_graph", leaves, series)
-    files, sources = bench.files, bench.sources
+    holder = _holder(context, HolderKind.CONTEXT, text, "create_graph", leaves, series)
+    files, sources = context.files, context.sources
     candidate = Candidate("leaves", replace(holder, contents=Contents.GRAPHS))
     candidate.read = lambda: sources.calls(files, creates_graph)
-    bench.keep(candidate)
+    context.add(candidate)
 
 
 class Instances:
-    """Users' classes with more and more objects, noted by address: whether they are garbage is for ``judge``."""
+    """Users' classes with more and more objects, noted by address: ``add_candidates`` finds out which are garbage."""
 
-    def __init__(self, bench: Bench, census: Census, objects: Objects, walk: Walk, collects: bool) -> None:
+    def __init__(
+        self, context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal, collects: bool
+    ) -> None:
         self._collects = collects
-        self._bench = bench
+        self._context = context
         self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []
-        growing = census.growing_classes()
+        growing = counts.growing_classes()
         for kind in objects.user_classes():
-            series, ones = growing.get(class_key(kind)), objects.by_kind.get(kind, [])
-            if series is not None and ones and kind not in bench.explained:
-                self._note(kind, ones, series, walk)
+            series, instances = growing.get(class_key(kind)), objects.by_kind.get(kind, [])
+            if series is not None and instances and kind not in context.explained:
+                self._note(kind, instances, series, traversal)
 
-    def _note(self, kind: type, ones: list[Any], series: Series, walk: Walk) -> None:
-        bench = self._bench
+    def _note(self, kind: type, instances: list[Any], series: Series, traversal: Traversal) -> None:
+        context = self._context
         text = f"{plain_name(kind.__qualname__)} objects"
-        places = [walk.found[id(one)] for one in ones if id(one) in walk.found]
-        named = min(places, key=lambda place: len(place.way()), default=None)
-        bench.elsewhere = Elsewhere(not_under(walk, {id(one) for one in ones}))
-        way = naming.full_name(bench.namer.name(named), naming.noun(named)) if named is not None else ""
-        candidate = Candidate(class_key(kind), _holder(bench, HolderKind.OBJECTS, text, kind.__name__, ones, series))
-        files = tuple(dict.fromkeys((*bench.sources.files_of(kind), *bench.files)))
-        candidate.read = partial(_class_lines, bench.sources, files, kind.__name__, set())
-        self._noted.append((candidate, tuple(id(one) for one in ones[OLDER:][:_TRIED] or ones), way))
+        references = [traversal.references[id(one)] for one in instances if id(one) in traversal.references]
+        named = min(references, key=lambda reference: len(reference.path()), default=None)
+        context.baseline = BaselineObjects(not_under(traversal, {id(one) for one in instances}))
+        path = naming.full_name(context.namer.name(named), naming.noun(named)) if named is not None else ""
+        holder = _holder(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
+        files = tuple(dict.fromkeys((*context.sources.files_of(kind), *context.files)))
+        read = partial(_class_lines, context.sources, files, kind.__name__, set())
+        candidate = Candidate(class_key(kind), holder, read=read)
+        self._noted.append((candidate, tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances), path))
 
-    def judge(self) -> None:
-        """Tell garbage from objects that something holds; nobody may hold a reference to the objects meanwhile."""
-        for candidate, addresses, way in self._noted:
-            circles = [found for found in map(circle, addresses) if found is not None]
-            if circles:
+    def add_candidates(self) -> None:
+        """Add what was noted, garbage marked as such; nobody may hold a reference to the objects meanwhile."""
+        for candidate, addresses, path in self._noted:
+            cycles = [names for names in map(cycle_attributes, addresses) if names is not None]
+            if cycles:
                 state = "on: it may still free them" if self._collects else "off: nothing frees them"
-                self._bench.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
+                self._context.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
                 candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
-                bench, names = self._bench, set().union(*circles)
-                candidate.read = partial(_class_lines, bench.sources, bench.files, candidate.holder.type, names)
-            elif way:
-                candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {way}")
-            self._bench.keep(candidate)
+                context, names = self._context, set().union(*cycles)
+                candidate.read = partial(_class_lines, context.sources, context.files, candidate.holder.type, names)
+            elif path:
+                candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {path}")
+            self._context.add(candidate)
 
 
-def _class_lines(sources: SourceCode, files: tuple[str, ...], spoken: str, names: set[str]) -> list[CodeLine]:
-    """The lines that make objects of a class, and those that close a circle."""
-    return [*sources.calls(files, lambda call: called(call) == spoken), *sources.attribute_lines(files, names)]
+def _class_lines(sources: SourceCode, files: tuple[str, ...], class_name: str, names: set[str]) -> list[CodeLine]:
+    """The lines that create objects of a class, and those that close a cycle."""
+    creating = sources.calls(files, lambda call: called(call) == class_name)
+    return [*creating, *sources.attribute_lines(files, names)]
 
 
-def _holder(bench: Bench, kind: HolderKind, name: str, spoken: str, ones: list[Any], series: Series) -> Holder:
-    """A holder that is a class; some of its objects are weighed after some others."""
-    scale = bench.scale(with_born=False)
-    scale.seen.update(map(id, ones))  # each by itself: one may lead to all the others
-    weights = []
-    for one in (*ones[:OLDER], *(ones[OLDER:][:MEASURED] or ones)):
-        scale.seen.discard(id(one))
-        weights.append(scale.weigh(one))
-        if scale.is_late:
+def _holder(
+    context: SearchContext, kind: HolderKind, name: str, class_name: str, instances: list[Any], series: Series
+) -> Holder:
+    """A holder that is a class; some of its objects are measured after some others."""
+    retained = context.retained_size(with_initial=False)
+    retained.seen.update(map(id, instances))  # each by itself: one may lead to all the others
+    sizes = []
+    for one in (*instances[:OLDER], *(instances[OLDER:][:MEASURED] or instances)):
+        retained.seen.discard(id(one))
+        sizes.append(retained.measure(one))
+        if retained.is_late:
             break
-    weights = weights[OLDER:] or weights
+    sizes = sizes[OLDER:] or sizes
     return Holder(
         kind=kind,
         name=name,
-        type=spoken,
+        type=class_name,
         length=series.points[-1][1],
         per_step=series.per_step,
-        contents=scale.contents(),
-        bytes_per_element=sum(weights) // max(len(weights), 1),
+        contents=retained.contents(),
+        bytes_per_element=sum(sizes) // max(len(sizes), 1),
         grows_since=series.since,
     )
+
+
+def cycle_attributes(address: int) -> set[str] | None:
+    """The attributes that keep an object alive by leading back to it; ``None`` where something else holds it.
+
+    All that the object leads to is gathered, and the references inside are compared with the number that each object
+    has: one with more of them is held from outside, and so is all that it leads to.
+
+    Args:
+        address: Of the object; an address, because every reference of the caller's would count as a holder.
+    """
+    group = [one for one in gc.get_objects() if id(one) == address]
+    if not group or not _gather(group):
+        return None
+    inside: Counter[int] = Counter()
+    for member in group:
+        inside.update(map(id, gc.get_referents(member)))
+    del member
+    held = [i for i, number in enumerate(_reference_counts(group)) if number - _OUR_REFERENCES > inside[id(group[i])]]
+    if _leads_to(group, held, address):
+        return None
+    attributes = plain.instance_dict(group[0]) or {}
+    return {name for name, value in attributes.items() if _returns(value, group[0])}
+
+
+def _gather(group: list[Any]) -> bool:
+    """Add all that the first member leads to, without what exists anyway; ``False`` where that is too much."""
+    namespaces = {id(module.__dict__) for module in list(sys.modules.values()) if type(module) is ModuleType}
+    members = {id(group[0])}
+    for member in group:
+        for one in gc.get_referents(member):
+            if id(one) in members or id(one) in namespaces or not gc.is_tracked(one) or _is_not_followed(one):
+                continue
+            members.add(id(one))
+            group.append(one)
+            if len(group) > _LARGEST_GROUP:
+                return False
+    return True
+
+
+def _is_not_followed(one: Any) -> bool:
+    return type(one) in _NOT_FOLLOWED or type in plain.mro(type(one))
+
+
+def _reference_counts(group: list[Any]) -> list[int]:
+    return [sys.getrefcount(member) for member in group]
+
+
+_OUR_REFERENCES = _reference_counts([object()])[0]
+"""References that counting itself makes: the list, the variable, the argument."""
+
+
+def _leads_to(group: list[Any], held: list[int], address: int) -> bool:
+    """Whether one of the members that are held from outside leads to an address."""
+    members = {id(member) for member in group}
+    queue = [group[i] for i in held]
+    seen = {id(one) for one in queue}
+    while queue:
+        one = queue.pop()
+        if id(one) == address:
+            return True
+        for other in gc.get_referents(one):
+            if id(other) in members and id(other) not in seen:
+                seen.add(id(other))
+                queue.append(other)
+    return False
+
+
+def _returns(value: Any, one: Any) -> bool:
+    """Whether a value leads back to an object, directly or past a few others."""
+    near = [value]
+    for _ in range(4):
+        if any(each is one for each in near):
+            return True
+        near = [each for each in gc.get_referents(*near) if gc.is_tracked(each) and not _is_not_followed(each)][:200]
+    return False

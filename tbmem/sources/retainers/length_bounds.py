@@ -1,4 +1,4 @@
-"""Bounds of containers that are written in the user's own code.
+"""Bounds of containers that the user's own code enforces.
 
 ``if len(self.memory) < self.capacity: self.memory.append(x)`` is a bound as good as ``deque(maxlen=...)``, and the
 usual one in replay buffers and caches that are written by hand.
@@ -25,9 +25,9 @@ from tbmem.sources.program.syntax import (
     statements,
     uses_old_value,
 )
-from tbmem.sources.retainers.reachability import Place, Step
+from tbmem.sources.retainers.reachability import Reference, ReferenceKind
 
-_TAKING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
+_REMOVING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
 """Methods that make something shorter."""
 
 
@@ -41,49 +41,51 @@ class _LengthCheck:
     file: str
 
 
-def written_bound(place: Place, handle: Handle, sources: SourceCode) -> int | None:
+def written_bound(reference: Reference, handle: Handle, sources: SourceCode) -> int | None:
     """The largest length that the source allows; ``None`` where nothing bounds it, or not by a number known now."""
-    kinds = plain.mro(type(place.value))
-    length = plain.length_function(type(place.value))
+    kinds = plain.mro(type(reference.value))
+    length = plain.length_function(type(reference.value))
     if not handle.root or length is None:
         return None
-    bounds = [_value(check, place) for check in _length_checks(handle, list in kinds, sources)]
-    known = [bound for bound in bounds if bound is not None and bound >= length(place.value)]
+    bounds = [_value(check, reference) for check in _length_checks(handle, list in kinds, sources)]
+    known = [bound for bound in bounds if bound is not None and bound >= length(reference.value)]
     return max(known) if known and len(known) == len(bounds) else None
 
 
-def _value(check: _LengthCheck, place: Place) -> int | None:
+def _value(check: _LengthCheck, reference: Reference) -> int | None:
     """What a container's length is compared with, now."""
     limit = check.limit
     if isinstance(limit, ast.Constant):
-        found: Any = limit.value
+        value: Any = limit.value
     elif isinstance(limit, ast.Attribute):
         is_beside = isinstance(check.container, ast.Attribute) and _same(limit.value, check.container.value)
-        found = _attribute(place, limit.attr) if is_beside else None
+        value = _attribute(reference, limit.attr) if is_beside else None
     elif isinstance(limit, ast.Name):
-        found = next((names[limit.id] for names in _variables(place, check.file) if limit.id in names), None)
+        value = next((names[limit.id] for names in _variables(reference, check.file) if limit.id in names), None)
     else:
         return None
-    return found if type(found) is int else None
+    return value if type(value) is int else None
 
 
 def _same(one: ast.expr, other: ast.expr) -> bool:
     return ast.dump(one) == ast.dump(other)
 
 
-def _attribute(place: Place, name: str) -> Any:
-    """What stands beside a container, in the object whose attribute it is or in that one's class."""
-    if place.step not in (Step.ATTRIBUTE, Step.CLASS_ATTRIBUTE) or not isinstance(place.owner, Place):
+def _attribute(reference: Reference, name: str) -> Any:
+    """An attribute beside a container: of the object that has the container, or of its class."""
+    if reference.kind not in (ReferenceKind.ATTRIBUTE, ReferenceKind.CLASS_ATTRIBUTE) or not isinstance(
+        reference.owner, Reference
+    ):
         return None
-    owner = place.owner.value
+    owner = reference.owner.value
     kinds = plain.mro(owner if type in plain.mro(type(owner)) else type(owner))
     spaces = [plain.instance_dict(owner) or {}, *(plain.class_attributes(kind) for kind in kinds)]
     return next((names[name] for names in spaces if name in names), None)
 
 
-def _variables(place: Place, filename: str) -> Iterator[dict[str, Any]]:
+def _variables(reference: Reference, filename: str) -> Iterator[dict[str, Any]]:
     """Variables beside the container's: those of its closure, then those of the file's module."""
-    owner = place.owner.value if isinstance(place.owner, Place) else None
+    owner = reference.owner.value if isinstance(reference.owner, Reference) else None
     if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=False)
         yield {name: plain.cell_value(cell) for name, cell in cells}
@@ -104,8 +106,8 @@ def _length_checks(handle: Handle, is_list: bool, sources: SourceCode) -> list[_
             checks = [
                 _check(one, handle, inner.node) for one, inner in zip(adding, around, strict=True) if inner is not None
             ]
-            kept = [_LengthCheck(*check, filename) for check in checks if check is not None]
-            return kept if len(kept) == len(adding) else []
+            known = [_LengthCheck(*check, filename) for check in checks if check is not None]
+            return known if len(known) == len(adding) else []
     return []
 
 
@@ -135,8 +137,8 @@ def _check(adding: ast.stmt, handle: Handle, function: ast.AST) -> tuple[ast.exp
         if compared is None:
             continue
         container, limit, is_below = compared
-        inside = [part for one in node.body for part in ast.walk(one)]
-        otherwise = [part for one in node.orelse for part in ast.walk(one)]
+        inside = [part for statement in node.body for part in ast.walk(statement)]
+        otherwise = [part for statement in node.orelse for part in ast.walk(statement)]
         is_bounded = any(part is adding for part in (inside if is_below else otherwise))
         if is_bounded or (not is_below and any(_takes_out(part, handle) for part in inside)):
             return container, limit
@@ -170,9 +172,9 @@ def _is_length(node: ast.AST, handle: Handle) -> bool:
 
 
 def _takes_out(node: ast.AST, handle: Handle) -> bool:
-    """Whether something is taken out of a container, or less of it is kept."""
+    """Whether something is removed from a container, or only a slice of it is kept."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _TAKING and matches(node.func.value, handle)
+        return node.func.attr in _REMOVING and matches(node.func.value, handle)
     if isinstance(node, ast.Delete):
         return any(isinstance(one, ast.Subscript) and matches(one.value, handle) for one in node.targets)
     return _cuts(node, handle)

@@ -1,4 +1,4 @@
-"""Tracer of the user's lines, for a step or two, that tells during which of them watched objects grow.
+"""Tracer of the user's lines, for a step or two, that records during which of them watched objects grow.
 
 Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
 coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does
@@ -29,19 +29,19 @@ from tbmem.sources.program.ownership import (
 from tbmem.sources.retainers.probes import Probe
 
 EVENTS = 150_000
-"""Lines that are followed at most; then the watch ends by itself."""
+"""Maximum number of lines that are followed; then the tracer ends by itself."""
 
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LEFTOVERS = 50
-_ONLY_THE_FRAME_AND_WE = 4
+_FRAME_AND_OURS = 4
 """References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
 _monitoring: Any = getattr(sys, "monitoring", None)
 """Python 3.12 and later."""
 
 
-class LineWatch:
-    """Which line ran when something grew."""
+class LineTracer:
+    """Records which line ran when something grew."""
 
     def __init__(self, probes: dict[Hashable, Probe]) -> None:
         self._probes = probes
@@ -52,7 +52,7 @@ class LineWatch:
         self.overflowed = False
 
     def start(self, frame: FrameType | None) -> bool:
-        """Begin to watch; ``False`` where somebody else is already tracing."""
+        """Begin; ``False`` where somebody else is already tracing."""
         if not nobody_traces() or self._backend is not None:
             return False
         backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
@@ -60,12 +60,12 @@ class LineWatch:
             return False
         self._at(next(user_frames(frame), None))
         self._backend = backend
-        _keep_from_the_compiler()
+        _skip_in_compiler()
         backend.start(self, frame)
         return True
 
     def stop(self, frame: FrameType | None) -> None:
-        """Stop watching, for good; may be called at any time and again."""
+        """Stop for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
             try:
@@ -104,7 +104,7 @@ class LineWatch:
             self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
 
     def too_many(self) -> bool:
-        """Count an event; whether there have been so many that watching costs too much."""
+        """Count an event; whether there have been so many that tracing costs too much."""
         self._events += 1
         if self._events > EVENTS:
             self.overflowed = True
@@ -118,19 +118,19 @@ class LineWatch:
                 self._counts[key, line] += grown
 
 
-def _keep_from_the_compiler() -> None:
-    """Tell torch's compiler, where it is loaded, to pass over what is called back from within a compiled function.
+def _skip_in_compiler() -> None:
+    """Have torch's compiler, where it is loaded, skip callbacks from within a compiled function.
 
-    It would try to compile that, which takes milliseconds for each function.
+    It would try to compile them, which takes milliseconds for each function.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is not None and rules not in _TOLD:
+    if rules is not None and rules not in _CONFIGURED:
         with contextlib.suppress(Exception):
             rules.__dict__["add"](__package__)
-        _TOLD.append(rules)
+        _CONFIGURED.append(rules)
 
 
-_TOLD: list[object] = []
+_CONFIGURED: list[object] = []
 
 
 class _Tracing:
@@ -142,12 +142,12 @@ class _Tracing:
     """
 
     def __init__(self) -> None:
-        self._watch: LineWatch | None = None
+        self._tracer: LineTracer | None = None
         self._codes: set[CodeType] = set()
         self._leftovers: list[dict[str, Any]] = []
 
-    def start(self, watch: LineWatch, frame: FrameType | None) -> None:
-        self._watch = watch
+    def start(self, tracer: LineTracer, frame: FrameType | None) -> None:
+        self._tracer = tracer
         for one in user_frames(frame):
             if one.f_trace is None:
                 self._leftovers.extend(variables_left_in(one))
@@ -155,7 +155,7 @@ class _Tracing:
         sys.settrace(self._at_call)
 
     def stop(self, frame: FrameType | None) -> None:
-        self._watch = None
+        self._tracer = None
         if sys.gettrace() == self._at_call:
             sys.settrace(None)
         for one in stack_of(frame):
@@ -183,11 +183,11 @@ class _Tracing:
         self._codes.clear()
 
     def _at_call(self, frame: FrameType, event: str, arg: object) -> Any:
-        if self._watch is None:
+        if self._tracer is None:
             sys.settrace(None)
             return None
         for variables in self._leftovers:
-            if sys.getrefcount(variables) <= _ONLY_THE_FRAME_AND_WE:  # not the user's own locals()
+            if sys.getrefcount(variables) <= _FRAME_AND_OURS:  # not the user's own locals()
                 variables.clear()
         code = frame.f_code
         if not is_user_file(code.co_filename):
@@ -198,17 +198,17 @@ class _Tracing:
         return self._in_frame(frame, "line", arg)
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
-        watch = self._watch
-        if watch is None or watch.too_many():
-            self._watch = frame.f_trace = None
+        tracer = self._tracer
+        if tracer is None or tracer.too_many():
+            self._tracer = frame.f_trace = None
             return None
         try:
             if event == "line":
-                watch.at_line(frame)
+                tracer.at_line(frame)
             elif event == "return":
-                watch.at_return(frame)
+                tracer.at_return(frame)
         except Exception:
-            self._watch = None
+            self._tracer = None
         return self._in_frame
 
 
@@ -217,7 +217,7 @@ class _Monitoring:
 
     def __init__(self, tool: int) -> None:
         self._tool = tool
-        self._watch: LineWatch | None = None
+        self._tracer: LineTracer | None = None
         self._codes: set[CodeType] = set()
 
     @classmethod
@@ -230,9 +230,9 @@ class _Monitoring:
                     return cls(tool)
         return None
 
-    def start(self, watch: LineWatch, frame: FrameType | None) -> None:
+    def start(self, tracer: LineTracer, frame: FrameType | None) -> None:
         events = _monitoring.events
-        self._watch = watch
+        self._tracer = tracer
         for event, function in self._callbacks(events).items():
             _monitoring.register_callback(self._tool, event, function)
         for one in user_frames(frame):
@@ -241,7 +241,7 @@ class _Monitoring:
         _monitoring.restart_events()
 
     def stop(self, frame: FrameType | None) -> None:
-        self._watch = None
+        self._tracer = None
         _monitoring.set_events(self._tool, 0)
         for code in self._codes:
             _monitoring.set_local_events(self._tool, code, 0)
@@ -266,26 +266,26 @@ class _Monitoring:
             _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _at_start(self, code: CodeType, offset: int) -> Any:
-        if self._watch is None or not is_user_file(code.co_filename):
+        if self._tracer is None or not is_user_file(code.co_filename):
             return _monitoring.DISABLE
         self._follow(code)
         return None
 
     def _at_line(self, code: CodeType, line: int) -> Any:
-        watch = self._watch
-        if watch is None or watch.too_many():
+        tracer = self._tracer
+        if tracer is None or tracer.too_many():
             return _monitoring.DISABLE
         try:
-            watch.at_line(sys._getframe(1))
+            tracer.at_line(sys._getframe(1))
         except Exception:
-            self._watch = None
+            self._tracer = None
         return None
 
     def _at_return(self, code: CodeType, offset: int, value: object) -> Any:
-        watch = self._watch
-        if watch is not None:
+        tracer = self._tracer
+        if tracer is not None:
             try:
-                watch.at_return(sys._getframe(1))
+                tracer.at_return(sys._getframe(1))
             except Exception:
-                self._watch = None
+                self._tracer = None
         return None

@@ -1,7 +1,7 @@
-"""What the variables of this process hold at the moment at which memory runs out, with lines.
+"""What the variables of this process hold when memory runs out, with lines.
 
-One pass over everything that the collector knows and one walk over what can be named, both bounded in time. Nothing
-is allocated on a device, and nothing of the user's is held afterwards.
+One pass over everything that the collector knows and one traversal over what can be named, both bounded in time.
+Nothing is allocated on a device, and nothing of the user's is held afterwards.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.naming import Namer, full_name, kind_of, noun
-from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Place, Step, Walk
-from tbmem.sources.torch_state import autograd_graph as graphs
+from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
+from tbmem.sources.torch_state import autograd_graph
 from tbmem.sources.torch_state.storages import (
     gradient_notes,
     model_notes,
@@ -33,8 +33,8 @@ from tbmem.sources.torch_state.storages import (
     tensor_notes,
 )
 
-_WALK = (60_000, 0.25)
-"""Objects and seconds of the walk over what can be named."""
+_TRAVERSAL = (60_000, 0.25)
+"""Objects and seconds of the traversal over what can be named."""
 _TRACED = 2_000
 """Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace."""
 _TENSORS = 50_000
@@ -42,80 +42,82 @@ _ELEMENTS = 200_000
 """Elements of long containers that are looked at."""
 _GRAPHS = (100_000, 0.25)
 """Nodes of autograd's graphs that are followed, and the seconds for that."""
-_LEAST = 1 << 10
+_SMALLEST = 1 << 10
 """Bytes of arrays and strings below which they are not looked at."""
 UNNAMED = "tensors without a name"
 
 
-class Found(NamedTuple):
+class LiveHolders(NamedTuple):
     """What holds memory now."""
 
     live: list[LiveMemory]
     lines: dict[str, tuple[str, ...]]
     """Source lines by holder."""
     complete: bool
-    """Whether everything that can be named was walked over."""
+    """Whether everything that can be named was traversed."""
 
 
-def live_memory(frame: FrameType | None) -> Found:
+def live_memory(frame: FrameType | None) -> LiveHolders:
     """What Python's variables hold, on every device."""
     with torch._C.DisableTorchFunction(), gc_paused():
         search = _Search(frame)
         search.look()
-        found = Found(search.live, search.lines(), search.complete and search.walk.complete)
+        holders = LiveHolders(search.live, search.lines(), search.complete and search.traversal.complete)
     plain.forget()
-    return found
+    return holders
 
 
 class _Search:
     def __init__(self, frame: FrameType | None) -> None:
         self.live: list[LiveMemory] = []
         is_traced = sys.getprofile() is not None
-        self.walk = Walk(_TRACED if is_traced else _WALK[0], _WALK[1])
+        self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1])
         self._elements = _TRACED if is_traced else _ELEMENTS
         self.complete = True
         self._sources = SourceCode()
         self._namer = Namer(self._sources)
-        self._places: dict[str, Place] = {}
-        self._known: set[int] = set()
+        self._references: dict[str, Reference] = {}
+        self._addresses: set[int] = set()
         self._frame = frame
 
     def look(self) -> None:
         """Go through everything once."""
         tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
         tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
-        self.walk.from_frames(self._frame)
-        places = self._element_places()
+        self.traversal.from_frames(self._frame)
+        references = self._element_places()
         for note, holder in self._trained(modules, optimizers):
             self._add(note, holder)
-        named = [(one, self.walk.found.get(id(one)) or places.get(id(one))) for one in tensors]
-        self._add_tensors((one, place) for one, place in named if place is not None)
+        named = [(one, self.traversal.references.get(id(one)) or references.get(id(one))) for one in tensors]
+        self._add_tensors((one, reference) for one, reference in named if reference is not None)
         self._add_graphs(named)
-        # of what is left, the graphs' own tensors have been told by now
+        # of what is left, the graphs' own tensors have been added by now
         self._add_tensors(named)
         self._add_arrays()
 
-    def _add_tensors(self, named: Iterable[tuple[torch.Tensor, Place | None]]) -> None:
-        for tensor, place in named:
+    def _add_tensors(self, named: Iterable[tuple[torch.Tensor, Reference | None]]) -> None:
+        for tensor, reference in named:
             for note in tensor_notes(tensor, Category.UNKNOWN, ""):
-                if note.address not in self._known:
-                    self._add(note, self._holder(place))
+                if note.address not in self._addresses:
+                    self._add(note, self._holder(reference))
 
     def _add(self, note: StorageNote, holder: str) -> None:
-        if note.address not in self._known:
-            self._known.add(note.address)
+        if note.address not in self._addresses:
+            self._addresses.add(note.address)
             self.live.append(
                 LiveMemory(device=note.device, address=note.address, bytes=note.bytes, holder=holder, part=note.name)
             )
 
     def lines(self) -> dict[str, tuple[str, ...]]:
-        """The lines at which the holders are filled or made, read from the source."""
-        files = self.walk.user_files()
-        return {holder: tuple(map(str, self._lines(place, files))) for holder, place in self._places.items()}
+        """The lines at which the holders are filled or created, read from the source."""
+        files = self.traversal.user_files()
+        return {
+            holder: tuple(map(str, self._lines(reference, files))) for holder, reference in self._references.items()
+        }
 
-    def _lines(self, place: Place, files: list[str]) -> list[Any]:
-        handle = self._namer.name(place).handle
-        if _is_container(place.value):
+    def _lines(self, reference: Reference, files: list[str]) -> list[Any]:
+        handle = self._namer.name(reference).handle
+        if _is_container(reference.value):
             return self._sources.adding_lines(handle, files) or self._assignments(handle, files)
         return self._assignments(handle, files)
 
@@ -141,59 +143,63 @@ class _Search:
                 yield note, self._remember(f"state of {type(optimizer).__name__}", optimizer)
 
     def _remember(self, holder: str, owner: Any) -> str:
-        place = self.walk.found.get(id(owner))
-        if place is not None:
-            self._places.setdefault(holder, place)
+        reference = self.traversal.references.get(id(owner))
+        if reference is not None:
+            self._references.setdefault(holder, reference)
         return holder
 
-    def _holder(self, place: Place | None) -> str:
-        """What holds a thing at a place: the container that it is an element of, or the variable."""
-        if place is None:
+    def _holder(self, reference: Reference | None) -> str:
+        """Name of the container that a value is an element of, or of the variable."""
+        if reference is None:
             return UNNAMED
-        while place.step in (Step.ITEM, Step.KEY, Step.INSIDE) and isinstance(place.owner, Place):
-            place = place.owner
-        name = full_name(self._namer.name(place), kind_of(place).value if _is_container(place.value) else noun(place))
-        self._places.setdefault(name, place)
+        while reference.kind in (ReferenceKind.ITEM, ReferenceKind.KEY, ReferenceKind.INSIDE) and isinstance(
+            reference.owner, Reference
+        ):
+            reference = reference.owner
+        name = full_name(
+            self._namer.name(reference), kind_of(reference).value if _is_container(reference.value) else noun(reference)
+        )
+        self._references.setdefault(name, reference)
         return name
 
-    def _element_places(self) -> dict[int, Place]:
-        """Places of what stands in the middle of long containers, which the walk passes over."""
-        found: dict[int, Place] = {}
+    def _element_places(self) -> dict[int, Reference]:
+        """References to what is in the middle of long containers, which the traversal skips."""
+        found: dict[int, Reference] = {}
         left = self._elements
-        for place in list(self.walk.found.values()):
-            value = place.value
+        for reference in list(self.traversal.references.values()):
+            value = reference.value
             if type(value) in (list, dict, deque, set, tuple) and len(value) > plain.LARGE and left > 0:
                 elements = list(islice(value.values() if type(value) is dict else value, left))
                 left -= len(elements)
                 for one in elements:
                     for inner in (one, *(one if type(one) in (tuple, list) else ())):
-                        found.setdefault(id(inner), Place(inner, place, Step.ITEM, None))
+                        found.setdefault(id(inner), Reference(inner, reference, ReferenceKind.ITEM, None))
         return found
 
-    def _add_graphs(self, named: Iterable[tuple[torch.Tensor, Place | None]]) -> None:
+    def _add_graphs(self, named: Iterable[tuple[torch.Tensor, Reference | None]]) -> None:
         """What autograd keeps alive because of a tensor that somebody holds: its graph has no name of its own."""
-        graph = graphs.Graph(*_GRAPHS)
-        for tensor, place in named:
-            if tensor.grad_fn is not None and place is not None:
+        graph = autograd_graph.Graph(*_GRAPHS)
+        for tensor, reference in named:
+            if tensor.grad_fn is not None and reference is not None:
                 for note in _saved_notes(graph.add(tensor.grad_fn)):
-                    if note.address not in self._known:
-                        self._add(note, self._holder(place))
+                    if note.address not in self._addresses:
+                        self._add(note, self._holder(reference))
         self.complete &= graph.complete
 
     def _add_arrays(self) -> None:
         """Arrays and strings of the host, which are no tensors."""
-        for place in list(self.walk.found.values()):
-            size = _array_bytes(place.value)
-            if size >= _LEAST:
-                holder = self._holder(place)
-                self.live.append(LiveMemory(device="cpu", address=-id(place.value), bytes=size, holder=holder))
+        for reference in list(self.traversal.references.values()):
+            size = _array_bytes(reference.value)
+            if size >= _SMALLEST:
+                holder = self._holder(reference)
+                self.live.append(LiveMemory(device="cpu", address=-id(reference.value), bytes=size, holder=holder))
 
 
 def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:
     for node in nodes:
-        for kept in graphs.saved(node):
-            if type(kept) in PLAIN_TENSORS:
-                yield from tensor_notes(kept, Category.ACTIVATION, f"saved by {type(node).__name__}")
+        for saved in autograd_graph.saved(node):
+            if type(saved) in PLAIN_TENSORS:
+                yield from tensor_notes(saved, Category.ACTIVATION, f"saved by {type(node).__name__}")
 
 
 def _is_container(value: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Lengths of containers and numbers of objects that Python's collector knows, look after look.
+"""Lengths of containers and numbers of objects that Python's collector knows, over several observations.
 
-Between two looks only addresses, lengths and names of types are kept.
+Between two observations only addresses, lengths and names of types are kept.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _TENSORS = 50_000
 """Tensors that are looked at one by one."""
-
-
 _ENOUGH = 4
-"""New elements between two looks from which a rate is told."""
+"""New elements between two observations from which a rate is computed."""
 
 
 class Series:
-    """One size at several looks."""
+    """One size at several observations."""
 
     __slots__ = ("points",)
 
@@ -37,28 +35,28 @@ class Series:
         self.points: list[tuple[int, int]] = []
 
     def add(self, step: int, size: int) -> None:
-        """The size at one look."""
+        """Append one observation."""
         self.points.append((step, size))
 
     def _changes(self) -> list[tuple[int, int]]:
-        """Each later look's step, and how much larger it was than the look before."""
+        """Each later observation's step, and how much larger the size was than before."""
         return [
             (step, after - before) for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False)
         ]
 
     @property
     def rises(self) -> int:
-        """How often it was larger than at the look before."""
+        """How often it was larger than at the observation before."""
         return sum(change > 0 for _, change in self._changes())
 
     @property
     def is_growing(self) -> bool:
-        """Larger at two looks at least and smaller at none."""
+        """Larger at two observations at least and smaller at none."""
         return self.rises >= 2 and all(change >= 0 for _, change in self._changes())
 
     @property
     def per_step(self) -> float:
-        """Growth per step: since the look before last where that is enough to tell, else over all looks."""
+        """Growth per step: since the observation before last where that is enough, else over all."""
         (first, before), (last, after) = self.points[-2:]
         if after - before < _ENOUGH:
             first, before = self.points[0]
@@ -66,26 +64,26 @@ class Series:
 
     @property
     def growth(self) -> int:
-        """Growth over all looks."""
+        """Growth over all observations."""
         return self.points[-1][1] - self.points[0][1]
 
     @property
     def since(self) -> int:
-        """First look at which it was larger than before."""
+        """Step of the first observation at which it was larger than before."""
         return next((step for step, change in self._changes() if change > 0), self.points[-1][0])
 
 
-class Objects:
-    """All that the collector knows, by type. Holds everything: for the length of one look only."""
+class ObjectTable:
+    """All that the collector knows, by type. Holds everything: for the length of one observation only."""
 
     def __init__(self) -> None:
         everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
-        table = _Table()
+        table = _InstancesByType()
         for one in everything:
-            ones = table[type(one)]
-            if ones is not None:
-                ones.append(one)
-        self.by_kind: dict[type, list[Any]] = {kind: found for kind, found in table.items() if found}
+            instances = table[type(one)]
+            if instances is not None:
+                instances.append(one)
+        self.by_kind: dict[type, list[Any]] = {kind: instances for kind, instances in table.items() if instances}
 
     def containers(self) -> list[tuple[type, list[Any]]]:
         """Kinds of containers that can grow, and all there are of each."""
@@ -105,7 +103,7 @@ class Objects:
         return [one for one in leaves if one.grad is not None and one.grad.grad_fn is not None]
 
     def contexts(self) -> list[type]:
-        """Types of autograd nodes that users' functions have made."""
+        """Types of autograd nodes that users' functions have created."""
         return [kind for kind in self.by_kind if BackwardCFunction in plain.mro(kind)]
 
     def user_classes(self) -> list[type]:
@@ -113,13 +111,13 @@ class Objects:
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
 
 
-class _Table(dict[type, "list[Any] | None"]):
+class _InstancesByType(dict[type, "list[Any] | None"]):
     """A list for each type that is of interest, decided when it is first met."""
 
     def __missing__(self, kind: type) -> list[Any] | None:
-        found: list[Any] | None = [] if _is_wanted(kind) else None
-        self[kind] = found
-        return found
+        instances: list[Any] | None = [] if _is_wanted(kind) else None
+        self[kind] = instances
+        return instances
 
 
 def _is_wanted(kind: type) -> bool:
@@ -136,8 +134,8 @@ def _is_countable(kind: type) -> bool:
 Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-class Census:
-    """Which containers, and which classes in number, have grown over the looks so far."""
+class ObjectCounts:
+    """Which containers in length, and which classes in number, have grown over the observations so far."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -146,21 +144,21 @@ class Census:
         self._containers: dict[int, Series] = {}
         self._classes: dict[Hashable, Series] = {}
 
-    def look(self, step: int, objects: Objects) -> None:
-        """One more look."""
+    def look(self, step: int, objects: ObjectTable) -> None:
+        """One more observation."""
         lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
-        kept: dict[int, Series] = {}
+        grown: dict[int, Series] = {}
         for kind, (addresses, sizes) in lengths.items():
             if kind in self._lengths:
-                self._compare(step, self._lengths[kind], (addresses, sizes), kept)
-        self._containers = kept
+                self._compare(step, self._lengths[kind], (addresses, sizes), grown)
+        self._containers = grown
         self._lengths = lengths
         self._count(step, objects)
         self._last_step = step
         self.looks += 1
 
-    def _compare(self, step: int, before: Lengths, now: Lengths, kept: dict[int, Series]) -> None:
-        """Carry on the series of what has grown at this look or at an earlier one."""
+    def _compare(self, step: int, before: Lengths, now: Lengths, grown: dict[int, Series]) -> None:
+        """Continue the series of what has grown at this observation or at an earlier one."""
         _, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
         sizes, last = now[1][new], before[1][old]
         addresses = now[0][new]
@@ -174,9 +172,9 @@ class Census:
             elif sizes[i] < last[i]:
                 continue
             series.add(step, int(sizes[i]))
-            kept[address] = series
+            grown[address] = series
 
-    def _count(self, step: int, objects: Objects) -> None:
+    def _count(self, step: int, objects: ObjectTable) -> None:
         kinds = (*objects.user_classes(), *objects.contexts())
         counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
         counted["leaves"] = len(objects.leaves_with_graphs())
@@ -194,7 +192,7 @@ class Census:
 
 
 def class_key(kind: type) -> Hashable:
-    """A class without holding it."""
+    """Key of a class that does not hold it."""
     return (id(kind), kind.__name__)
 
 

@@ -1,4 +1,4 @@
-"""Storages of the CPU that are alive when a recording begins, and the moments at which they are freed.
+"""Storages of the CPU that are alive when a recording begins, and the times at which they are freed.
 
 torch counts memory of the CPU only while a profiler runs: what was allocated before is missing in its totals and its
 free makes no event, while what was freed between two recordings still counts. So tbmem looks itself.
@@ -21,14 +21,12 @@ from tbmem.model.trace_additions import OlderStorages
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
-from tbmem.sources.torch_state import autograd_graph as graphs
+from tbmem.sources.torch_state import autograd_graph
 
-_MOST = 50_000
+_MAX_TENSORS = 50_000
 """Tensors; where there are more, nothing is noted."""
 _GRAPHS = (50_000, 0.1)
 """Nodes of autograd's graphs that are followed, and the seconds for that."""
-
-
 _weak: Callable[[torch.UntypedStorage], Any] = reductions.StorageWeakRef
 
 
@@ -45,7 +43,7 @@ class _Watched:
         """When its last known tensor died."""
 
 
-class OlderStoragesWatch:
+class OlderStoragesTracker:
     """Notes what is alive at ``begin``, and what of it has gone by ``end``; holds weak references only."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
@@ -64,36 +62,37 @@ class OlderStoragesWatch:
         plain.forget()
 
     def end(self) -> OlderStorages | None:
-        """What was noted; ``None`` where that was not possible. Nothing is watched any longer."""
+        """What was noted; ``None`` where that was not possible. Tracking ends."""
         now = self._clock()
         watched, complete = self._watched, self._is_complete
         freed = [
-            (one.freed_ns if one.freed_ns >= 0 else now) if one.reference.expired() else -1 for one in watched.values()
+            (each.freed_ns if each.freed_ns >= 0 else now) if each.reference.expired() else -1
+            for each in watched.values()
         ]
         self.forget()
         if not complete:
             return None
         return OlderStorages(
             address=np.array(list(watched), np.int64),
-            bytes=np.array([one.bytes for one in watched.values()], np.int64),
+            bytes=np.array([each.bytes for each in watched.values()], np.int64),
             freed_ns=np.array(freed, np.int64),
         )
 
     def forget(self) -> None:
-        """Watch nothing any longer."""
-        for one in self._watched.values():
-            one.tensors.clear()  # each callback refers to what holds it
+        """Stop tracking."""
+        for each in self._watched.values():
+            each.tensors.clear()  # each callback refers to what holds it
         self._watched, self._is_complete = {}, False
 
     def _note(self, tensors: list[torch.Tensor]) -> bool:
-        if len(tensors) > _MOST:
+        if len(tensors) > _MAX_TENSORS:
             return False
         for tensor in tensors:
             self._add(tensor, by_object=True)
-        graph = graphs.Graph(*_GRAPHS)
+        graph = autograd_graph.Graph(*_GRAPHS)
         for tensor in tensors:
-            for kept in _kept_by_graph(tensor, graph):
-                self._add(kept, by_object=False)
+            for saved in _kept_by_graph(tensor, graph):
+                self._add(saved, by_object=False)
         return True
 
     def _add(self, tensor: torch.Tensor, by_object: bool) -> None:
@@ -119,14 +118,14 @@ class OlderStoragesWatch:
             watched.freed_ns = self._clock()
 
 
-def _kept_by_graph(tensor: torch.Tensor, graph: graphs.Graph) -> Iterator[torch.Tensor]:
+def _kept_by_graph(tensor: torch.Tensor, graph: autograd_graph.Graph) -> Iterator[torch.Tensor]:
     """What autograd keeps alive because of a tensor that somebody holds: Python knows no object for it."""
     try:
         nodes = graph.add(tensor.grad_fn) if tensor.grad_fn is not None else []
     except Exception:
         return
     for node in nodes:
-        for kept in graphs.saved(node):
+        for saved in autograd_graph.saved(node):
             # hooks may have packed a tensor together with something else
-            parts = kept if type(kept) in (tuple, list) else (kept,)
-            yield from (one for one in parts if type(one) in PLAIN_TENSORS)
+            parts = saved if type(saved) in (tuple, list) else (saved,)
+            yield from (part for part in parts if type(part) in PLAIN_TENSORS)

@@ -1,6 +1,6 @@
-"""Probes that tell whether a container or a variable has grown since the last call.
+"""Probes that report whether a container or a variable has grown since the last call.
 
-What is watched is held, and let go of as soon as nobody else holds it.
+What is watched is held, and released as soon as nobody else holds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import local_of
-from tbmem.sources.retainers.reachability import Place, Step
+from tbmem.sources.retainers.reachability import Reference, ReferenceKind
 
 
 class Probe(Protocol):
@@ -24,11 +24,14 @@ class Probe(Protocol):
         """How much it has grown since the last call, 0 for not at all."""
 
     def release(self) -> None:
-        """Let go of every object."""
+        """Release every object."""
 
 
-class Spot:
-    """Where a value stands: a variable of a frame, or what an owner holds under a name. Lets go of a lonely owner."""
+class ValueReader:
+    """Reads a value where it is stored: a variable of a frame, or what an owner holds under a name.
+
+    Releases an owner that nobody else holds.
+    """
 
     def __init__(self, owner: Any, read: Callable[[Any, FrameType], Any]) -> None:
         """Nothing is read yet.
@@ -41,40 +44,42 @@ class Spot:
         self._read: Callable[[Any, FrameType], Any] | None = read
 
     def value(self, frame: FrameType) -> Any:
-        """What stands there now; ``None`` where it cannot be known."""
+        """The value now; ``None`` where it cannot be known."""
         owner = self._owner
         if owner is not None and sys.getrefcount(owner) <= _ONLY_OURS:
             self.release()
         return self._read(self._owner, frame) if self._read is not None else None
 
     def release(self) -> None:
-        """Let go of the owner."""
+        """Release the owner."""
         self._owner = self._read = None
 
 
-def spot_of(place: Place) -> Spot:
-    """Where a place is, to be read in whatever frame is running."""
-    label, owner = place.label, place.owner
-    if not isinstance(owner, Place):
+def reader_of(reference: Reference) -> ValueReader:
+    """A reader of a reference's value, for whatever frame is running."""
+    label, owner = reference.label, reference.owner
+    if not isinstance(owner, Reference):
         code, filename = owner.code, owner.module
-        if code is not None and place.step is not Step.GLOBAL:
-            return Spot(None, lambda _, frame: local_of(frame, label) if frame.f_code is code else None)
+        if code is not None and reference.kind is not ReferenceKind.GLOBAL:
+            return ValueReader(None, lambda _, frame: local_of(frame, label) if frame.f_code is code else None)
         filename = code.co_filename if code is not None else filename
-        return Spot(None, lambda _, frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None)
+        return ValueReader(
+            None, lambda _, frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None
+        )
     held = owner.value
     kinds = plain.mro(type(held))
     if tuple in kinds:
-        outer = spot_of(owner)
-        at = plain.fields_of(held).index(label) if place.step is Step.ATTRIBUTE else label
-        return Spot(None, lambda _, frame: _item(outer.value(frame), at))
-    if dict in kinds and place.step is Step.KEY:
-        return Spot(held, lambda held, _: dict.get(held, label))
-    if list in kinds and place.step is Step.ITEM:
-        return Spot(held, lambda held, _: _item(held, label))
-    if place.step is Step.CLOSED and type(held) is FunctionType:
+        outer = reader_of(owner)
+        at = plain.fields_of(held).index(label) if reference.kind is ReferenceKind.ATTRIBUTE else label
+        return ValueReader(None, lambda _, frame: _item(outer.value(frame), at))
+    if dict in kinds and reference.kind is ReferenceKind.KEY:
+        return ValueReader(held, lambda held, _: dict.get(held, label))
+    if list in kinds and reference.kind is ReferenceKind.ITEM:
+        return ValueReader(held, lambda held, _: _item(held, label))
+    if reference.kind is ReferenceKind.CLOSED and type(held) is FunctionType:
         cell = dict(zip(held.__code__.co_freevars, held.__closure__ or (), strict=False)).get(label)
-        return Spot(cell, lambda cell, _: plain.cell_value(cell) if cell is not None else None)
-    return Spot(held, lambda held, _: _attribute(held, label) if held is not None else None)
+        return ValueReader(cell, lambda cell, _: plain.cell_value(cell) if cell is not None else None)
+    return ValueReader(held, lambda held, _: _attribute(held, label) if held is not None else None)
 
 
 def _item(value: Any, label: Any) -> Any:
@@ -96,32 +101,32 @@ def _attribute(held: Any, label: str) -> Any:
 
 
 class SizeProbe:
-    """Watches the length of a container; lets go of it as soon as nobody else holds it."""
+    """Watches the length of a container; releases it as soon as nobody else holds it."""
 
-    def __init__(self, container: Any, length: Callable[[Any], int], spot: Spot | None = None) -> None:
+    def __init__(self, container: Any, length: Callable[[Any], int], reader: ValueReader | None = None) -> None:
         """The length now is the one to begin with.
 
         Args:
             container: What is watched.
             length: Counts its elements.
-            spot: Where to look for another one that has taken its place (``kept = kept + [x]``).
+            reader: Reads the container that has replaced it (``kept = kept + [x]``).
         """
         self._container = container
         self._length = length
-        self._spot = spot
+        self._reader = reader
         self.first = self.last = length(container)
         self.is_gone = False
 
     def grew(self, frame: FrameType) -> int:
         """New elements since the last call."""
         more = self.check()
-        if self._container is None and self._spot is not None:
-            self._follow(self._spot.value(frame))
+        if self._container is None and self._reader is not None:
+            self._follow(self._reader.value(frame))
             more += self.check()
         return more
 
     def check(self) -> int:
-        """New elements since the last call; notes when the container was given up."""
+        """New elements since the last call; notes when the container was released."""
         container = self._container
         if container is None:
             return 0
@@ -135,16 +140,16 @@ class SizeProbe:
         return more
 
     def _follow(self, other: Any) -> None:
-        """Go on with the container that has taken the place, if it is not a fresh start."""
+        """Continue with the container that has replaced it, if that is not a fresh start."""
         if other is not None and self._length(other) >= self.last:
             self._container = other
             self.is_gone = False
 
     def release(self) -> None:
-        """Let go of the container."""
+        """Release the container."""
         self._container = None
-        if self._spot is not None:
-            self._spot.release()
+        if self._reader is not None:
+            self._reader.release()
 
 
 def _references_of_a_probe() -> int:
@@ -164,14 +169,14 @@ _ONLY_OURS = _references_of_a_probe()
 class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
-    def __init__(self, spot: Spot, mark: Callable[[Any], Hashable], value: Any) -> None:
-        self._spot = spot
+    def __init__(self, reader: ValueReader, mark: Callable[[Any], Hashable], value: Any) -> None:
+        self._reader = reader
         self._mark = mark
         self._last = mark(value)
 
     def grew(self, frame: FrameType) -> int:
         """1 when there is another value than at the last call."""
-        value = self._spot.value(frame)
+        value = self._reader.value(frame)
         if value is None:
             return 0
         mark = self._mark(value)
@@ -180,5 +185,5 @@ class ValueProbe:
         return int(changed)
 
     def release(self) -> None:
-        """Let go of the owner."""
-        self._spot.release()
+        """Release the owner."""
+        self._reader.release()

@@ -1,7 +1,7 @@
-"""Every object of a program that a user could name, with the way there.
+"""Traversal of every object of a program that a user could name, with the path to each.
 
-The way is walked from variables downwards: a local, a global or a closure's variable, then attributes, keys and
-elements. Objects of this module hold what they have found: drop them before the training goes on.
+Starts at variables (locals, globals, closure variables) and follows attributes, keys and elements. The objects of this
+module hold what they have found: drop them before the training continues.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from enum import Enum
 from functools import partial
 from traceback import walk_stack
 from types import (
-    AsyncGeneratorType,
     BuiltinFunctionType,
     CellType,
     CodeType,
-    CoroutineType,
     FrameType,
     FunctionType,
-    GeneratorType,
     MethodType,
     ModuleType,
 )
@@ -46,12 +43,12 @@ from tbmem.sources.program.ownership import (
 )
 
 
-class Step(Enum):
+class ReferenceKind(Enum):
     """How one object is reached from the one before."""
 
     LOCAL = "local"
     CLOSED = "closed"
-    """A variable of a function around this one."""
+    """A variable of an enclosing function."""
     GLOBAL = "global"
     DEFAULT = "default"
     """A default value of an argument."""
@@ -63,46 +60,48 @@ class Step(Enum):
     """Held in C, without a name."""
 
 
-class Place:
-    """An object and the way to it."""
+class Reference:
+    """An object and the path to it."""
 
-    __slots__ = ("_key", "label", "owner", "step", "value")
+    __slots__ = ("_key", "kind", "label", "owner", "value")
 
-    def __init__(self, value: Any, owner: Place | Scope, step: Step, label: Any) -> None:
+    def __init__(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any) -> None:
         self.value = value
         self.owner = owner
-        self.step = step
+        self.kind = kind
         self.label = label
         self._key: tuple[Any, ...] | None = None
 
-    def way(self) -> list[Place]:
-        """The places from the variable to this one."""
-        found: list[Place] = [self]
+    def path(self) -> list[Reference]:
+        """The references from the variable to this one."""
+        path: list[Reference] = [self]
         owner = self.owner
-        while isinstance(owner, Place):
-            found.append(owner)
+        while isinstance(owner, Reference):
+            path.append(owner)
             owner = owner.owner
-        return found[::-1]
+        return path[::-1]
 
     @property
-    def scope(self) -> Scope:
-        """Where the variable stands."""
+    def scope(self) -> RootScope:
+        """Scope of the variable that the path begins at."""
         owner = self.owner
-        return owner.scope if isinstance(owner, Place) else owner
+        return owner.scope if isinstance(owner, Reference) else owner
 
     def key(self) -> tuple[Any, ...]:
-        """The same way in a later look has the same key; holds no object of the user's."""
+        """Key that the same path has at a later observation; holds no object of the user's."""
         if self._key is None:
-            self._key = (self.owner.key(), self.step.value, _plain_label(self.label))
+            label = self.label
+            plain_label = label if type(label) in PLAIN_LABELS else f"{type(label).__name__} {id(label)}"
+            self._key = (self.owner.key(), self.kind.value, plain_label)
         return self._key
 
 
-def _plain_label(label: Any) -> Any:
-    return label if type(label) in (str, int, float, bool, bytes) else f"{type(label).__name__} {id(label)}"
+PLAIN_LABELS = (str, int, float, bool, bytes)
+"""Types of keys that can be written down without holding an object of the user's."""
 
 
-class Scope:
-    """A function, module or class in which variables stand: its code, or the name of its module."""
+class RootScope:
+    """A function, module or class in which variables live: its code, or the name of its module."""
 
     __slots__ = ("code", "is_aside", "module", "number")
 
@@ -113,11 +112,11 @@ class Scope:
         self.module = module
         self.number = number
         self.is_aside = is_aside
-        """Whether the loop can do without it: a suspended generator's or another thread's frame, of which each step
-        may have left one behind."""
+        """Whether the loop does not need it: the frame of a suspended generator or of another thread, of which each
+        step may have left one behind."""
 
     def key(self) -> tuple[Any, ...]:
-        """The same in a later look."""
+        """Key that the same scope has at a later observation."""
         if self.code is None:
             return (self.module,)
         return (self.code.co_filename, self.code.co_firstlineno, self.code.co_name, self.number)
@@ -127,79 +126,76 @@ _SIMPLE: frozenset[type] = frozenset(
     (int, float, complex, bool, type(None), type(...), type(NotImplemented), CodeType, BuiltinFunctionType, ModuleType)
     + (torch.dtype, torch.device, torch.layout, torch.Size, range, slice, str, bytes, bytearray)
 )
-_MANY = plain.LARGE
+_LONG_TEXT = 1024
+"""Characters or bytes from which a text is noted."""
 _MANY_ATTRIBUTES = 24
-"""From here on an object's attributes are watched as a container: each step may add one."""
-_DEEPEST = 14
-_GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
+"""Attributes from which an object's dict counts as a container: each step may add one."""
+_MAX_DEPTH = 14
 
 
-class Walk:
-    """One walk over what can be named; breadth first, so that the shortest name wins."""
+class Traversal:
+    """One traversal over what can be named; breadth first, so that the shortest name wins.
+
+    Args:
+        limit: Maximum number of objects.
+        seconds: Maximum processor time, so that a busy machine sees as much as an idle one.
+    """
 
     def __init__(self, limit: int, seconds: float) -> None:
-        """Nothing is walked yet.
-
-        Args:
-            limit: Objects at most.
-            seconds: Processor time at most, so that a busy machine sees as much as an idle one.
-        """
-        self.found: dict[int, Place] = {}
+        self.references: dict[int, Reference] = {}
+        """By ``id`` of the object."""
         self.complete = True
         self._namespaces: set[int] = set()
-        self._queue: deque[tuple[Place, int]] = deque()
+        self._queue: deque[tuple[Reference, int]] = deque()
         self._limit = limit
-        self._ends = time.thread_time() + seconds
+        self._deadline = time.thread_time() + seconds
 
     def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        """Walk from the frames of all threads, user's first, from suspended generators and from users' modules."""
-        mine = list(stack_of(frame))
+        """Start at the frames of all threads, the user's first, at suspended generators and at the user's modules."""
+        stack = list(stack_of(frame))
         users = list(user_frames(frame))
         tidy = nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
-        for one in generators:
-            self._add_generator(one, tidy)
+        for generator in generators:
+            self._add_generator(generator, tidy)
         self._drain()
         self._add_other_threads()
-        self._add_frames([one for one in mine if one not in users], tidy)
+        self._add_frames([each for each in stack if each not in users], tidy)
         self._drain()
 
     def user_files(self) -> list[str]:
-        """Users' files in which the functions and classes are written that were met."""
-        codes = [place.value.__code__ for place in self.found.values() if type(place.value) is FunctionType]
-        kinds = {type(place.value) for place in self.found.values()}
-        classes = [code for kind in kinds if is_user_class(kind) for code in _codes(kind)]
+        """The user's files in which the functions and classes that were met are defined."""
+        values = [reference.value for reference in self.references.values()]
+        codes = [value.__code__ for value in values if type(value) is FunctionType]
+        classes = [code for kind in set(map(type, values)) if is_user_class(kind) for code in _codes(kind)]
         names = dict.fromkeys(code.co_filename for code in (*codes, *classes))
         return [name for name in names if is_user_file(name)]
 
-    def add(self, value: Any, owner: Place | Scope, step: Step, label: Any, depth: int = 0) -> Place | None:
-        """Note one object, unless it has been seen or is of no interest; its place where it was noted."""
-        kind = type(value)
-        if id(value) in self.found or (kind in _SIMPLE and not self._is_long(value)):
-            return None
-        place = Place(value, owner, step, label)
-        self.found[id(value)] = place
-        if depth < _DEEPEST and kind not in _SIMPLE:
-            self._queue.append((place, depth))
-        return place
-
-    @staticmethod
-    def _is_long(value: Any) -> bool:
-        return type(value) in (str, bytes, bytearray) and len(value) >= 1024
+    def _add(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any, depth: int = 0) -> None:
+        """Note one object, unless it has been seen or is of no interest."""
+        type_ = type(value)
+        is_long = type_ in (str, bytes, bytearray) and len(value) >= _LONG_TEXT
+        if id(value) in self.references or (type_ in _SIMPLE and not is_long):
+            return
+        reference = Reference(value, owner, kind, label)
+        self.references[id(value)] = reference
+        if depth < _MAX_DEPTH and type_ not in _SIMPLE:
+            self._queue.append((reference, depth))
 
     def _drain(self) -> None:
         while self._queue:
-            place, depth = self._queue.popleft()
-            if len(self.found) >= self._limit or (depth > 1 and time.thread_time() > self._ends):
+            reference, depth = self._queue.popleft()
+            if len(self.references) >= self._limit or (depth > 1 and time.thread_time() > self._deadline):
                 self.complete = False
                 self._queue.clear()
                 return
-            if type(place.value) is FunctionType and is_user_file(place.value.__code__.co_filename):
-                self._add_globals(Scope(module=place.value.__code__.co_filename), place.value.__globals__)
+            value = reference.value
+            if type(value) is FunctionType and is_user_file(value.__code__.co_filename):
+                self._add_globals(RootScope(module=value.__code__.co_filename), value.__globals__)
             try:
-                for value, step, label in _referred(place.value):
-                    self.add(value, place, step, label, depth + 1)
+                for referent, kind, label in _referents(value):
+                    self._add(referent, reference, kind, label, depth + 1)
             except (RuntimeError, TypeError):  # changed by another thread meanwhile; a class that has no hash
                 continue
 
@@ -208,33 +204,32 @@ class Walk:
         for frame in frames:
             code = frame.f_code
             numbers[code] = numbers.get(code, -1) + 1
-            if has_fast_locals(frame):
-                self._add_variables(Scope(code, number=numbers[code], is_aside=is_aside), locals_of(frame, tidy))
-            else:
-                self._add_globals(Scope(code), frame.f_globals)
+            if not has_fast_locals(frame):
+                self._add_globals(RootScope(code), frame.f_globals)
+                continue
+            scope = RootScope(code, number=numbers[code], is_aside=is_aside)
+            for name, value in locals_of(frame, tidy).items():
+                kind = ReferenceKind.CLOSED if name in code.co_freevars else ReferenceKind.LOCAL
+                self._add(value, scope, kind, name)
 
-    def _add_variables(self, scope: Scope, variables: dict[str, Any]) -> None:
-        free = scope.code.co_freevars if scope.code is not None else ()
-        for name, value in variables.items():
-            self.add(value, scope, Step.CLOSED if name in free else Step.LOCAL, name)
-
-    def _add_globals(self, scope: Scope, names: dict[str, Any]) -> None:
-        if id(names) in self._namespaces:
+    def _add_globals(self, scope: RootScope, namespace: dict[str, Any]) -> None:
+        if id(namespace) in self._namespaces:
             return
-        self._namespaces.add(id(names))
-        for name, value in list(names.items()):
+        self._namespaces.add(id(namespace))
+        for name, value in list(namespace.items()):
             if not (name.startswith("__") and name.endswith("__")):
-                self.add(value, scope, Step.GLOBAL, name)
+                self._add(value, scope, ReferenceKind.GLOBAL, name)
 
     def _add_modules(self) -> None:
         for name, module in list(sys.modules.items()):
             if type(module) is ModuleType:
                 filename = module.__dict__.get("__file__")
                 if name == "__main__" or (type(filename) is str and is_user_file(filename)):
-                    self._add_globals(Scope(module=filename or name), module.__dict__)
+                    self._add_globals(RootScope(module=filename or name), module.__dict__)
 
-    def _add_generator(self, one: Any, tidy: bool) -> None:
-        frame = getattr(one, "gi_frame", None) or getattr(one, "cr_frame", None) or getattr(one, "ag_frame", None)
+    def _add_generator(self, generator: Any, tidy: bool) -> None:
+        frames = (getattr(generator, name, None) for name in ("gi_frame", "cr_frame", "ag_frame"))
+        frame = next((each for each in frames if each is not None), None)
         if frame is not None and is_user_file(frame.f_code.co_filename) and frame.f_back is None:
             self._add_frames([frame], tidy, is_aside=True)
 
@@ -242,125 +237,122 @@ class Walk:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
         for top in frames_of_other_threads():
-            frames = [one for one, _ in walk_stack(top)]
-            if all(one.f_trace is None and not is_ours(one.f_code.co_filename) for one in frames):
+            frames = [frame for frame, _ in walk_stack(top)]
+            if all(frame.f_trace is None and not is_ours(frame.f_code.co_filename) for frame in frames):
                 self._add_frames(user_frames(top), True, is_aside=True)
 
 
 def _codes(kind: type) -> list[CodeType]:
-    return [one.__code__ for one in plain.class_attributes(kind).values() if type(one) is FunctionType]
+    return [value.__code__ for value in plain.class_attributes(kind).values() if type(value) is FunctionType]
 
 
-Reference = tuple[Any, Step, Any]
+_Edge = tuple[Any, ReferenceKind, Any]
+"""A referent, and the kind and the label of the reference to it."""
 
 
-def _referred(value: Any) -> Iterable[Reference]:
+def _referents(value: Any) -> Iterable[_Edge]:
     """What an object refers to, with the names for it."""
     kind = type(value)
-    kinds = plain.mro(kind)
-    if dict in kinds:
+    bases = plain.mro(kind)
+    if dict in bases:
         yield from _items(value)
-    elif list in kinds or tuple in kinds:
-        yield from _elements(value, list.__len__(value) if list in kinds else tuple.__len__(value))
-    elif deque in kinds or set in kinds or frozenset in kinds:
-        yield from ((one, Step.ITEM, None) for one in plain.newest_of(value, plain.TAIL))
+    elif list in bases or tuple in bases:
+        yield from _elements(value, list.__len__(value) if list in bases else tuple.__len__(value))
+    elif deque in bases or set in bases or frozenset in bases:
+        yield from ((each, ReferenceKind.ITEM, None) for each in plain.newest_of(value, plain.TAIL))
     elif kind is FunctionType:
         yield from _of_function(value)
-    elif type in kinds:
-        if is_user_class(value):
-            yield from ((one, Step.CLASS_ATTRIBUTE, name) for name, one in plain.class_attributes(value).items())
+    elif type in bases:
+        attributes = plain.class_attributes(value) if is_user_class(value) else {}
+        yield from ((each, ReferenceKind.CLASS_ATTRIBUTE, name) for name, each in attributes.items())
         return
     elif kind in _OF_KIND:
         yield from _OF_KIND[kind](value)
     if is_our_class(kind):
         return
-    if torch.Tensor in kinds:
+    if torch.Tensor in bases:
         yield from _of_tensor(value, kind)
         return
     yield from _attributes(value, kind)
-    if BaseException in kinds or (kind not in _KNOWN and plain.module_of(kind) in _IN_C):
-        yield from ((one, Step.INSIDE, None) for one in gc.get_referents(value) if type(one) is not type)
+    if BaseException in bases or (kind not in _KNOWN and plain.module_of(kind) in _IN_C):
+        yield from _inside(*(each for each in gc.get_referents(value) if type(each) is not type))
 
 
 _IN_C = ("itertools", "builtins")
 _KNOWN = frozenset((list, tuple, dict, set, frozenset, FunctionType, MethodType, staticmethod, classmethod, property))
 
 
-def _items(value: dict[Any, Any]) -> Iterator[Reference]:
-    for key, one in plain.some_items(value):
-        yield one, Step.KEY, key
+def _inside(*values: Any) -> Iterator[_Edge]:
+    return ((each, ReferenceKind.INSIDE, None) for each in values)
+
+
+def _items(value: dict[Any, Any]) -> Iterator[_Edge]:
+    for key, element in plain.some_items(value):
+        yield element, ReferenceKind.KEY, key
         if type(key) not in _SIMPLE:
-            yield key, Step.INSIDE, None
+            yield key, ReferenceKind.INSIDE, None
 
 
-def _elements(value: Any, size: int) -> Iterator[Reference]:
+def _elements(value: Any, size: int) -> Iterator[_Edge]:
     get = list.__getitem__ if list in plain.mro(type(value)) else tuple.__getitem__
     names = plain.fields_of(value)
     if names:
-        yield from ((one, Step.ATTRIBUTE, name) for name, one in zip(names, get(value, slice(None)), strict=False))
-    elif size <= _MANY:
-        yield from ((one, Step.ITEM, i) for i, one in enumerate(get(value, slice(None))))
+        elements = get(value, slice(None))
+        yield from ((each, ReferenceKind.ATTRIBUTE, name) for name, each in zip(names, elements, strict=False))
+    elif size <= plain.LARGE:
+        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(None))))
     else:
-        yield from ((one, Step.ITEM, i) for i, one in enumerate(get(value, slice(plain.HEAD))))
-        yield from ((one, Step.ITEM, i - plain.TAIL) for i, one in enumerate(get(value, slice(-plain.TAIL, None))))
+        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(plain.HEAD))))
+        newest = get(value, slice(-plain.TAIL, None))
+        yield from ((each, ReferenceKind.ITEM, i - plain.TAIL) for i, each in enumerate(newest))
 
 
-def _attributes(value: Any, kind: type) -> Iterator[Reference]:
+def _attributes(value: Any, kind: type) -> Iterator[_Edge]:
     names = plain.instance_dict(value)
     if names is not None:
-        for name, one in plain.some_items(names):
-            yield one, Step.ATTRIBUTE, name
+        yield from ((each, ReferenceKind.ATTRIBUTE, name) for name, each in plain.some_items(names))
         if len(names) > _MANY_ATTRIBUTES:
-            yield names, Step.ATTRIBUTE, "__dict__"
+            yield names, ReferenceKind.ATTRIBUTE, "__dict__"
     if kind.__flags__ & (1 << 9) or kind is partial:
-        for name, one in plain.slot_values(value):
-            yield one, Step.ATTRIBUTE, name
+        yield from ((each, ReferenceKind.ATTRIBUTE, name) for name, each in plain.slot_values(value))
 
 
-def _of_function(value: FunctionType) -> Iterator[Reference]:
+def _of_function(value: FunctionType) -> Iterator[_Edge]:
     for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-        yield plain.cell_value(cell), Step.CLOSED, name
-    code = value.__code__
-    defaults = value.__defaults__ or ()
-    for name, one in zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=False):
-        yield one, Step.DEFAULT, name
-    for name, one in (value.__kwdefaults__ or {}).items():
-        yield one, Step.DEFAULT, name
+        yield plain.cell_value(cell), ReferenceKind.CLOSED, name
+    code, defaults = value.__code__, value.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    for name, default in (*zip(names, defaults, strict=False), *(value.__kwdefaults__ or {}).items()):
+        yield default, ReferenceKind.DEFAULT, name
 
 
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-"""Tensors that can be asked without running a subclass's Python."""
+"""Types of tensors whose attributes can be read without running a subclass's Python."""
 
 
-def _of_tensor(value: torch.Tensor, kind: type) -> Iterator[Reference]:
-    if any(type(one) is dict for one in gc.get_referents(value)):  # asking for a dict that is not there makes one
+def _of_tensor(value: torch.Tensor, kind: type) -> Iterator[_Edge]:
+    if any(type(each) is dict for each in gc.get_referents(value)):  # reading a dict that is not there makes one
         yield from _attributes(value, kind)
     if kind in PLAIN_TENSORS and value.is_leaf and value.requires_grad:
-        yield value.grad, Step.ATTRIBUTE, "grad"
-        yield getattr(value, "_backward_hooks", None), Step.ATTRIBUTE, "_backward_hooks"
-        yield (
-            getattr(value, "_post_accumulate_grad_hooks", None),
-            Step.ATTRIBUTE,
-            "_post_accumulate_grad_hooks",
-        )
+        for name in ("grad", "_backward_hooks", "_post_accumulate_grad_hooks"):
+            yield getattr(value, name, None), ReferenceKind.ATTRIBUTE, name
 
 
-def _of_method(value: MethodType) -> Iterator[Reference]:
-    yield value.__self__, Step.ATTRIBUTE, "__self__"
-    yield value.__func__, Step.ATTRIBUTE, "__func__"
+def _of_method(value: MethodType) -> Iterator[_Edge]:
+    yield value.__self__, ReferenceKind.ATTRIBUTE, "__self__"
+    yield value.__func__, ReferenceKind.ATTRIBUTE, "__func__"
 
 
-def _of_cache(value: Any) -> Iterator[Reference]:
-    for key, answer in plain.cache_entries(value)[-plain.TAIL :]:
-        yield answer, Step.INSIDE, None
-        yield key, Step.INSIDE, None
+def _of_cache(value: Any) -> Iterator[_Edge]:
+    for key, result in plain.cache_entries(value)[-plain.TAIL :]:
+        yield from _inside(result, key)
 
 
 _OF_KIND: dict[type, Any] = {
     MethodType: _of_method,
-    CellType: lambda cell: ((plain.cell_value(cell), Step.CLOSED, ""),),
+    CellType: lambda cell: ((plain.cell_value(cell), ReferenceKind.CLOSED, ""),),
     plain.LruCache: _of_cache,
-    staticmethod: lambda one: ((one.__func__, Step.INSIDE, None),),
-    classmethod: lambda one: ((one.__func__, Step.INSIDE, None),),
-    property: lambda one: ((one.fget, Step.INSIDE, None), (one.fset, Step.INSIDE, None)),
+    staticmethod: lambda method: _inside(method.__func__),
+    classmethod: lambda method: _inside(method.__func__),
+    property: lambda descriptor: _inside(descriptor.fget, descriptor.fset),
 }

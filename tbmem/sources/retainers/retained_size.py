@@ -1,4 +1,4 @@
-"""Bytes that objects alone keep alive: tensors, graphs, arrays and plain Python."""
+"""Retained size of objects: bytes of tensors, graphs, arrays and plain Python that they alone keep alive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator
+from traceback import walk_stack
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ from tbmem.model.evidence import Contents
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
-from tbmem.sources.torch_state import autograd_graph as graphs
+from tbmem.sources.torch_state import autograd_graph
 from tbmem.sources.torch_state.storages import tensor_notes
 
 TENSOR_BYTES = 400
@@ -30,156 +31,155 @@ NODE_BYTES = 500
 SAVED_BYTES = 300
 """What a node's saved tensor costs besides its data: a TensorImpl without a Python object. Measured likewise: chains
 of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 bytes of data."""
-_DEEPEST = 8
-_OBJECTS = 3000
+_MAX_DEPTH = 8
+_MAX_OBJECTS = 3000
 _NOT_PART = (ModuleType, CodeType, type)
 _VIEW = 4
 """A storage this much larger than its tensor is kept by a view."""
 
 
-class Elsewhere:
-    """What would be there without the holders that are looked for: the model, the data, the loop's variables."""
+class BaselineObjects:
+    """What would exist without the retainers in question: the model, the data, the loop's variables."""
 
     def __init__(self, objects: Iterable[Any]) -> None:
         self.objects: set[int] = set()
         self.storages: set[int] = set()
-        for one in objects:
-            self.objects.add(id(one))
-            if torch.Tensor in plain.mro(type(one)):
-                self.storages.update(address for address, _ in _storages(one))
+        for each in objects:
+            self.objects.add(id(each))
+            if torch.Tensor in plain.mro(type(each)):
+                self.storages.update(address for address, _ in _storages(each))
 
 
-class Scale:
-    """Weighs objects one after the other; what was on it before weighs nothing."""
+class RetainedSize:
+    """Measures the bytes that objects retain, one after the other; what was met before counts nothing.
+
+    Args:
+        seconds: Processor time for all objects together.
+        baseline: What something else holds as well; it counts nothing.
+        initial: Tensors that existed long before, by address of object and data; they count nothing either.
+    """
 
     def __init__(
-        self, seconds: float, elsewhere: Elsewhere | None = None, born: Container[tuple[int, int]] = ()
+        self, seconds: float, baseline: BaselineObjects | None = None, initial: Container[tuple[int, int]] = ()
     ) -> None:
-        """Nothing was weighed yet.
-
-        Args:
-            seconds: Time for all objects together.
-            elsewhere: What is held by something else as well and weighs nothing.
-            born: Tensors that were there long before, by address of object and data; they weigh nothing either.
-        """
-        self._born = born
-        self.old = 0
-        """Tensors met that were there long before."""
-        self.seen: set[int] = set() if elsewhere is None else set(elsewhere.objects)
-        self.storages: set[int] = set() if elsewhere is None else set(elsewhere.storages)
-        self.kinds: Counter[Contents] = Counter()
+        self._initial = initial
+        self.initial_met = 0
+        """Initial tensors that were met."""
+        self.seen: set[int] = set() if baseline is None else set(baseline.objects)
         self.types: set[type] = set()
-        self._graph = graphs.Graph(20_000, seconds)
-        self._ends = time.thread_time() + seconds
+        self._storages: set[int] = set() if baseline is None else set(baseline.storages)
+        self._contents: Counter[Contents] = Counter()
+        self._graph = autograd_graph.Graph(20_000, seconds)
+        self._deadline = time.thread_time() + seconds
         self._kept: list[Any] = []
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is over: the last weight is too small then."""
-        return time.thread_time() > self._ends or not self._graph.complete
+        """Whether the time is over: the last size is too small then."""
+        return time.thread_time() > self._deadline or not self._graph.complete
 
-    def weigh(self, thing: Any) -> int:
-        """Bytes that are alive because of an object and were not weighed before."""
+    def measure_all(self, objects: Iterable[Any]) -> int:
+        """Sum of ``measure`` over some objects."""
+        return sum(self.measure(each) for each in objects)
+
+    def measure(self, root: Any) -> int:
+        """Bytes that are alive because of an object and were not counted before."""
         total = 0
-        budget = _OBJECTS
-        queue: deque[tuple[Any, int]] = deque([(thing, 0)])
+        budget = _MAX_OBJECTS
+        queue: deque[tuple[Any, int]] = deque([(root, 0)])
         while queue and budget and not self.is_late:
-            one, depth = queue.popleft()
-            if id(one) in self.seen or self._is_elsewhere(one):
+            each, depth = queue.popleft()
+            if id(each) in self.seen or _exists_anyway(each):
                 continue
-            self.seen.add(id(one))
-            self._kept.append(one)  # an address is only known while its object lives
+            self.seen.add(id(each))
+            self._kept.append(each)  # an address is only known while its object lives
             budget -= 1
-            self.types.add(type(one))
-            total += self._own_bytes(one)
-            if depth < _DEEPEST:
-                queue.extend((other, depth + 1) for other in _parts(one))
+            self.types.add(type(each))
+            total += self._own_bytes(each)
+            if depth < _MAX_DEPTH:
+                queue.extend((part, depth + 1) for part in _parts(each))
         return total
 
     def graph(self, root: Any, newer_than: int = -1) -> tuple[int, int]:
-        """Nodes and bytes of a graph that were not weighed before."""
+        """Nodes and bytes of a graph that were not counted before."""
         nodes = self._graph.add(root, newer_than)
-        for leaf in graphs.leaves(self._graph.nodes):
+        for leaf in autograd_graph.leaves(self._graph.nodes):
             if type(leaf) is torch.nn.Parameter:
-                self.storages.update(address for address, _ in _storages(leaf))
+                self._storages.update(address for address, _ in _storages(leaf))
         total = NODE_BYTES * len(nodes)
         for node in nodes:
-            for kept in graphs.saved(node):
-                total += self._saved_bytes(kept)
+            for saved in autograd_graph.saved(node):
+                if plain.is_a(saved, torch.Tensor):
+                    size = self._data_bytes(saved)
+                    total += size + SAVED_BYTES if size else 0
+                else:
+                    total += self.measure(saved)
             if plain.is_a(node, torch.autograd.function.BackwardCFunction):
-                total += self.weigh(node)
+                total += self.measure(node)
         return len(nodes), total
-
-    def _saved_bytes(self, kept: Any) -> int:
-        if not plain.is_a(kept, torch.Tensor):
-            return self.weigh(kept)
-        new = self._data_bytes(kept)
-        return new + SAVED_BYTES if new else 0
 
     def _data_bytes(self, tensor: torch.Tensor) -> int:
         total = 0
         for address, size in _storages(tensor):
-            if address not in self.storages:
-                self.storages.add(address)
+            if address not in self._storages:
+                self._storages.add(address)
                 total += max(64, size)
         return total
 
     def _own_bytes(self, one: Any) -> int:
-        kinds = plain.mro(type(one))
-        if torch.Tensor in kinds:
+        bases = plain.mro(type(one))
+        if torch.Tensor in bases:
             return self._tensor_bytes(one)
-        if np.ndarray in kinds:
+        if np.ndarray in bases:
             return int(np.ndarray.__sizeof__(one))
-        if torch.nn.Module in kinds:
-            self.kinds[Contents.MODULES] += 1
-        return _sizeof(one, kinds)
+        if torch.nn.Module in bases:
+            self._contents[Contents.MODULES] += 1
+        return _sizeof(one, bases)
 
     def _tensor_bytes(self, tensor: torch.Tensor) -> int:
-        if type(tensor) in PLAIN_TENSORS and (id(tensor), address_of(tensor)) in self._born:
-            self.old += 1
+        is_plain = type(tensor) in PLAIN_TENSORS
+        if is_plain and (id(tensor), address_of(tensor)) in self._initial:
+            self.initial_met += 1
             return 0
         data = self._data_bytes(tensor)
-        whole = sum(size for _, size in _storages(tensor))
-        node = tensor.grad_fn if type(tensor) in PLAIN_TENSORS else None
-        if node is not None:
-            _, graph = self.graph(node)
-            self.kinds[Contents.GRAPHS] += 1
+        if is_plain and tensor.grad_fn is not None:
+            _, graph = self.graph(tensor.grad_fn)
+            self._contents[Contents.GRAPHS] += 1
             return TENSOR_BYTES + data + graph
-        is_view = data > 4096 and whole > _VIEW * tensor.numel() * tensor.element_size()
-        self.kinds[Contents.VIEWS if is_view else Contents.TENSORS] += 1
+        is_view = data > 4096 and tensor_bytes(tensor) > _VIEW * tensor.numel() * tensor.element_size()
+        self._contents[Contents.VIEWS if is_view else Contents.TENSORS] += 1
         return TENSOR_BYTES + data
 
-    def _is_elsewhere(self, one: Any) -> bool:
-        """Whether an object would be there anyway: a class, a module, a function of a module, a small number."""
-        kind = type(one)
-        if one is None or kind in _NOT_PART or type in plain.mro(kind) or is_our_class(kind):
-            return True
-        if kind is int:
-            return -6 < int(one) < 257
-        if kind is FunctionType:
-            return one.__closure__ is None
-        if kind is BuiltinFunctionType:  # a method of an object in C has that object as its self
-            return one.__self__ is None or type(one.__self__) is ModuleType
-        return kind is FrameType and _is_running(one)
-
     def contents(self) -> Contents:
-        """What most of the weighed objects hold: one graph outweighs tensors, one tensor outweighs plain objects."""
-        for kind in (Contents.MODULES, Contents.GRAPHS, Contents.VIEWS, Contents.TENSORS):
-            if self.kinds[kind]:
-                return kind
-        return Contents.OBJECTS
+        """What most of the measured objects hold: one graph outweighs tensors, one tensor outweighs plain objects."""
+        order = (Contents.MODULES, Contents.GRAPHS, Contents.VIEWS, Contents.TENSORS)
+        return next((contents for contents in order if self._contents[contents]), Contents.OBJECTS)
+
+
+def _exists_anyway(one: Any) -> bool:
+    """Whether nobody keeps an object alive in particular: a class, a module, a module's function, a small number."""
+    kind = type(one)
+    if one is None or kind in _NOT_PART or type in plain.mro(kind) or is_our_class(kind):
+        return True
+    if kind is int:
+        return -6 < int(one) < 257
+    if kind is FunctionType:
+        return one.__closure__ is None
+    if kind is BuiltinFunctionType:  # a method of an object in C has that object as its self
+        return one.__self__ is None or type(one.__self__) is ModuleType
+    return kind is FrameType and any(frame is one for frame, _ in walk_stack(sys._getframe()))
 
 
 def elements_of(container: Any, count: int) -> list[tuple[Any, ...]]:
-    """The elements that were added last, oldest of them first, each with its key where that may be heavy.
+    """The elements that were added last, oldest of them first, each with its key where that may be large.
 
     Raises:
         RuntimeError: Another thread changed the container in between.
     """
     if dict in plain.mro(type(container)):
         return plain.newest_items(container, count)
-    found = plain.newest_of(container, count)
-    return found if type(container) is plain.LruCache else [(one,) for one in found]
+    newest = plain.newest_of(container, count)
+    return newest if type(container) is plain.LruCache else [(each,) for each in newest]
 
 
 def entry_bytes(container: Any) -> int:
@@ -191,26 +191,17 @@ def entry_bytes(container: Any) -> int:
     return _sizeof(container, plain.mro(type(container))) // size if size else 8
 
 
-def _is_running(frame: FrameType) -> bool:
-    running: FrameType | None = sys._getframe()
-    while running is not None:
-        if running is frame:
-            return True
-        running = running.f_back
-    return False
-
-
 def _storages(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
     """Address and bytes of the memory behind a tensor."""
     try:
         if type(tensor) in PLAIN_TENSORS and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            found = [(storage.data_ptr(), storage.nbytes())]
+            storages = [(storage.data_ptr(), storage.nbytes())]
         else:
-            found = [(note.address, note.bytes) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
-    except Exception:  # a tensor that does not let itself be looked at
+            storages = [(note.address, note.bytes) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
+    except Exception:  # a tensor that cannot be inspected
         return
-    yield from ((address, size) for address, size in found if address and size)
+    yield from ((address, size) for address, size in storages if address and size)
 
 
 def address_of(tensor: torch.Tensor) -> int:
@@ -222,7 +213,7 @@ def address_of(tensor: torch.Tensor) -> int:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the memory behind a tensor, all of its storage."""
+    """Bytes of a tensor's whole storage."""
     return sum(size for _, size in _storages(tensor))
 
 
@@ -230,7 +221,7 @@ def _parts(one: Any) -> list[Any]:
     """What an object is made of, dicts of attributes included."""
     kinds = plain.mro(type(one))
     if type(one) in (str, bytes, int, float) or np.ndarray in kinds:
-        return [one.base] if np.ndarray in kinds and type(one) is np.ndarray and one.base is not None else []
+        return [one.base] if type(one) is np.ndarray and one.base is not None else []
     if torch.Tensor in kinds:
         grad = one.grad if type(one) in PLAIN_TENSORS and one.is_leaf else None
         return [] if grad is None else [grad]
@@ -241,16 +232,13 @@ def _parts(one: Any) -> list[Any]:
 
 def _sizeof(one: Any, kinds: tuple[type, ...]) -> int:
     """Bytes of one object itself, as C counts them."""
+    header = 16 if kinds[0].__flags__ & (1 << 14) else 0
     for base in (list, dict, set, frozenset, deque, str, bytes, bytearray, int, float):
         if base in kinds:
-            return int(base.__sizeof__(one)) + _header(one)
+            return int(base.__sizeof__(one)) + header
     if kinds[0].__flags__ & (1 << 9):
-        return int(object.__sizeof__(one)) + _header(one)
+        return int(object.__sizeof__(one)) + header
     try:
         return sys.getsizeof(one)
     except Exception:
         return 64
-
-
-def _header(one: Any) -> int:
-    return 16 if type(one).__flags__ & (1 << 14) else 0

@@ -1,7 +1,7 @@
-"""Search for the containers, variables and objects that grow with the steps of a running training, with lines.
+"""Search for the containers, variables and objects that grow with the steps of a training run, with lines.
 
-A few looks some steps apart tell what grows; a step or two under watch tell the line. Nothing of the user's is held
-between two calls, except while the watch is on, and then only as long as the user holds it too.
+A few observations some steps apart show what grows; one or two traced steps show the line. Nothing of the user's is
+held between two calls, except while lines are traced, and then only as long as the user holds it too.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import torch
 from tbmem.model.evidence import CodeLine, Holder, LineSource
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program import ownership as usercode
-from tbmem.sources.program.ownership import frames_of_other_threads, user_frames
+from tbmem.sources.program.ownership import frames_of_other_threads, qualified_name, user_frames
 from tbmem.sources.program.syntax import SourceCode
-from tbmem.sources.retainers.candidates import Bench, Candidate, not_under
+from tbmem.sources.retainers.candidates import Candidate, SearchContext, not_under
 from tbmem.sources.retainers.containers import (
     add_container,
     add_filling,
@@ -29,132 +28,129 @@ from tbmem.sources.retainers.containers import (
     without_those_below,
 )
 from tbmem.sources.retainers.instances import Instances, add_contexts, add_leaves
-from tbmem.sources.retainers.line_tracer import LineWatch
-from tbmem.sources.retainers.object_counts import Census, Objects
+from tbmem.sources.retainers.line_tracer import LineTracer
+from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable
 from tbmem.sources.retainers.probes import SizeProbe
-from tbmem.sources.retainers.reachability import Walk
-from tbmem.sources.retainers.retained_size import Elsewhere, address_of
-from tbmem.sources.retainers.variable_history import Slots
-from tbmem.sources.retainers.variables import add_graphs, add_value, grown_values
+from tbmem.sources.retainers.reachability import Traversal
+from tbmem.sources.retainers.retained_size import BaselineObjects, address_of
+from tbmem.sources.retainers.variables import VariableHistories, add_graphs, add_value, grown_values
 
 LOOKS = 3
-"""Looks that are needed before anything can be said to grow."""
-_WATCHED = 8
-_REPORTED = 12
-_LINES = 3
-_TENSORS = 20_000
+"""Observations that are needed before anything can be said to grow."""
+_MAX_TRACED = 8
+_MAX_REPORTED = 12
+_MAX_LINES = 3
+_MAX_TENSORS = 20_000
 
 
-class HolderHunt:
-    """Finds what holds more and more; to be called from the training's thread, between its steps."""
+class RetainerSearch:
+    """Finds what retains more and more memory; to be called from the training thread, between its steps."""
 
     def __init__(self) -> None:
-        self._census = Census()
-        self._slots = Slots()
+        self._counts = ObjectCounts()
+        self._histories = VariableHistories()
         self._sources = SourceCode()
-        self._born: set[tuple[int, int]] = set()
+        self._initial: set[tuple[int, int]] = set()
         self._candidates: list[Candidate] | None = None
         self._notes: list[str] = []
-        self._watch: LineWatch | None = None
+        self._tracer: LineTracer | None = None
         self._sizes: dict[Hashable, SizeProbe] = {}
         self._seen: dict[Hashable, tuple[CodeLine, ...]] = {}
-        self._others_run = False
+        self._other_threads_run = False
 
     def look(self, step: int, frame: FrameType | None) -> None:
         """Note how large everything is; to be called three or four times, some steps apart."""
         with torch._C.DisableTorchFunction(), gc_paused():
-            objects = Objects()
-            if not self._census.looks:
-                self._born = {(id(one), address_of(one)) for one in objects.tensors()[:_TENSORS]}
-            self._census.look(step, objects)
+            objects = ObjectTable()
+            if not self._counts.looks:
+                self._initial = {(id(tensor), address_of(tensor)) for tensor in objects.tensors()[:_MAX_TENSORS]}
+            self._counts.look(step, objects)
             generators = objects.generators()
             del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
-            walk = Walk(20_000, 0.04)
-            walk.from_frames(frame, generators)
-            self._slots.look(step, walk.found.values())
+            traversal = Traversal(20_000, 0.04)
+            traversal.from_frames(frame, generators)
+            self._histories.look(step, traversal.references.values())
         self._candidates = None
         plain.forget()
 
     def trace(self, frame: FrameType | None) -> bool:
-        """Pick what has grown and begin to watch which lines make it grow.
+        """Pick what has grown and begin to trace which lines make it grow.
 
         Returns:
-            ``False`` where there is nothing to watch, or where a debugger or a coverage tool is already tracing:
+            ``False`` where there is nothing to trace, or where a debugger or a coverage tool is already tracing:
             lines are read from the source then.
         """
-        if self._watch is not None or self._census.looks < LOOKS:
+        if self._tracer is not None or self._counts.looks < LOOKS:
             return False
-        bench = self._find(frame)
-        watched = [one.key for one in self._candidates or () if one.key in bench.probes and not one.only_read]
-        probes = {key: bench.probes[key] for key in watched[:_WATCHED]}
+        context = self._find(frame)
+        keys = [each.key for each in self._candidates or () if each.key in context.probes and not each.only_read]
+        probes = {key: context.probes[key] for key in keys[:_MAX_TRACED]}
         if not probes:
             return False
-        watch = LineWatch(probes)
-        self._others_run = _others_run()
-        if not watch.start(frame):
-            watch.stop(None)
+        tracer = LineTracer(probes)
+        self._other_threads_run = _other_threads_run()
+        if not tracer.start(frame):
+            tracer.stop(None)
             self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
             return False
-        self._watch = watch
+        self._tracer = tracer
         self._sizes = {key: probe for key, probe in probes.items() if isinstance(probe, SizeProbe)}
         return True
 
     def untrace(self, frame: FrameType | None = None) -> bool:
-        """Stop watching; may be called at any time and again.
+        """Stop tracing; may be called at any time and again.
 
         Args:
             frame: The user's loop; found by itself where it is not given.
 
         Returns:
-            Whether a line was seen for everything that was watched.
+            Whether a line was seen for everything that was traced.
         """
-        watch, self._watch = self._watch, None
-        if watch is None:
+        tracer, self._tracer = self._tracer, None
+        if tracer is None:
             return False
-        watch.stop(frame if frame is not None else sys._getframe(1))
-        for key in watch.keys:
+        tracer.stop(frame if frame is not None else sys._getframe(1))
+        for key in tracer.keys:
             lines = [
-                self._sources.code_line(code.co_filename, line, usercode.qualified_name(code))
-                for code, line in watch.lines(key)[:_LINES]
+                self._sources.code_line(code.co_filename, line, qualified_name(code))
+                for code, line in tracer.lines(key)[:_MAX_LINES]
             ]
             if lines:
                 self._seen[key] = tuple(dict.fromkeys(lines))
-        if watch.overflowed:
+        if tracer.overflowed:
             self._notes.append("A step has more lines than are followed: some were read from the source.")
         self._drop_emptied()
-        return all(key in self._seen for key in watch.keys)
+        return all(key in self._seen for key in tracer.keys)
 
     def _drop_emptied(self) -> None:
-        """Forget containers that were emptied while they were watched; take the length of the others."""
+        """Forget containers that were emptied while they were traced; take the length of the others."""
         sizes, self._sizes = self._sizes, {}
-        kept = []
-        for one in self._candidates or ():
-            probe = sizes.get(one.key)
+        remaining = []
+        for candidate in self._candidates or ():
+            probe = sizes.get(candidate.key)
             if probe is not None and (probe.is_gone or probe.last < probe.first):
                 continue
             if probe is not None:
-                one.holder = replace(one.holder, length=max(one.holder.length, probe.last))
-            kept.append(one)
-        self._candidates = kept
+                candidate.holder = replace(candidate.holder, length=max(candidate.holder.length, probe.last))
+            remaining.append(candidate)
+        self._candidates = remaining
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
-        """What was found.
-
-        Returns:
-            Holders, most bytes per step first, and notes on what could not be seen.
-        """
+        """Holders, most bytes per step first, and notes on what could not be seen."""
         if self._candidates is None:
-            if self._census.looks < LOOKS:
+            if self._counts.looks < LOOKS:
                 return (), ("Fewer than three looks were taken: nothing can be said to grow.",)
             self._find(frame)
-        found = [self._finished(one) for one in (self._candidates or ())[: 2 * _REPORTED]]
-        return tuple(one for one in found if one is not None)[:_REPORTED], tuple(dict.fromkeys(self._notes))
+        holders = [self._finished(each) for each in (self._candidates or ())[: 2 * _MAX_REPORTED]]
+        return tuple(each for each in holders if each is not None)[:_MAX_REPORTED], tuple(dict.fromkeys(self._notes))
 
     def _finished(self, candidate: Candidate) -> Holder | None:
-        """A candidate with its lines; ``None`` for a tensor that turns out not to be made of its former self."""
+        """A candidate with its lines; ``None`` for a tensor whose new value turns out not to be made of the old one."""
         seen = self._seen.get(candidate.key, ())
-        read = tuple(dict.fromkeys(candidate.read())) if not seen or self._others_run or candidate.only_read else ()
-        use_read = not seen or candidate.only_read or (self._others_run and read and not set(seen) & set(read))
+        read = (
+            tuple(dict.fromkeys(candidate.read())) if not seen or self._other_threads_run or candidate.only_read else ()
+        )
+        use_read = not seen or candidate.only_read or (self._other_threads_run and read and not set(seen) & set(read))
         lines = read if use_read else seen
         if candidate.must_be_cumulative:
             lines = tuple(line for line in lines if self._sources.is_cumulative(line, candidate.handle))
@@ -162,57 +158,59 @@ class HolderHunt:
                 return None
         known_by = LineSource.READ if use_read else LineSource.SEEN
         holder = candidate.holder
-        if candidate.bound_is_read and not _places(seen) <= _places(candidate.read()):
+        if candidate.bound_is_read and not _positions(seen) <= _positions(candidate.read()):
             holder = replace(holder, bound=None)
-        return replace(holder, lines=lines[:_LINES], known_by=known_by)
+        return replace(holder, lines=lines[:_MAX_LINES], known_by=known_by)
 
     def close(self) -> None:
-        """Stop watching and forget everything."""
+        """Stop tracing and forget everything."""
         self.untrace(sys._getframe(1))
         self.__init__()  # type: ignore[misc]
         plain.forget()
 
-    def _find(self, frame: FrameType | None) -> Bench:
-        """Name and weigh all that has grown."""
+    def _find(self, frame: FrameType | None) -> SearchContext:
+        """Name and measure all that has grown."""
         collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), gc_paused():
-            bench = Bench(self._sources, self._born, frame)
-            walk = Walk(60_000, 0.25)
-            walk.from_frames(frame, Objects().generators())
-            objects = Objects()
-            if not walk.complete:
-                bench.notes.append("There are more objects than were looked at: some names may be missing.")
-            bench.add_files(walk.user_files())
-            self._fill(bench, objects, walk)
-            instances = Instances(bench, self._census, objects, walk, collects)
-            del objects, walk
-            instances.judge()
-        self._candidates = bench.sorted()
-        self._notes = bench.notes
+            context = SearchContext(self._sources, self._initial, frame)
+            traversal = Traversal(60_000, 0.25)
+            traversal.from_frames(frame, ObjectTable().generators())
+            objects = ObjectTable()
+            if not traversal.complete:
+                context.notes.append("There are more objects than were looked at: some names may be missing.")
+            context.add_files(traversal.user_files())
+            self._fill(context, objects, traversal)
+            instances = Instances(context, self._counts, objects, traversal, collects)
+            del objects, traversal
+            instances.add_candidates()
+        self._candidates = context.sorted()
+        self._notes = context.notes
         plain.forget()
-        return bench
+        return context
 
-    def _fill(self, bench: Bench, objects: Objects, walk: Walk) -> None:
-        containers = grown_containers(self._census, objects, walk)
-        filling = grown_inside(self._slots, walk, containers)
+    def _fill(self, context: SearchContext, objects: ObjectTable, traversal: Traversal) -> None:
+        containers = grown_containers(self._counts, objects, traversal)
+        filling = grown_inside(self._histories, traversal, containers)
         containers = without_those_below(containers, filling)
-        values = grown_values(self._slots, walk, {id(place.value) for place, _ in containers})
-        bench.elsewhere = Elsewhere(not_under(walk, {id(place.value) for place, _ in (*containers, *filling, *values)}))
-        for place, series in containers:
-            add_container(bench, place, series)
-        for place, series in filling:
-            add_filling(bench, place, series)
-        for place, slot in values:
-            add_value(bench, place, slot)
-        add_graphs(bench, self._slots, walk)
-        add_contexts(bench, self._census, objects)
-        add_leaves(bench, self._census, objects, walk)
+        values = grown_values(self._histories, traversal, {id(reference.value) for reference, _ in containers})
+        context.baseline = BaselineObjects(
+            not_under(traversal, {id(reference.value) for reference, _ in (*containers, *filling, *values)})
+        )
+        for reference, series in containers:
+            add_container(context, reference, series)
+        for reference, series in filling:
+            add_filling(context, reference, series)
+        for reference, history in values:
+            add_value(context, reference, history)
+        add_graphs(context, self._histories, traversal)
+        add_contexts(context, self._counts, objects)
+        add_leaves(context, self._counts, objects, traversal)
 
 
-def _places(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
-    return {(one.file, one.line) for one in lines}
+def _positions(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
+    return {(line.file, line.line) for line in lines}
 
 
-def _others_run() -> bool:
-    """Whether another thread runs code of the user's, which cannot be watched with ``sys.settrace``."""
+def _other_threads_run() -> bool:
+    """Whether another thread runs code of the user's, which cannot be traced with ``sys.settrace``."""
     return any(True for top in frames_of_other_threads() for _ in user_frames(top))

@@ -1,129 +1,310 @@
-"""Search for variables, keys and attributes whose value or whose graph grows."""
+"""Search for variables, keys and attributes whose value or whose graph grows.
+
+A value that is replaced in each step (``total = total + loss``, ``history = history + [x]``) is another object each
+time: it is identified by the path to it.
+"""
 
 from __future__ import annotations
 
+import array
+import ctypes
+import io
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import Bench, Candidate
-from tbmem.sources.retainers.containers import weigh_elements
+from tbmem.sources.retainers.candidates import Candidate, SearchContext
 from tbmem.sources.retainers.naming import Name
-from tbmem.sources.retainers.probes import Probe, SizeProbe, ValueProbe, spot_of
-from tbmem.sources.retainers.reachability import Place, Step, Walk
-from tbmem.sources.retainers.retained_size import Scale, tensor_bytes
-from tbmem.sources.retainers.variable_history import Slot, Slots, is_array, is_measured, size_function
-from tbmem.sources.torch_state import autograd_graph as graphs
+from tbmem.sources.retainers.object_counts import Series
+from tbmem.sources.retainers.probes import Probe, SizeProbe, ValueProbe, reader_of
+from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
+from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
+from tbmem.sources.torch_state import autograd_graph
+
+_SMALLEST = 256
+"""Bytes below which the size of a tensor or an array is of no interest."""
+_EDGE = 64
+"""Bytes at either end by which the old value is recognised in the new one."""
+_VARIED = 24
+"""Different bytes among them at least: a mask or a range begins the same way however long it is."""
+_MANY_INNER = 5000
+"""Elements of a container above which those of the containers in it are not counted."""
+_CONTAINERS: dict[type, Callable[[Any], int]] = {
+    list: list.__len__,
+    dict: dict.__len__,
+    set: set.__len__,
+    deque: deque.__len__,
+    defaultdict: dict.__len__,
+}
+_SIZES: dict[type, Callable[[Any], int]] = {
+    list: list.__len__,
+    dict: dict.__len__,
+    set: set.__len__,
+    tuple: tuple.__len__,
+    frozenset: frozenset.__len__,
+    deque: deque.__len__,
+    str: str.__len__,
+    bytes: bytes.__len__,
+    bytearray: bytearray.__len__,
+    array.array: array.array.__sizeof__,
+    io.BytesIO: io.BytesIO.__sizeof__,
+    io.StringIO: io.StringIO.__sizeof__,
+}
 
 
-def grown_values(slots: Slots, walk: Walk, known: set[int]) -> list[tuple[Place, Slot]]:
-    """Places whose value has become larger."""
-    growing = slots.growing()
-    if not growing:
-        return []
-    places = [one for one in walk.found.values() if id(one.value) not in known and is_measured(one.value)]
-    return [(place, growing[place.key()]) for place in places if place.key() in growing]
+class VariableHistory:
+    """Sizes of one variable's value at several observations. Holds numbers and a few bytes, no objects."""
+
+    __slots__ = ("edges", "inner", "kept_edge", "links", "numbers", "series", "values")
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self.inner = Series()
+        """Elements of the containers in the value."""
+        self.values: set[int] = set()
+        self.numbers: list[tuple[int, int]] = []
+        """Step and number of the newest node of the value's graph."""
+        self.links = 0
+        self.edges = (b"", b"")
+        self.kept_edge = True
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether there was another object at each observation."""
+        return len(self.values) > 1
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether the graph always went back to the value of the observation before, twice at least."""
+        return self.links >= 2 and self.links == len(self.numbers) - 1
+
+    def add(self, step: int, size: int, value: Any) -> None:
+        """One more observation."""
+        self.series.add(step, size)
+        self.values.add(id(value))
+        self.inner.add(step, inner_length(value))
+        if type(value) in PLAIN_TENSORS:
+            self._add_node(step, value.grad_fn)
+            self._add_edges(_edges(value))
+
+    def _add_node(self, step: int, node: Any) -> None:
+        if node is None:
+            self.numbers.clear()
+            self.links = 0
+            return
+        number = autograd_graph.number_of(node)
+        last = self.numbers[-1][1] if self.numbers else -1
+        if self.numbers and number > last and autograd_graph.reaches(node, last):
+            self.links += 1
+        else:
+            self.numbers.clear()
+            self.links = 0
+        self.numbers.append((step, number))
+
+    def _add_edges(self, edges: tuple[bytes, bytes]) -> None:
+        first, last = self.edges
+        if self.series.rises:
+            is_kept = bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
+            self.kept_edge = self.kept_edge and is_kept
+        self.edges = edges
 
 
-def add_value(bench: Bench, place: Place, slot: Slot) -> None:
-    """Note one place whose value becomes larger."""
-    value = place.value
-    is_tensor = plain.is_a(value, torch.Tensor) or is_array(value)
-    if place.step in (Step.INSIDE, Step.ITEM) or (is_tensor and not slot.is_replaced):
+class VariableHistories:
+    """Histories of all references with a value that could grow."""
+
+    def __init__(self) -> None:
+        self._histories: dict[Hashable, VariableHistory] = {}
+
+    def look(self, step: int, references: Iterable[Reference]) -> None:
+        """One more observation; references that are gone are forgotten."""
+        histories: dict[Hashable, VariableHistory] = {}
+        for reference in references:
+            size = _size(reference.value)
+            if size is not None:
+                key = reference.key()
+                histories[key] = self._histories.get(key) or VariableHistory()
+                histories[key].add(step, size, reference.value)
+        self._histories = histories
+
+    def chained(self) -> dict[Hashable, VariableHistory]:
+        """Histories of values whose graph goes back through all observations."""
+        return {key: history for key, history in self._histories.items() if history.is_chained}
+
+    def growing(self) -> dict[Hashable, VariableHistory]:
+        """Histories of values that become larger."""
+        return {key: history for key, history in self._histories.items() if history.series.is_growing}
+
+    def filling(self) -> dict[Hashable, VariableHistory]:
+        """Histories of containers in which other containers become longer."""
+        return {key: history for key, history in self._histories.items() if history.inner.is_growing}
+
+
+def inner_length(value: Any, depth: int = 2) -> int:
+    """Elements of the containers in a container; of a very large one, 0."""
+    kind = type(value)
+    is_dict = dict in plain.mro(kind)
+    length = _size_function(kind) if is_dict or kind in (list, tuple) else None
+    if not depth or length is None or length(value) > _MANY_INNER:
+        return 0
+    total = 0
+    for inner in list(dict.values(value)) if is_dict else value:
+        inner_size = _CONTAINERS.get(type(inner))
+        if inner_size is not None:
+            total += inner_size(inner) + inner_length(inner, depth - 1)
+    return total
+
+
+def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
+    """The first and the last bytes of a tensor in this machine's memory; empty where they say nothing.
+
+    The bytes are read where they lie: no operator runs, and nothing waits for a device.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
+        return b"", b""
+    size = tensor.numel() * tensor.element_size()
+    address = tensor.data_ptr() if size >= _SMALLEST else 0
+    if not address:
+        return b"", b""
+    first, last = ctypes.string_at(address, _EDGE), ctypes.string_at(address + size - _EDGE, _EDGE)
+    return (first if len(set(first)) >= _VARIED else b""), (last if len(set(last)) >= _VARIED else b"")
+
+
+def _size(value: Any) -> int | None:
+    """The size of a value that could grow; ``None`` for one that is of no interest."""
+    kind = type(value)
+    if kind in PLAIN_TENSORS:
+        try:
+            size = tensor_bytes(value)
+        except RuntimeError:
+            return None
+        return size if size >= _SMALLEST or value.grad_fn is not None else None
+    if kind is np.ndarray:
+        return value.nbytes if value.nbytes >= _SMALLEST else None
+    read = _size_function(kind)
+    return read(value) if read is not None else None
+
+
+def _is_sized(value: Any) -> bool:
+    """Whether a value is of a kind whose size is noted."""
+    kind = type(value)
+    return kind in PLAIN_TENSORS or kind is np.ndarray or _size_function(kind) is not None
+
+
+def _size_function(kind: type) -> Callable[[Any], int] | None:
+    """How large a value is: elements of a container, bytes of a text or of a buffer."""
+    return _SIZES.get(kind) or plain.length_function(kind)
+
+
+def grown_values(
+    histories: VariableHistories, traversal: Traversal, known: set[int]
+) -> list[tuple[Reference, VariableHistory]]:
+    """References whose value has become larger; values in ``known``, by ``id``, are left out."""
+    growing = histories.growing()
+    references = traversal.references.values() if growing else ()
+    sized = [each for each in references if id(each.value) not in known and _is_sized(each.value)]
+    return [(reference, growing[reference.key()]) for reference in sized if reference.key() in growing]
+
+
+def add_value(context: SearchContext, reference: Reference, history: VariableHistory) -> None:
+    """Note one reference whose value becomes larger."""
+    value = reference.value
+    is_tensor = plain.is_a(value, torch.Tensor) or type(value) is np.ndarray
+    if reference.kind in (ReferenceKind.INSIDE, ReferenceKind.ITEM) or (is_tensor and not history.is_replaced):
         return
-    name = bench.namer.name(place)
-    each, contents = _weigh(bench, value, slot)
-    if not name.is_users or each * slot.series.per_step < 1:
+    name = context.namer.name(reference)
+    size, contents = _element_size(context, value, history)
+    if not name.is_users or size * history.series.per_step < 1:
         return
-    holder = bench.holder(place, name, slot.series, bytes_per_element=each, contents=contents)
-    candidate = _candidate(bench, place.key(), holder, name)
-    candidate.must_be_cumulative = is_tensor and not slot.kept_edge
-    if not is_tensor and not slot.is_replaced:
-        candidate.read = _grows_in_place(bench, candidate)
-    bench.keep(candidate, _probe(place, slot))
+    holder = context.holder(reference, name, history.series, bytes_per_element=size, contents=contents)
+    candidate = _candidate(context, reference.key(), holder, name)
+    candidate.must_be_cumulative = is_tensor and not history.kept_edge
+    if not is_tensor and not history.is_replaced:
+        candidate.read = _filling_line_search(context, candidate)
+    context.add(candidate, _probe(reference, history))
 
 
-def _weigh(bench: Bench, value: Any, slot: Slot) -> tuple[int, Contents]:
+def _element_size(context: SearchContext, value: Any, history: VariableHistory) -> tuple[int, Contents]:
     """Bytes of one element (of one byte of a tensor or a text: 1), and what it holds."""
     if plain.length_function(type(value)) is not None:
-        return weigh_elements(bench, value, slot.series)
+        return context.element_size(value, history.series)
     if type(value) in (tuple, frozenset):
-        return weigh_elements(bench, list(value), slot.series)
+        return context.element_size(list(value), history.series)
     if plain.is_a(value, torch.Tensor):
         return 1, Contents.TENSORS if value.grad_fn is None else Contents.GRAPHS
     return 1, Contents.OBJECTS
 
 
-def _probe(place: Place, slot: Slot) -> Probe:
-    length = size_function(type(place.value))
-    if slot.is_replaced or length is None:
-        return ValueProbe(spot_of(place), _mark, place.value)
-    return SizeProbe(place.value, length, spot_of(place))
+def _probe(reference: Reference, history: VariableHistory) -> Probe:
+    length = _size_function(type(reference.value))
+    if history.is_replaced or length is None:
+        return ValueProbe(reader_of(reference), _identity, reference.value)
+    return SizeProbe(reference.value, length, reader_of(reference))
 
 
-def add_graphs(bench: Bench, slots: Slots, walk: Walk) -> None:
-    """Note the places whose graph goes back to the value of the look before, and so to the first."""
-    chained = slots.graphs()
+def add_graphs(context: SearchContext, histories: VariableHistories, traversal: Traversal) -> None:
+    """Note the references whose graph goes back to the value of the observation before, and so to the first."""
+    chained = histories.chained()
     if not chained:
         return
-    scale = Scale(0.1, bench.elsewhere)
-    for place in walk.found.values():
-        slot = chained.get(place.key()) if plain.is_a(place.value, torch.Tensor) else None
-        if slot is not None and place.value.grad_fn is not None:
-            _add_graph(bench, place, slot, scale)
+    retained = RetainedSize(0.1, context.baseline)
+    for reference in traversal.references.values():
+        history = chained.get(reference.key()) if plain.is_a(reference.value, torch.Tensor) else None
+        if history is not None and reference.value.grad_fn is not None:
+            _add_graph(context, reference, history, retained)
 
 
-def _add_graph(bench: Bench, place: Place, slot: Slot, scale: Scale) -> None:
-    """One place; the nodes that have come since the look before last are weighed."""
-    root = place.value.grad_fn
-    (first, before), (last, _) = slot.numbers[-2:]
-    nodes, size = scale.graph(root, before)
+def _add_graph(context: SearchContext, reference: Reference, history: VariableHistory, retained: RetainedSize) -> None:
+    """One reference; the nodes that were created since the observation before last are measured."""
+    root = reference.value.grad_fn
+    (first, before), (last, _) = history.numbers[-2:]
+    nodes, size = retained.graph(root, before)
     steps = max(last - first, 1)
-    if nodes < steps:  # another place has the same graph
+    if nodes < steps:  # another reference has the same graph
         return
-    graph = graphs.Graph(20_000, 0.05)
+    graph = autograd_graph.Graph(20_000, 0.05)
     graph.add(root)
-    name = bench.namer.name(place)
+    name = context.namer.name(reference)
     holder = Holder(
         kind=HolderKind.GRAPH,
-        name=naming.full_name(name, naming.noun(place)),
+        name=naming.full_name(name, naming.noun(reference)),
         type=type(root).__name__,
         length=len(graph.nodes),
         per_step=nodes / steps,
         contents=Contents.GRAPHS,
         bytes_per_element=size // nodes,
-        grows_since=slot.numbers[0][0],
+        grows_since=history.numbers[0][0],
     )
-    bench.keep(_candidate(bench, ("graph", place.key()), holder, name), ValueProbe(spot_of(place), _mark, place.value))
+    candidate = _candidate(context, ("graph", reference.key()), holder, name)
+    context.add(candidate, ValueProbe(reader_of(reference), _identity, reference.value))
 
 
-def _candidate(bench: Bench, key: Hashable, holder: Holder, name: Name) -> Candidate:
-    handle, files, sources = name.handle, bench.files, bench.sources
-    candidate = Candidate(key, holder, handle)
-    candidate.read = lambda: _best_assignments(sources, handle, files)
-    return candidate
+def _candidate(context: SearchContext, key: Hashable, holder: Holder, name: Name) -> Candidate:
+    handle, files, sources = name.handle, context.files, context.sources
+    return Candidate(key, holder, handle, read=lambda: _best_assignments(sources, handle, files))
 
 
-def _grows_in_place(bench: Bench, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
-    """Looks for the lines that write into a buffer, or give it away to be written into; holds no object."""
-    handle, files, sources, assigned = candidate.handle, bench.files, bench.sources, candidate.read
+def _filling_line_search(context: SearchContext, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
+    """Looks for the lines that write into a buffer, or pass it on to be written into; holds no object."""
+    handle, files, sources, assigned = candidate.handle, context.files, context.sources, candidate.read
     return lambda: sources.filling_lines(handle, files) or assigned()
 
 
 def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
     """Assignments that use the old value, or else all."""
-    found = sources.assignments(handle, files)
-    return [line for line, cumulative in found if cumulative] or [line for line, _ in found]
+    assignments = sources.assignments(handle, files)
+    return [line for line, cumulative in assignments if cumulative] or [line for line, _ in assignments]
 
 
-def _mark(value: Any) -> Hashable:
-    """Tells values apart; a tensor that was changed in place has another node and the same address."""
+def _identity(value: Any) -> Hashable:
+    """Distinguishes values; a tensor that was changed in place has another node and the same address."""
     if plain.is_a(value, torch.Tensor):
-        number = graphs.number_of(value.grad_fn) if value.grad_fn is not None else 0
+        number = autograd_graph.number_of(value.grad_fn) if value.grad_fn is not None else 0
         return id(value), number, tensor_bytes(value)
     return id(value)

@@ -1,4 +1,4 @@
-"""The user's own lines, with their text and qualified names, of frames as torch reports them."""
+"""The user's own frames and lines, with text and qualified names, as torch reports them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import site
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program.ownership import is_user_file
 from tbmem.sources.program.syntax import SourceCode, SourceFile
-from tbmem.sources.survivors.allocation_sites import Frame, OperatorCall
 
 _SYNTAX: dict[str, type[ast.AST]] = {
     "add": ast.Add,
@@ -42,11 +42,47 @@ _SYNTAX: dict[str, type[ast.AST]] = {
     "select": ast.Subscript,
     "slice": ast.Subscript,
 }
-"""Operators that Python calls without anybody being told, and how they are written."""
+"""Operators that Python calls without reporting it, and how they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """What is known of a line on which Python calls an operator (``a * b``), which nothing reports.
+
+    Args:
+        operator: The operator that ran, ``aten::mul``.
+        inside: Some line of the function.
+        before: Line of the call before it in the same run of the function; 0 where there is none.
+        after: Line of the call after it; 0 where there is none. In a loop it may stand above ``before``.
+        nth: How many such operators ran between the call before and this one.
+    """
+
+    operator: str
+    inside: int
+    before: int = 0
+    after: int = 0
+    nth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One of the user's functions on the stack.
+
+    Args:
+        file: Full path.
+        line: Line that was running; 0 where only ``call`` identifies it.
+        function: Its plain name.
+        call: What is known where the line is not.
+    """
+
+    file: str
+    line: int
+    function: str
+    call: OperatorCall | None = None
 
 
 class UserLines:
-    """Tells the user's files from the others, and reads them.
+    """Distinguishes the user's files from others, and reads them.
 
     Paths are remembered for as long as this object lives.
     """
@@ -60,38 +96,38 @@ class UserLines:
         """Full path of a user's file.
 
         Args:
-            name: As torch's profiler tells it, which takes off whatever prefix stands on ``sys.path``.
+            name: As torch's profiler reports it, without any prefix that is on ``sys.path``.
 
         Returns:
             The path; empty for a file of Python, of torch, of an installed package, of tbmem, or of a compiler.
         """
         path = self._files.get(name)
         if path is None:
-            whole = _whole(name)
-            path = self._files[name] = whole if _is_users(whole) else ""
+            full = _full_path(name)
+            path = self._files[name] = full if _is_users(full) else ""
         return path
 
     def path_unless_plain(self, name: str) -> str:
-        """Path by which a file's owner can be told where torch's short name says something else; empty where it does.
+        """Path that identifies a file's owner where torch's short name does not; empty where it does.
 
-        ``transformers/trainer.py`` may be anybody's: the folder that it is installed in has been taken off.
+        ``transformers/trainer.py`` may be anybody's: the folder that it is installed in has been removed.
         """
         is_users = bool(self.file(name))
         if not name or is_users == (owner_of(name) is Owner.USER):
             return ""
-        whole = _whole(name)
-        return whole if is_users == (owner_of(whole) is Owner.USER) else f"<{name}>"
+        full = _full_path(name)
+        return full if is_users == (owner_of(full) is Owner.USER) else f"<{name}>"
 
     def operator_line(self, frame: Frame) -> int:
-        """The line of a frame of which only an operator's call is known; 0 where that does not tell it."""
+        """The line of a frame of which only an operator's call is known; 0 where that does not identify it."""
         return _line_of(self._sources.file(frame.file), frame.call) if frame.call is not None else frame.line
 
     def line(self, frame: Frame) -> CodeLine:
-        """What stands at a frame's line."""
-        found = self._lines.get(frame)
-        if found is None:
-            found = self._lines[frame] = self._read(frame)
-        return found
+        """The source line of a frame."""
+        line = self._lines.get(frame)
+        if line is None:
+            line = self._lines[frame] = self._read(frame)
+        return line
 
     def _read(self, frame: Frame) -> CodeLine:
         source = self._sources.file(frame.file)
@@ -106,7 +142,7 @@ class UserLines:
 
 
 def _line_of(source: SourceFile, call: OperatorCall) -> int:
-    """The line on which an operator stands; 0 where that cannot be told."""
+    """The line on which an operator is written; 0 where that is not known."""
     if call.before and call.before == call.after:
         return call.before
     syntax = _SYNTAX.get(call.operator.rpartition("::")[2].rstrip("_"))
@@ -137,14 +173,14 @@ def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
 
 
 def _is_users(path: str) -> bool:
-    """Whether a name that torch tells is a user's file: it may be no file at all."""
+    """Whether a name that torch reports is a user's file: it may be no file at all."""
     if not is_user_file(path):
         return False
     # a notebook's cells are in no file
     return path.startswith("<") or os.path.isfile(path) or path in linecache.cache
 
 
-def _whole(name: str) -> str:
+def _full_path(name: str) -> str:
     """A path that torch has made shorter, in full."""
     if os.path.isabs(name) or name.startswith("<"):
         return name

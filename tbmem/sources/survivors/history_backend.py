@@ -1,4 +1,4 @@
-"""Surviving births on a device, read from the blocks and stacks of its memory history."""
+"""Surviving allocations on a device, read from the blocks and stacks of its memory history."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
-from tbmem.sources.survivors.allocation_sites import Birth, Frame, Place, rises
-from tbmem.sources.survivors.base import BUDGET, FEWEST_STEPS, Births, nothing
+from tbmem.sources.survivors.frame_lines import Frame
+from tbmem.sources.survivors.tracker import (
+    BUDGET,
+    FEWEST_STEPS,
+    AllocationSite,
+    Survivor,
+    SurvivorTracker,
+    no_operation,
+    rises,
+)
 
 _MOST_ENTRIES = 50_000
 """Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
@@ -28,11 +36,11 @@ class _Block(NamedTuple):
     """File, line, function, innermost first; empty for what is older than the recording."""
 
 
-class DeviceBirths(Births):
-    """Surviving births on a device whose allocator keeps a memory history with Python stacks.
+class HistorySurvivors(SurvivorTracker):
+    """Surviving allocations on a device whose allocator keeps a memory history with Python stacks.
 
-    The blocks that are alive when a step ends, without those that were alive before it, were born in it. The
-    allocator knows of each the stack that asked for it, so no event of the history has to be read.
+    The blocks that are alive when a step ends, without those that were alive before it, were allocated in it. The
+    allocator keeps the stack of each, so no event of the history has to be read.
 
     Args:
         memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
@@ -66,7 +74,7 @@ class DeviceBirths(Births):
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
         too_slow = self._seconds > 3 * self._budget
-        enough = self._generations.steps >= FEWEST_STEPS and self._seconds > self._budget
+        enough = self._sites.steps >= FEWEST_STEPS and self._seconds > self._budget
         return not self._is_watching or too_slow or enough
 
     def begin(self, step: int) -> None:
@@ -82,8 +90,8 @@ class DeviceBirths(Births):
             self._blocks = self._read_blocks()
             self._requested.append(self._read_requested())
 
-    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
+    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
+        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
         if self._is_watching:
             self._end_step(step)
         between()
@@ -92,10 +100,8 @@ class DeviceBirths(Births):
         with self._counted(), self._off_if_it_fails():
             before, self._blocks = self._blocks, self._read_blocks()
             self._forget(before)
-            born = {address: block for address, block in self._blocks.items() if before.get(address) != block}
-            self._generations.step(
-                {address: Birth(block.size, self._place(block.stack)) for address, block in born.items()}
-            )
+            new = {address: block for address, block in self._blocks.items() if before.get(address) != block}
+            self._sites.step({address: Survivor(block.size, self._site(block.stack)) for address, block in new.items()})
             self._requested.append(self._read_requested())
             self._label(step + 1)
 
@@ -105,7 +111,7 @@ class DeviceBirths(Births):
             self._forget(before)
 
     def abandon(self) -> None:
-        """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
+        """Stop and report nothing; never raises, may come at any moment and more than once."""
         self._is_watching = False
         with contextlib.suppress(Exception):
             if self._metadata is not None:
@@ -154,26 +160,26 @@ class DeviceBirths(Births):
     def _forget(self, before: Mapping[int, _Block]) -> None:
         for address, block in before.items():
             if self._blocks.get(address) != block:
-                self._generations.free(address)
+                self._sites.free(address)
 
-    def _place(self, stack: _Stack) -> Place:
+    def _site(self, stack: _Stack) -> AllocationSite:
         frames = []
         for name, line, function in stack:
-            file = self._code.file(name)
+            file = self._lines.file(name)
             if file:
                 frames.append(Frame(file, line, function))
         in_backward = not stack or any(function.endswith(_RUN_BACKWARD) for _, _, function in stack)
-        return Place(tuple(frames), "", in_backward)
+        return AllocationSite(tuple(frames), "", in_backward)
 
     def _read_requested(self) -> int:
-        """Bytes that were ever asked for: a block may be up to 1 MiB larger, now more, now less."""
+        """Bytes that were ever requested: a block may be up to 1 MiB larger, now more, now less."""
         stats = self._memory.memory_stats_as_nested_dict(self._index)
         return int(stats["requested_bytes"]["all"]["allocated"])
 
     def _sizes_grow(self) -> float:
-        """Whether steps allocate more and more, the one place that grows most left out: nothing tells more here."""
+        """Whether steps allocate more and more, the one site that grows most left out: nothing says more here."""
         steps = [after - before for before, after in zip(self._requested, self._requested[1:], strict=False)]
-        rest = [total - own for total, own in zip(steps, self._generations.largest_growing(), strict=True)]
+        rest = [total - largest for total, largest in zip(steps, self._sites.largest_growing(), strict=True)]
         return float(rises(rest))
 
     @contextmanager

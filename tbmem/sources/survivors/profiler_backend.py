@@ -1,4 +1,4 @@
-"""Surviving births on the CPU, read from short recordings of torch's profiler."""
+"""Surviving allocations on the CPU, read from short recordings of torch's profiler."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from torch._C._autograd import _disable_profiler, _enable_profiler, _profiler_en
 from torch.autograd import profiler as torch_profiler
 
 from tbmem.sources.gc_pause import gc_paused
-from tbmem.sources.survivors.allocation_sites import Sizes
-from tbmem.sources.survivors.base import BUDGET, FEWEST_STEPS, Births, nothing
 from tbmem.sources.survivors.profiler_events import StepEvents
-from tbmem.sources.torch_state.other_profilers import OtherProfilers
+from tbmem.sources.survivors.tracker import BUDGET, FEWEST_STEPS, RecurringSizes, SurvivorTracker, no_operation
 from tbmem.sources.torch_state.profiler_state import (
     OpenRanges,
+    OtherProfilers,
     QuietTorch,
     in_backward,
     let_collectives_settle,
@@ -33,11 +32,11 @@ from tbmem.sources.torch_state.profiler_state import (
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
 _MOST_CALLS = 30_000
-_OTHER = "another profiler was started while births were watched"
+_OTHER_PROFILER = "another profiler was started while births were watched"
 
 
-class CpuBirths(Births):
-    """Surviving births on the CPU.
+class ProfilerSurvivors(SurvivorTracker):
+    """Surviving allocations on the CPU.
 
     torch's own profiler sees every allocation, also those made in C++, and the stack above it. Each watched step is
     a recording of its own, read as soon as it ends: what that costs is known after the first step, and never more
@@ -49,7 +48,7 @@ class CpuBirths(Births):
         clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
-    current: CpuBirths | None = None
+    current: ProfilerSurvivors | None = None
     """The one of this process that watches."""
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
@@ -57,11 +56,11 @@ class CpuBirths(Births):
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
         self._others = OtherProfilers(self._give_way)
-        self._sizes = Sizes()
+        self._sizes = RecurringSizes()
         self._calls: _CallCount | None = None
         self._with_stack = True
         self._is_recording = False
-        self._step_began = 0.0
+        self._step_start = 0.0
         self._in_steps = 0.0
 
     @property
@@ -72,7 +71,7 @@ class CpuBirths(Births):
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
         allowed = self._budget + 0.5 * self._in_steps
-        return self._seconds > 3 * allowed or (self._seconds > allowed and self._generations.steps >= FEWEST_STEPS)
+        return self._seconds > 3 * allowed or (self._seconds > allowed and self._sites.steps >= FEWEST_STEPS)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
@@ -82,16 +81,16 @@ class CpuBirths(Births):
                 self._notes.append(reason)
                 return
             _end_in_children()
-            CpuBirths.current = self
+            ProfilerSurvivors.current = self
             self._quiet.begin()
             self._ranges.begin()
             self._calls = _CallCount(_MOST_CALLS, self._clock)
             self._calls.begin()
-        self._step_began = self._clock()
+        self._step_start = self._clock()
 
-    def mark(self, step: int, between: Callable[[], object] = nothing) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``Births.mark``."""
-        seconds = self._clock() - self._step_began
+    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
+        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
+        seconds = self._clock() - self._step_start
         try:
             with self._counted():
                 start = self._end_step(seconds)
@@ -101,20 +100,20 @@ class CpuBirths(Births):
         except BaseException:
             self.abandon()
             raise
-        self._step_began = self._clock()
+        self._step_start = self._clock()
 
     def _take_last(self) -> None:
         self._forget(self._stop())
 
     def _forget(self, events: StepEvents | None) -> None:
         for address in events.freed if events is not None else ():
-            self._generations.free(address)
+            self._sites.free(address)
 
     def _sizes_grow(self) -> float:
-        return self._sizes.grow(self._generations.outliving())
+        return self._sizes.grow(self._sites.outliving())
 
     def abandon(self) -> None:
-        """Watch no longer and report nothing; never raises, may come at any moment and more than once."""
+        """Stop and report nothing; never raises, may come at any moment and more than once."""
         with contextlib.suppress(Exception):
             if self._calls is not None:
                 self._calls.end()
@@ -124,8 +123,8 @@ class CpuBirths(Births):
         self._others.end()
         self._ranges.end()
         self._quiet.end()
-        if CpuBirths.current is self:
-            CpuBirths.current = None
+        if ProfilerSurvivors.current is self:
+            ProfilerSurvivors.current = None
 
     def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
         calls.end()
@@ -140,16 +139,16 @@ class CpuBirths(Births):
             self._choose_stacks(self._calls, seconds)
             return self._start_first
         self._in_steps += seconds if self._is_recording else 0.0
-        is_waited_for = self._others.are_waiting
+        is_awaited = self._others.are_waiting
         events = self._stop()
         if events is None:
-            return nothing
+            return no_operation
         self._forget(events)
-        self._generations.step(events.births)
+        self._sites.step(events.survivors)
         self._sizes.step(events.sizes)
-        if is_waited_for:
-            self._notes.append(_OTHER)
-            return nothing
+        if is_awaited:
+            self._notes.append(_OTHER_PROFILER)
+            return no_operation
         return self._start
 
     def _start_first(self) -> None:
@@ -174,7 +173,7 @@ class CpuBirths(Births):
         if results is None:
             return None
         with gc_paused():
-            return StepEvents.read(results.experimental_event_tree(), self._code)
+            return StepEvents.read(results.experimental_event_tree(), self._lines)
 
     def _switch_off(self) -> Any:
         if not self._is_recording:
@@ -192,13 +191,13 @@ class CpuBirths(Births):
             self._others.end()
 
     def _give_way(self) -> None:
-        """The program starts a profiler of its own within this step, which is lost."""
-        self._notes.append(_OTHER)
+        """End the recording: the program starts a profiler of its own within this step, which is lost."""
+        self._notes.append(_OTHER_PROFILER)
         self._switch_off()
 
 
 def why_not() -> str:
-    """Why births on the CPU cannot be watched now: one sentence; empty where they can."""
+    """Why allocations on the CPU cannot be tracked now: one sentence; empty where they can."""
     if threading.current_thread() is not threading.main_thread():
         return "births are watched in the main thread only"
     if sys.getprofile() is not None:
@@ -220,8 +219,8 @@ def _end_in_children() -> None:
 
 
 def _end() -> None:
-    if CpuBirths.current is not None:
-        CpuBirths.current.abandon()
+    if ProfilerSurvivors.current is not None:
+        ProfilerSurvivors.current.abandon()
 
 
 class _CallCount:
@@ -230,7 +229,7 @@ class _CallCount:
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._left = self._most = most
         self._clock = clock
-        self._began = 0.0
+        self._start = 0.0
         self._seconds = 0.0
 
     @property
@@ -240,14 +239,14 @@ class _CallCount:
 
     def begin(self) -> None:
         """Count from now on."""
-        self._began = self._clock()
+        self._start = self._clock()
         sys.setprofile(self._count)
 
     def end(self) -> None:
         """Count no longer."""
         if sys.getprofile() == self._count:
             sys.setprofile(None)
-            self._seconds = self._clock() - self._began
+            self._seconds = self._clock() - self._start
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "return" or event == "c_return":

@@ -1,7 +1,7 @@
 """Autograd graphs: their nodes and what these keep alive.
 
-Nodes have a number that grows with the time of their making, so that two looks at a variable tell whether its graph
-goes back to the value that was there before: then it gets longer with every step.
+Nodes are numbered in the order of their creation, so that two observations of a variable show whether its graph goes
+back to the value that was there before: then it gets longer with every step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAF = 1 << 62
 
 
 def number_of(node: Any) -> int:
-    """When a node was made, as a running number of its thread; -1 where it does not tell."""
+    """Running number of a node in its thread; -1 where it has none."""
     try:
         return int(node._sequence_nr())
     except Exception:
@@ -30,7 +30,7 @@ def number_of(node: Any) -> int:
 def parents(node: Any) -> list[Any]:
     """The nodes whose results a node has used."""
     try:
-        return [one for one, _ in node.next_functions if one is not None]
+        return [parent for parent, _ in node.next_functions if parent is not None]
     except Exception:
         return []
 
@@ -40,21 +40,21 @@ def reaches(node: Any, number: int, limit: int = 5000) -> bool:
 
     Args:
         node: Newest node of the graph.
-        number: Of the node that was the newest at an earlier look.
-        limit: Nodes at most; the oldest are followed first, so that a long chain is found quickly.
+        number: Of the node that was the newest at an earlier observation.
+        limit: Maximum number of nodes; the oldest are followed first, so that a long chain is found quickly.
     """
     heap = [(number_of(node), 0, node)]
     seen = {node}
     while heap and limit > 0:
-        at, _, one = heapq.heappop(heap)
-        if at == number:
+        position, _, current = heapq.heappop(heap)
+        if position == number:
             return True
         limit -= 1
-        for other in parents(one):
-            at = number_of(other)
-            if number <= at < LEAF and other not in seen:
-                seen.add(other)
-                heapq.heappush(heap, (at, len(seen), other))
+        for parent in parents(current):
+            position = number_of(parent)
+            if number <= position < LEAF and parent not in seen:
+                seen.add(parent)
+                heapq.heappush(heap, (position, len(seen), parent))
     return False
 
 
@@ -65,7 +65,7 @@ class Graph:
         self.nodes: set[Any] = set()
         self.complete = True
         self._limit = limit
-        self._ends = time.thread_time() + seconds
+        self._deadline = time.thread_time() + seconds
 
     def add(self, root: Any, newer_than: int = -1) -> list[Any]:
         """The nodes behind a root that were not known before; those of leaves are left out.
@@ -80,7 +80,7 @@ class Graph:
             node = stack.pop()
             if node in self.nodes or not newer_than < number_of(node):
                 continue
-            if len(self.nodes) >= self._limit or time.thread_time() > self._ends:
+            if len(self.nodes) >= self._limit or time.thread_time() > self._deadline:
                 self.complete = False
                 break
             self.nodes.add(node)
@@ -105,8 +105,8 @@ def leaves(nodes: Iterable[Any]) -> Iterator[torch.Tensor]:
 def saved(node: Any) -> Iterator[Any]:
     """What a node has saved for the backward pass, as it is stored.
 
-    A user's hooks that would bring it back (from the CPU, by computing it again) are not run: what they have packed
-    is given instead. Nothing comes from a node whose backward pass has run.
+    A user's hooks that would restore it (from the CPU, by computing it again) are not run: what they have packed
+    is returned instead. Nothing comes from a node whose backward pass has run.
     """
     for name in _names(type(node)):
         try:

@@ -12,15 +12,15 @@ from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 
 
 def cuda_history_is_on() -> bool:
-    """Whether somebody records memory history on CUDA, the only kind of device where torch tells."""
-    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(asked()) if asked is not None else False
+    """Whether memory history is recorded on CUDA, the only kind of device where torch reports it."""
+    is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(is_enabled()) if is_enabled is not None else False
 
 
 class MemoryHistory:
     """Memory history of one kind of device.
 
-    The allocator has one history per process: who finds it on leaves it to its owner, and writes from it.
+    The allocator has one history per process: if it is on already, it is left to its owner, and written from.
 
     Args:
         memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
@@ -37,7 +37,7 @@ class MemoryHistory:
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
         """The history of the accelerator in use, or ``None`` where no device keeps one.
 
-        A device that the process has not touched is left asleep: to record there would wake it up.
+        A device that the process has not used is left uninitialized: to record there would initialize it.
         """
         for module in (torch.cuda, torch.xpu):
             in_use = module.is_available() and module.is_initialized()
@@ -46,7 +46,7 @@ class MemoryHistory:
         return None
 
     def start(self) -> bool:
-        """Record from now on, with Python stacks (C++ stacks take a hundred times longer to write).
+        """Start recording, with Python stacks (C++ stacks take a hundred times longer to write).
 
         Returns:
             Whether this call switched recording on; false if it was on already.
@@ -60,13 +60,13 @@ class MemoryHistory:
         return True
 
     def stop(self) -> None:
-        """Record no longer; nothing happens if somebody else switched it on."""
+        """Stop recording; nothing happens if somebody else switched it on."""
         if MemoryHistory._owner is self:
             MemoryHistory._owner = None
             self._memory._record_memory_history(enabled=None)
 
     def take(self) -> dict[str, Any]:
-        """The allocator's state and what history there is, as torch gives it."""
+        """The allocator's state and what history there is, as torch returns it."""
         snapshot: dict[str, Any] = self._memory._snapshot()
         return snapshot
 
@@ -75,10 +75,10 @@ class MemoryHistory:
 
         Args:
             path: File to write.
-            snapshot: What ``take`` gave; taken now by default.
+            snapshot: Result of ``take``; taken now by default.
 
         Returns:
-            Whether the history is whole; false if the ring buffer overflowed, so that its beginning is lost.
+            Whether the history is complete; false if the ring buffer overflowed, so that its beginning is lost.
 
         Raises:
             OSError: The file cannot be written.

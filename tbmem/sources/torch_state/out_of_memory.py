@@ -1,4 +1,4 @@
-"""The test for out of memory: whether an exception says so, on which device and for how much it asked."""
+"""Recognises out-of-memory errors: whether an exception is one, on which device and for how many bytes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SIGNS = (
 )
 """What a plain RuntimeError says, in small letters, when malloc, a driver (CUDA, MPS, XPU) or one of its libraries
 (cuBLAS, cuDNN) had nothing left, or a DataLoader's worker."""
-_ASKED = (
+_REQUESTED = (
     re.compile(r"tried to allocate (\d+ bytes)", re.IGNORECASE),
     re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
     re.compile(r"Unable to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))"),
 )
-"""How torch (CPU, CUDA) and numpy tell how much was asked for."""
+"""How torch (CPU, CUDA) and numpy report the requested size."""
 _DEVICE = re.compile(r"\bGPU (\d+)\b|\bXPU (\d+)\b")
 
 
@@ -55,15 +55,15 @@ def _says_so(text: str) -> bool:
 
 def ran_out_of_memory(error: BaseException | None, findings: Iterable[Finding]) -> bool:
     """Whether a run ended because memory ran out: by ``error``, or by a request that failed in its last step."""
-    return out_of_memory_in(error) is not None or any(each.kind is FindingKind.OOM for each in findings)
+    return out_of_memory_in(error) is not None or any(finding.kind is FindingKind.OOM for finding in findings)
 
 
 def requested_bytes(error: BaseException) -> int | None:
-    """How much was asked for in vain; ``None`` where the exception does not say."""
+    """Bytes of the request that failed; ``None`` where the exception does not say."""
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
     if isinstance(error, MemoryError) and isinstance(shape, tuple) and dtype is not None:
         return math.prod(shape) * int(dtype.itemsize)  # numpy's own
-    for pattern in _ASKED:
+    for pattern in _REQUESTED:
         match = pattern.search(str(error))
         if match is not None:
             return parse_bytes(match[1])
@@ -77,13 +77,8 @@ def device_of(error: BaseException) -> str:
         return f"cuda:{match[1]}" if match[1] is not None else f"xpu:{match[2]}"
     if "MPS" in str(error):
         return "mps"
-    on_device = (
-        isinstance(error, torch.OutOfMemoryError)
-        or "CUDA" in str(error)
-        or "CUBLAS" in str(error)
-        or "CUDNN" in str(error)
-    )
-    if not on_device:
+    names = ("CUDA", "CUBLAS", "CUDNN")
+    if not isinstance(error, torch.OutOfMemoryError) and not any(name in str(error) for name in names):
         return "cpu"
-    is_awake = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-    return f"cuda:{torch.cuda.current_device()}" if is_awake else "cuda:0"
+    is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return f"cuda:{torch.cuda.current_device()}" if is_initialized else "cuda:0"

@@ -1,4 +1,4 @@
-"""State of torch's profiler in this process: whether one may start or stop, open ranges, log lines, settled threads."""
+"""State of torch's profiler in this process: whether one may start or stop, open ranges, log lines, other profilers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ _ERRORS_ONLY = 2
 _KINETO_VARIABLE = "KINETO_LOG_LEVEL"
 _KINETO_NOTHING = "99"
 _SETTLING = 0.005
-"""Seconds in which threads of a process group let go of what a finished collective held: it takes microseconds."""
+"""Seconds in which threads of a process group release what a finished collective held: it takes microseconds."""
+_LONGEST_WAIT = 5.0
+"""Seconds that another thread's profiler waits for the step to end: most steps are shorter, and a program that waits
+for that thread meanwhile goes on after them."""
+_HOOKED = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 
 
 def in_backward() -> bool:
     """Whether this thread is inside of a backward pass, where no recording may begin or stop.
 
-    Its ranges are open, and nobody but the engine can end them; and it takes callbacks away at its end that were
+    Its ranges are open, and only the engine can end them; and at its end it removes callbacks that were
     added meanwhile, a profiler's too (torch 2.13, ``ThreadLocalStateGuard``): to stop that one crashes the process.
     """
     return bool(torch._C._current_graph_task_id() != -1)
@@ -39,9 +43,9 @@ def in_backward() -> bool:
 def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
     kind = torch_profiler.profile
-    # not isinstance: it asks the program's own objects, and some answer with a warning
-    profiles: list[Any] = [found for found in gc.get_referrers(kind) if issubclass(type(found), kind)]
-    return any(getattr(found, "entered", False) and found.kineto_results is None for found in profiles)
+    # not isinstance: it runs code of the program's own objects, and some answer with a warning
+    profiles: list[Any] = [each for each in gc.get_referrers(kind) if issubclass(type(each), kind)]
+    return any(getattr(each, "entered", False) and each.kineto_results is None for each in profiles)
 
 
 class OpenRanges:
@@ -164,3 +168,119 @@ def let_collectives_settle() -> None:
     """
     if dist.is_available() and dist.is_initialized():
         time.sleep(_SETTLING)
+
+
+class OtherProfilers:
+    """Wraps torch's own functions while tbmem records, so that the program's profiler finds no other one running.
+
+    A process has one profiler. Whoever prepares a second one silently cancels the first; to stop or to write
+    the first then crashes the process (torch 2.13, kineto's ``prepareTrace``; seen as a segmentation fault in
+    ``export_chrome_trace``). So a recording ends when the program calls for a profiler, and before torch gets the call.
+    A recording can be ended in its own thread only, and not inside of a backward pass: a profiler of another thread
+    waits for the end of the step, and one that waits in vain records nothing, and gets empty results.
+
+    Args:
+        give_way: Ends the recording, and with it calls ``end``; called in the thread that records.
+        refused: Called where the program's profiler records nothing.
+    """
+
+    def __init__(self, give_way: Callable[[], object], refused: Callable[[], object] = lambda: None) -> None:
+        self._give_way = give_way
+        self._on_refused = refused
+        self._thread = self._pid = 0
+        self._is_own = False
+        self._ended = threading.Event()
+        self._ended.set()
+        self._refused: set[int] = set()
+        self._originals: tuple[_Method, ...] = ()
+        self._wrappers: tuple[_Method, ...] = ()
+        self._is_in_place = False
+        self.are_waiting = False
+        """Whether a profiler of another thread waits for the recording to end."""
+
+    def begin(self) -> None:
+        """The recording belongs to this thread; whoever wants a profiler from now on gets it after ``give_way``."""
+        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._ended.clear()
+        self.are_waiting = False
+        if not self._is_in_place:
+            self._is_in_place = True
+            self._originals = _torch_functions()
+            self._wrappers = (self._prepare, self._enable, self._disable)
+            _replace(self._wrappers)
+
+    def end(self) -> None:
+        """The recording has ended; may come at any moment and more than once."""
+        self._ended.set()
+        self._restore()
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """What this thread calls inside of the block are tbmem's own calls."""
+        self._is_own = True
+        try:
+            yield
+        finally:
+            self._is_own = False
+
+    def _prepare(self, *args: Any, **kwargs: Any) -> Any:
+        return self._originals[0](*args, **kwargs) if self._is_allowed() else None
+
+    def _enable(self, *args: Any, **kwargs: Any) -> Any:
+        is_refused = threading.get_ident() in self._refused
+        return self._originals[1](*args, **kwargs) if not is_refused and self._is_allowed() else None
+
+    def _disable(self, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() not in self._refused:
+            return self._originals[2](*args, **kwargs)
+        self._refused.discard(threading.get_ident())
+        self._restore()
+        return _NoResults()
+
+    def _is_allowed(self) -> bool:
+        """Whether torch may get the call: the recording has ended, or it is the recording's own."""
+        thread = threading.get_ident()
+        is_own = self._is_own and thread == self._thread
+        if self._ended.is_set() or is_own or self._pid != os.getpid():
+            return True
+        if thread != self._thread:
+            self.are_waiting = True
+            self._ended.wait(_LONGEST_WAIT)
+        elif not in_backward():
+            self._give_way()
+        if self._ended.is_set():
+            return True
+        self._refused.add(thread)
+        self._on_refused()
+        return False
+
+    def _restore(self) -> None:
+        if self._is_in_place and self._ended.is_set() and not self._refused and _torch_functions() == self._wrappers:
+            self._is_in_place = False
+            _replace(self._originals)
+            self._wrappers = ()  # bound methods of this object: a reference cycle
+
+
+class _NoResults:
+    """The results of a profiler that has recorded nothing, as torch's Python code reads them."""
+
+    def events(self) -> list[Any]:
+        return []
+
+    def experimental_event_tree(self) -> list[Any]:
+        return []
+
+    def trace_start_ns(self) -> int:
+        return 0
+
+    def save(self, path: str) -> None:
+        Path(path).write_text('{"traceEvents": []}\n', encoding="utf-8")
+
+
+def _torch_functions() -> tuple[_Method, ...]:
+    return tuple(getattr(torch_profiler, name) for name in _HOOKED)
+
+
+def _replace(functions: tuple[_Method, ...]) -> None:
+    for name, function in zip(_HOOKED, functions, strict=True):
+        setattr(torch_profiler, name, function)

@@ -16,16 +16,16 @@ from tbmem.sources.program import introspection as plain
 
 
 def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> Iterator[StorageNote]:
-    """The storages that a tensor stands on.
+    """The storages behind a tensor.
 
     Args:
         tensor: Any tensor; the parts of a wrapper (DTensor, a quantised tensor) and of a sparse one are
-            looked into, and what holds no memory (meta, fake) is passed over.
+            inspected, and what holds no memory (meta, fake) is skipped.
         category: What the tensor is.
         name: What it is called.
 
     Yields:
-        One note per storage; nothing for a tensor that does not let itself be looked at.
+        One note per storage; nothing for a tensor that cannot be inspected.
     """
     for part in _parts(tensor):
         try:
@@ -35,8 +35,8 @@ def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> Iterato
             continue
         if address and size:
             device = part.device
-            place = device.type if device.index is None else f"{device.type}:{device.index}"
-            yield StorageNote(time.time_ns(), place, address, size, category, name)
+            device_name = device.type if device.index is None else f"{device.type}:{device.index}"
+            yield StorageNote(time.time_ns(), device_name, address, size, category, name)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -80,7 +80,7 @@ def optimizer_parameters(
 
     Args:
         optimizer: Any torch optimizer.
-        names: Name by ``id`` of the parameter; one without is called by its place, ``group0.param3``.
+        names: Name by ``id`` of the parameter; one without is named by its position, ``group0.param3``.
     """
     for number, group in enumerate(optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):
@@ -109,10 +109,7 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     """The outermost module that holds most of an optimizer's parameters.
 
-    Looks at every object that the collector knows: some ten milliseconds, once.
-
-    Returns:
-        The module, or ``None`` if none holds any of them.
+    Looks at every object that the collector knows: some ten milliseconds, once. ``None`` if no module holds any.
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     best, most = None, 0
@@ -124,7 +121,7 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
 
 
 def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """The modules that are in no other; those that are not made yet are left out."""
+    """The modules that are in no other; those that are not initialized yet are left out."""
     modules = list(modules)
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]

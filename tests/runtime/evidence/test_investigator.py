@@ -24,8 +24,8 @@ from tbmem.runtime.evidence.investigator import PART, Investigator, loop_frame
 from tbmem.runtime.evidence.session import Instruments
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.sources.survivors.base import BirthReport
-from tbmem.sources.survivors.history_backend import DeviceBirths
+from tbmem.sources.survivors.history_backend import HistorySurvivors
+from tbmem.sources.survivors.tracker import SurvivorReport
 from tbmem.units import KIB
 from tests.runtime.detectors import FakeDetector
 
@@ -89,9 +89,9 @@ class FakeBirths:
         between()
         self.is_recording = True
 
-    def finish(self) -> BirthReport:
+    def finish(self) -> SurvivorReport:
         self.is_finished = True
-        return BirthReport(sites=(Site(generations=5, steps=5),), sizes_grow=0.0, notes=())
+        return SurvivorReport(sites=(Site(generations=5, steps=5),), sizes_grow=0.0, notes=())
 
     def abandon(self) -> None:
         self.is_abandoned = True
@@ -288,8 +288,8 @@ def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
     assert seen["conclusion"]["outcome"] == "confirmed"
 
 
-class FakeDeviceBirths(FakeBirths, DeviceBirths):
-    """Births of a device that keeps a memory history."""
+class FakeDeviceBirths(FakeBirths, HistorySurvivors):
+    """Survivors on a device that keeps a memory history."""
 
     def snapshot(self, path: Path) -> None:
         assert not self.is_finished

@@ -12,7 +12,7 @@ import torch
 
 from tbmem import MemoryProfiler
 from tbmem.runtime.profiling.window import profiler_is_busy
-from tbmem.sources.torch_state.other_profilers import OtherProfilers
+from tbmem.sources.torch_state.profiler_state import OtherProfilers
 
 
 def test_a_profiler_in_its_warm_up_is_one_too() -> None:

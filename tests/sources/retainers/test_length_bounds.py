@@ -12,7 +12,7 @@ import pytest
 
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers.length_bounds import written_bound
-from tbmem.sources.retainers.reachability import Place, Scope, Step
+from tbmem.sources.retainers.reachability import Reference, ReferenceKind, RootScope
 
 KEEPER = """
 LIMIT = 30
@@ -41,9 +41,9 @@ def _bound(folder: Path, push: str, kept: Any) -> int | None:
     module = _load(path)
     keeper = module.Keeper(40)
     keeper.kept = kept
-    owner = Place(keeper, Scope(), Step.LOCAL, "keeper")
-    place = Place(kept, owner, Step.ATTRIBUTE, "kept")
-    return written_bound(place, Handle("kept", True, (), (str(path),)), SourceCode())
+    owner = Reference(keeper, RootScope(), ReferenceKind.LOCAL, "keeper")
+    reference = Reference(kept, owner, ReferenceKind.ATTRIBUTE, "kept")
+    return written_bound(reference, Handle("kept", True, (), (str(path),)), SourceCode())
 
 
 def _load(path: Path) -> ModuleType:
@@ -110,6 +110,6 @@ def test_a_bound_in_a_closures_variable_is_known(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines, "            kept.append(x)", "    return step", ""]))
     step = _load(path).make(25)
     kept = step.__closure__[0].cell_contents
-    place = Place(kept, Place(step, Scope(), Step.LOCAL, "step"), Step.CLOSED, "kept")
+    reference = Reference(kept, Reference(step, RootScope(), ReferenceKind.LOCAL, "step"), ReferenceKind.CLOSED, "kept")
     # when / then
-    assert written_bound(place, Handle("kept", files=(str(path),), function_line=1), SourceCode()) == 25
+    assert written_bound(reference, Handle("kept", files=(str(path),), function_line=1), SourceCode()) == 25

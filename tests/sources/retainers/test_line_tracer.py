@@ -11,20 +11,20 @@ import pytest
 
 from tbmem.sources.program.ownership import local_of
 from tbmem.sources.retainers import line_tracer as lines
-from tbmem.sources.retainers.line_tracer import LineWatch
-from tbmem.sources.retainers.probes import SizeProbe, Spot, ValueProbe
+from tbmem.sources.retainers.line_tracer import LineTracer
+from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, ValueReader
 
 
 @pytest.fixture
-def watch() -> Iterator[type[LineWatch]]:
+def watch() -> Iterator[type[LineTracer]]:
     """What a test may start; whatever happens in it, nobody traces afterwards."""
     before = sys.gettrace()
     sys.settrace(None)
-    yield LineWatch
+    yield LineTracer
     sys.settrace(before)
 
 
-def lines_of(found: LineWatch, key: str) -> list[int]:
+def lines_of(found: LineTracer, key: str) -> list[int]:
     return [line for _, line in found.lines(key)]
 
 
@@ -34,7 +34,7 @@ def here() -> int:
     return frame.f_lineno
 
 
-def test_the_line_that_appends_is_seen(watch: type[LineWatch]) -> None:
+def test_the_line_that_appends_is_seen(watch: type[LineTracer]) -> None:
     kept: list[int] = []
     other: list[int] = []
     found = watch({"kept": SizeProbe(kept, list.__len__)})
@@ -50,7 +50,7 @@ def test_the_line_that_appends_is_seen(watch: type[LineWatch]) -> None:
     assert lines_of(found, "kept") == [line]
 
 
-def test_the_line_in_a_function_that_is_called_is_seen(watch: type[LineWatch]) -> None:
+def test_the_line_in_a_function_that_is_called_is_seen(watch: type[LineTracer]) -> None:
     kept: list[int] = []
 
     def add() -> None:
@@ -66,7 +66,7 @@ def test_the_line_in_a_function_that_is_called_is_seen(watch: type[LineWatch]) -
     assert found.lines("kept")[0][0] is add.__code__
 
 
-def test_what_a_library_adds_counts_for_the_line_that_called_it(watch: type[LineWatch]) -> None:
+def test_what_a_library_adds_counts_for_the_line_that_called_it(watch: type[LineTracer]) -> None:
     import queue
 
     inbox: queue.Queue[int] = queue.Queue()
@@ -80,7 +80,7 @@ def test_what_a_library_adds_counts_for_the_line_that_called_it(watch: type[Line
     assert lines_of(found, "inbox") == [line]
 
 
-def test_a_library_that_calls_back_first_is_not_mistaken(watch: type[LineWatch]) -> None:
+def test_a_library_that_calls_back_first_is_not_mistaken(watch: type[LineTracer]) -> None:
     # given a library function that calls the user's function, and adds something itself afterwards
     import heapq
 
@@ -104,7 +104,7 @@ def test_a_library_that_calls_back_first_is_not_mistaken(watch: type[LineWatch])
     assert line in lines_of(found, "heap")
 
 
-def test_the_most_frequent_line_comes_first(watch: type[LineWatch]) -> None:
+def test_the_most_frequent_line_comes_first(watch: type[LineTracer]) -> None:
     kept: list[int] = []
     found = watch({"kept": SizeProbe(kept, list.__len__)})
     frame = sys._getframe()
@@ -119,11 +119,11 @@ def test_the_most_frequent_line_comes_first(watch: type[LineWatch]) -> None:
     assert lines_of(found, "kept") == [second, first]
 
 
-def test_a_variable_that_is_replaced_is_seen(watch: type[LineWatch]) -> None:
+def test_a_variable_that_is_replaced_is_seen(watch: type[LineTracer]) -> None:
     total = (0,)
     code = sys._getframe().f_code
-    spot = Spot(None, lambda _, frame: local_of(frame, "total") if frame.f_code is code else None)
-    probe = ValueProbe(spot, id, total)
+    reader = ValueReader(None, lambda _, frame: local_of(frame, "total") if frame.f_code is code else None)
+    probe = ValueProbe(reader, id, total)
     found = watch({"total": probe})
     frame = sys._getframe()
     found.start(frame)
@@ -140,7 +140,7 @@ def _numbers(kept: list[int]) -> Iterator[int]:
         yield len(kept)
 
 
-def test_a_generator_is_followed_while_it_runs(watch: type[LineWatch]) -> None:
+def test_a_generator_is_followed_while_it_runs(watch: type[LineTracer]) -> None:
     kept: list[int] = []
     numbers = _numbers(kept)
     next(numbers)
@@ -154,7 +154,7 @@ def test_a_generator_is_followed_while_it_runs(watch: type[LineWatch]) -> None:
     assert lines_of(found, "kept") == [_numbers.__code__.co_firstlineno + 2]
 
 
-def test_a_trace_function_that_is_set_is_left_alone(watch: type[LineWatch]) -> None:
+def test_a_trace_function_that_is_set_is_left_alone(watch: type[LineTracer]) -> None:
     def debugger(frame: Any, event: str, arg: object) -> None:
         return None
 
@@ -168,7 +168,7 @@ def test_a_trace_function_that_is_set_is_left_alone(watch: type[LineWatch]) -> N
     assert still is debugger
 
 
-def test_a_profile_function_that_is_set_is_left_alone(watch: type[LineWatch]) -> None:
+def test_a_profile_function_that_is_set_is_left_alone(watch: type[LineTracer]) -> None:
     def profiler(frame: Any, event: str, arg: object) -> None:
         return None
 
@@ -182,7 +182,7 @@ def test_a_profile_function_that_is_set_is_left_alone(watch: type[LineWatch]) ->
     assert still is profiler
 
 
-def test_stopping_twice_and_without_a_start_is_fine(watch: type[LineWatch]) -> None:
+def test_stopping_twice_and_without_a_start_is_fine(watch: type[LineTracer]) -> None:
     found = watch({"kept": SizeProbe([], list.__len__)})
     found.stop(None)
     found.start(sys._getframe())
@@ -193,7 +193,7 @@ def test_stopping_twice_and_without_a_start_is_fine(watch: type[LineWatch]) -> N
     assert sys._getframe().f_trace is None
 
 
-def test_too_many_lines_end_the_watch(watch: type[LineWatch], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_lines_end_the_watch(watch: type[LineTracer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "EVENTS", 50)
     kept: list[int] = []
     found = watch({"kept": SizeProbe(kept, list.__len__)})
@@ -207,7 +207,7 @@ def test_too_many_lines_end_the_watch(watch: type[LineWatch], monkeypatch: pytes
     assert len(kept) == 1000
 
 
-def test_a_probe_that_fails_does_not_reach_the_user(watch: type[LineWatch]) -> None:
+def test_a_probe_that_fails_does_not_reach_the_user(watch: type[LineTracer]) -> None:
     class Failing:
         def grew(self, frame: Any) -> int:
             raise ValueError("no")
@@ -224,7 +224,7 @@ def test_a_probe_that_fails_does_not_reach_the_user(watch: type[LineWatch]) -> N
     assert sys.gettrace() is None
 
 
-def test_the_users_own_locals_stay(watch: type[LineWatch]) -> None:
+def test_the_users_own_locals_stay(watch: type[LineTracer]) -> None:
     # given a function that keeps its locals() while it is watched
     kept: list[int] = []
     found = watch({"kept": SizeProbe(kept, list.__len__)})
@@ -251,7 +251,7 @@ def _nothing() -> None:
     pass
 
 
-def test_variables_keep_their_values(watch: type[LineWatch]) -> None:
+def test_variables_keep_their_values(watch: type[LineTracer]) -> None:
     def train() -> tuple[int, ...]:
         a, b = 1, 2
         frame = sys._getframe()
@@ -278,11 +278,11 @@ def test_a_container_that_nobody_else_holds_is_let_go() -> None:
     assert probe.is_gone
 
 
-def test_a_list_that_is_replaced_by_a_longer_one_is_followed(watch: type[LineWatch]) -> None:
+def test_a_list_that_is_replaced_by_a_longer_one_is_followed(watch: type[LineTracer]) -> None:
     code = sys._getframe().f_code
     kept = [0]
-    spot = Spot(None, lambda _, frame: local_of(frame, "kept") if frame.f_code is code else None)
-    probe = SizeProbe(kept, list.__len__, spot)
+    reader = ValueReader(None, lambda _, frame: local_of(frame, "kept") if frame.f_code is code else None)
+    probe = SizeProbe(kept, list.__len__, reader)
     found = watch({"kept": probe})
     frame = sys._getframe()
     found.start(frame)
@@ -299,7 +299,7 @@ def test_a_list_that_is_replaced_by_a_longer_one_is_followed(watch: type[LineWat
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
-def test_other_threads_are_watched_too(watch: type[LineWatch]) -> None:
+def test_other_threads_are_watched_too(watch: type[LineTracer]) -> None:
     kept: list[int] = []
 
     def add() -> None:
@@ -317,7 +317,7 @@ def test_other_threads_are_watched_too(watch: type[LineWatch]) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
-def test_the_tool_number_is_given_back(watch: type[LineWatch]) -> None:
+def test_the_tool_number_is_given_back(watch: type[LineTracer]) -> None:
     monitoring = sys.monitoring  # type: ignore[attr-defined]
     before = [monitoring.get_tool(i) for i in range(6)]
     for _ in range(3):

@@ -53,7 +53,7 @@ def test_a_training_is_told_by_what_it_is_made_of() -> None:
 
 
 def test_a_long_list_is_one_holder_with_the_line_that_fills_it() -> None:
-    # given more tensors than a walk looks at one by one
+    # given more tensors than a traversal looks at one by one
     history = []
     for _ in range(500):
         history.append(torch.ones(KIB))  # noqa: PERF401  (the line that shall be found)
@@ -84,9 +84,9 @@ def test_arrays_and_bytes_of_the_host() -> None:
 
     found = _look()
 
-    place = "test_arrays_and_bytes_of_the_host()"
-    assert found[f"ndarray 'table' in {place}"].bytes == table.nbytes
-    assert found[f"bytearray 'buffer' in {place}"].bytes == len(buffer)
+    reference = "test_arrays_and_bytes_of_the_host()"
+    assert found[f"ndarray 'table' in {reference}"].bytes == table.nbytes
+    assert found[f"bytearray 'buffer' in {reference}"].bytes == len(buffer)
 
 
 def test_a_module_level_list_and_a_view() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tbmem.sources.retainers.object_counts import Census, Objects, Series, class_key
+from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series, class_key
 
 
 def series(*points: tuple[int, int]) -> Series:
@@ -52,39 +52,39 @@ def test_containers_and_classes_that_grow_are_found() -> None:
     grows: list[int] = [1]
     stays = [1, 2, 3]
     things = [Thing()]
-    census = Census()
+    counts = ObjectCounts()
 
     # when they are looked at three times
     for step in (10, 16, 22):
-        census.look(step, Objects())
+        counts.look(step, ObjectTable())
         grows.extend(range(6))
         things.append(Thing())
 
     # then
-    growing = census.growing_containers()
+    growing = counts.growing_containers()
     assert growing[id(grows)].points == [(10, 1), (16, 7), (22, 13)]
     assert growing[id(grows)].per_step == 1.0
     assert id(stays) not in growing
-    assert census.growing_classes()[class_key(Thing)].points == [(10, 1), (16, 2), (22, 3)]
+    assert counts.growing_classes()[class_key(Thing)].points == [(10, 1), (16, 2), (22, 3)]
 
 
 def test_a_list_that_is_emptied_does_not_grow() -> None:
     items = [1]
-    census = Census()
+    counts = ObjectCounts()
     for step in range(4):
-        census.look(step, Objects())
+        counts.look(step, ObjectTable())
         items.append(step)
         if step == 2:
             items.clear()
 
-    assert id(items) not in census.growing_containers()
+    assert id(items) not in counts.growing_containers()
 
 
 def test_all_objects_are_let_go_of() -> None:
     gc.disable()
     try:
-        before = sum(type(one) is Objects for one in gc.get_objects())
-        Objects()
-        assert sum(type(one) is Objects for one in gc.get_objects()) == before
+        before = sum(type(one) is ObjectTable for one in gc.get_objects())
+        ObjectTable()
+        assert sum(type(one) is ObjectTable for one in gc.get_objects()) == before
     finally:
         gc.enable()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tbmem.model.trace_additions import OlderStorages
-from tbmem.sources.retainers.older_storages import OlderStoragesWatch
+from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 
 pytestmark = pytest.mark.torch_versions
 
@@ -30,8 +30,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def watch(clock: Clock) -> Iterator[OlderStoragesWatch]:
-    watch = OlderStoragesWatch(clock)
+def watch(clock: Clock) -> Iterator[OlderStoragesTracker]:
+    watch = OlderStoragesTracker(clock)
     yield watch
     watch.forget()
 
@@ -42,7 +42,7 @@ def freed(found: OlderStorages | None, address: int) -> list[tuple[int, int]]:
     return list(zip(found.bytes[rows].tolist(), found.freed_ns[rows].tolist(), strict=True))
 
 
-def test_a_storage_is_freed_when_its_last_tensor_dies(watch: OlderStoragesWatch, clock: Clock) -> None:
+def test_a_storage_is_freed_when_its_last_tensor_dies(watch: OlderStoragesTracker, clock: Clock) -> None:
     stays, goes = torch.ones(256), torch.ones(512)
     view = goes[3:]
     addresses = stays.untyped_storage().data_ptr(), goes.untyped_storage().data_ptr()
@@ -58,7 +58,9 @@ def test_a_storage_is_freed_when_its_last_tensor_dies(watch: OlderStoragesWatch,
     assert freed(found, addresses[1]) == [(2048, 200)]
 
 
-def test_a_storage_that_another_took_the_place_of_was_freed_by_the_end(watch: OlderStoragesWatch, clock: Clock) -> None:
+def test_a_storage_that_another_took_the_place_of_was_freed_by_the_end(
+    watch: OlderStoragesTracker, clock: Clock
+) -> None:
     parameter = torch.nn.Parameter(torch.ones(256))
     address = parameter.untyped_storage().data_ptr()
     watch.begin()
@@ -69,7 +71,7 @@ def test_a_storage_that_another_took_the_place_of_was_freed_by_the_end(watch: Ol
     assert freed(watch.end(), address) == [(1024, 300)]
 
 
-def test_it_holds_nothing(watch: OlderStoragesWatch) -> None:
+def test_it_holds_nothing(watch: OlderStoragesTracker) -> None:
     tensor = torch.ones(256)
     dies = weakref.ref(tensor)
     gc.disable()
@@ -85,7 +87,7 @@ def test_it_holds_nothing(watch: OlderStoragesWatch) -> None:
         gc.enable()
 
 
-def test_what_the_allocator_has_not_given_out_is_left_out(watch: OlderStoragesWatch) -> None:
+def test_what_the_allocator_has_not_given_out_is_left_out(watch: OlderStoragesTracker) -> None:
     shared, empty, meta = torch.ones(256).share_memory_(), torch.empty(0), torch.ones(3, device="meta")
     watch.begin()
 
@@ -96,5 +98,5 @@ def test_what_the_allocator_has_not_given_out_is_left_out(watch: OlderStoragesWa
     assert (empty.numel(), meta.numel()) == (0, 3)
 
 
-def test_without_a_begin_nothing_is_known(watch: OlderStoragesWatch) -> None:
+def test_without_a_begin_nothing_is_known(watch: OlderStoragesTracker) -> None:
     assert watch.end() is None

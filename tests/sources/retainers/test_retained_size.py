@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from tbmem.model.evidence import Contents
-from tbmem.sources.retainers.retained_size import NODE_BYTES, TENSOR_BYTES, Elsewhere, Scale, elements_of, entry_bytes
+from tbmem.sources.retainers.retained_size import (
+    NODE_BYTES,
+    TENSOR_BYTES,
+    BaselineObjects,
+    RetainedSize,
+    elements_of,
+    entry_bytes,
+)
 
 KIB = 1024
 
@@ -28,50 +35,50 @@ KIB = 1024
     ],
 )
 def test_things_weigh_what_they_keep(thing: Any, low: int, high: int, contents: Contents) -> None:
-    scale = Scale(1.0)
+    retained = RetainedSize(1.0)
 
-    assert low <= scale.weigh(thing) <= high
-    assert scale.contents() is contents
+    assert low <= retained.measure(thing) <= high
+    assert retained.contents() is contents
 
 
 def test_what_was_weighed_weighs_nothing_more() -> None:
     data = torch.zeros(10_000)
-    scale = Scale(1.0)
+    retained = RetainedSize(1.0)
 
-    assert scale.weigh(data[:100]) > 40_000
-    assert scale.weigh(data[100:]) <= TENSOR_BYTES
+    assert retained.measure(data[:100]) > 40_000
+    assert retained.measure(data[100:]) <= TENSOR_BYTES
 
 
-def test_what_is_elsewhere_weighs_nothing() -> None:
+def test_what_is_baseline_weighs_nothing() -> None:
     data, model = torch.zeros(10_000), torch.nn.Linear(100, 100)
 
-    scale = Scale(1.0, Elsewhere([data, model, *model.parameters()]))
+    retained = RetainedSize(1.0, BaselineObjects([data, model, *model.parameters()]))
 
-    assert scale.weigh(data) == 0
-    assert scale.weigh(data[:5]) <= TENSOR_BYTES
-    assert scale.weigh([model]) < 200
+    assert retained.measure(data) == 0
+    assert retained.measure(data[:5]) <= TENSOR_BYTES
+    assert retained.measure([model]) < 200
 
 
 def test_a_parameter_is_no_part_of_a_graph() -> None:
     model = torch.nn.Linear(1000, 1000)
 
-    assert Scale(1.0).weigh(model(torch.zeros(2, 1000))) < 100 * KIB
+    assert RetainedSize(1.0).measure(model(torch.zeros(2, 1000))) < 100 * KIB
 
 
 def test_a_graph_weighs_what_it_has_saved() -> None:
     x = torch.ones(10_000, requires_grad=True)
 
-    total = Scale(1.0).weigh((x * 2).tanh().sum())
+    total = RetainedSize(1.0).measure((x * 2).tanh().sum())
 
     assert 40_000 < total < 140_000
 
 
 def test_an_old_tensor_is_counted() -> None:
     old = torch.zeros(1000)
-    scale = Scale(1.0, None, {(id(old), old.data_ptr())})
+    retained = RetainedSize(1.0, None, {(id(old), old.data_ptr())})
 
-    assert scale.weigh(old) == 0
-    assert scale.old == 1
+    assert retained.measure(old) == 0
+    assert retained.initial_met == 1
 
 
 def test_elements_with_their_keys() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource
-from tbmem.sources.retainers.search import HolderHunt
+from tbmem.sources.retainers.search import RetainerSearch
 from tests.sources.leaks import LEAKS, Expected, tensor
 
 LOOKS = (20, 26, 32)
@@ -30,7 +30,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
     """Run a loop and hunt in it as the monitor does."""
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     frame = sys._getframe()
     for i in range(looks[-1] + WATCHED):
         step(i)
@@ -42,7 +42,7 @@ def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple
     hunt.untrace(frame)
     found = hunt.result(frame)
     hunt.close()
-    del frame  # a frame in a variable of its own is a circle
+    del frame  # a frame in a variable of its own is a cycle
     return found
 
 
@@ -210,7 +210,7 @@ def test_too_few_looks_say_so() -> None:
 def test_a_debugger_is_left_alone() -> None:
     # given a loop under a debugger
     step = LEAKS["kept_outputs"].make()
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     frame = sys._getframe()
     before = sys.gettrace()
     for i in range(21):
@@ -253,7 +253,7 @@ def _stream() -> Iterator[torch.Tensor]:
 
 def test_nothing_is_kept_alive() -> None:
     # given a function whose variables come and go, and a generator with a variable of its own
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     kept: list[torch.Tensor] = []
     stream = _stream()
 
@@ -285,7 +285,7 @@ def test_nothing_is_kept_alive() -> None:
 
 def test_a_container_that_is_given_up_under_watch_is_let_go() -> None:
     # given a list that is watched
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     alive = []
 
     def train() -> None:
@@ -330,7 +330,7 @@ def test_a_hunt_leaves_no_garbage() -> None:
 
 
 def test_the_collector_stays_as_it_was() -> None:
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     gc.disable()
     try:
         hunt.look(1, sys._getframe())
@@ -610,7 +610,7 @@ def test_garbage_says_whether_anybody_collects_it(no_collector: None) -> None:
 
 
 def test_a_hunt_inside_of_no_function() -> None:
-    hunt = HolderHunt()
+    hunt = RetainerSearch()
     for step in range(3):
         hunt.look(step, None)
     hunt.trace(None)

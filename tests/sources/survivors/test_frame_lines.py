@@ -11,8 +11,7 @@ import torch
 
 import tbmem
 import tbmem.demo.training
-from tbmem.sources.survivors.allocation_sites import Frame, OperatorCall
-from tbmem.sources.survivors.frame_lines import UserLines
+from tbmem.sources.survivors.frame_lines import Frame, OperatorCall, UserLines
 
 SOURCE = """\
 import torch

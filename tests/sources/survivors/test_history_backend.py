@@ -1,4 +1,4 @@
-"""Births on a device, with a stand-in for torch's allocator."""
+"""SurvivorTracker on a device, with a stand-in for torch's allocator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from tbmem.model.evidence import CodeLine
 from tbmem.runtime.evidence.session import births_of
-from tbmem.sources.survivors.history_backend import DeviceBirths
+from tbmem.sources.survivors.history_backend import HistorySurvivors
 
 MIB = 1 << 20
 Frames = list[dict[str, Any]]
@@ -127,7 +127,7 @@ def _line(number: int) -> CodeLine:
 def test_a_leak_keeps_a_block_of_every_step(memory: Any) -> None:
     # given memory from before, and a tensor that is kept in each of five steps
     memory.malloc(8 * MIB, 5)
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     for step in range(5):
         memory.malloc(MIB + 1, 3)
@@ -147,7 +147,7 @@ def test_a_leak_keeps_a_block_of_every_step(memory: Any) -> None:
 
 
 def test_what_is_replaced_survives_in_no_step(memory: Any) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     held = memory.malloc(MIB, 3)
     for step in range(5):
@@ -161,7 +161,7 @@ def test_what_is_replaced_survives_in_no_step(memory: Any) -> None:
 
 def test_a_block_that_another_place_uses_again_is_a_new_birth(memory: Any) -> None:
     # given one address that two lines use in turn
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     for step in range(6):
         memory.malloc(MIB, 3 + step % 2, address=0)
@@ -172,7 +172,7 @@ def test_a_block_that_another_place_uses_again_is_a_new_birth(memory: Any) -> No
 
 
 def test_what_has_no_python_stack_is_autograds(memory: Any) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     for step in range(3):
         memory.malloc(MIB, None)
@@ -189,7 +189,7 @@ def test_what_has_no_python_stack_is_autograds(memory: Any) -> None:
 
 @pytest.mark.parametrize(("curriculum", "grow"), [(True, 1.0), (False, 0.0)])
 def test_a_curriculum_is_told_from_one_tensor_that_grows(memory: Any, curriculum: bool, grow: float) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     held = memory.malloc(MIB, 3)
     for step in range(6):
@@ -209,7 +209,7 @@ def test_a_curriculum_is_told_from_one_tensor_that_grows(memory: Any, curriculum
 
 def test_recording_has_python_stacks_and_is_switched_off_again() -> None:
     memory = Memory()
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(7)
     births.mark(7)
     births.finish()
@@ -223,7 +223,7 @@ def test_recording_has_python_stacks_and_is_switched_off_again() -> None:
 
 def test_where_every_snapshot_holds_the_events_none_are_kept() -> None:
     memory = OlderMemory()
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(7)
     births.abandon()
 
@@ -233,7 +233,7 @@ def test_where_every_snapshot_holds_the_events_none_are_kept() -> None:
 def test_a_history_that_is_on_already_is_used_and_left_on() -> None:
     memory = Memory()
     memory.is_recording = True
-    births = DeviceBirths(memory, 0, history_is_on=True)
+    births = HistorySurvivors(memory, 0, history_is_on=True)
     births.begin(0)
     for step in range(4):
         memory.malloc(MIB, 3)
@@ -248,7 +248,7 @@ def test_a_history_that_is_on_already_is_used_and_left_on() -> None:
 
 def test_a_history_that_is_on_already_and_cannot_be_read_in_parts_is_left_alone() -> None:
     memory = OlderMemory()
-    births = DeviceBirths(memory, 0, history_is_on=True)
+    births = HistorySurvivors(memory, 0, history_is_on=True)
     births.begin(0)
     assert births.is_full
     births.mark(0)
@@ -261,7 +261,7 @@ def test_a_history_that_is_on_already_and_cannot_be_read_in_parts_is_left_alone(
 
 
 def test_an_error_leaves_nothing_switched_on(memory: Any) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     memory.failure = RuntimeError("no snapshot")
 
@@ -274,7 +274,7 @@ def test_an_error_leaves_nothing_switched_on(memory: Any) -> None:
 
 
 def test_a_window_that_was_abandoned_has_nothing_to_report(memory: Any) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     births.abandon()
     births.abandon()
@@ -284,7 +284,7 @@ def test_a_window_that_was_abandoned_has_nothing_to_report(memory: Any) -> None:
 
 def test_when_reading_takes_long_the_window_is_full(memory: Any) -> None:
     # given a clock by which each call takes a second
-    births = DeviceBirths(memory, 0, budget=1.5, clock=count().__next__)
+    births = HistorySurvivors(memory, 0, budget=1.5, clock=count().__next__)
     births.begin(0)
     assert not births.is_full
     for step in range(3):
@@ -295,7 +295,7 @@ def test_when_reading_takes_long_the_window_is_full(memory: Any) -> None:
 
 
 def test_the_snapshot_is_a_plain_pickle(memory: Any, tmp_path: Path) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     memory.malloc(MIB, 3)
     births.snapshot(tmp_path / "evidence.pickle")
@@ -308,7 +308,7 @@ def test_the_snapshot_is_a_plain_pickle(memory: Any, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_fails_leaves_no_file(memory: Any, tmp_path: Path) -> None:
-    births = DeviceBirths(memory, 0)
+    births = HistorySurvivors(memory, 0)
     births.begin(0)
     memory.failure = RuntimeError("no snapshot")
     with pytest.raises(RuntimeError, match="no snapshot"):
@@ -326,7 +326,7 @@ def test_a_device_in_use_has_births(monkeypatch: pytest.MonkeyPatch, kind: str) 
 
     births = births_of(f"{kind}:0")
 
-    assert isinstance(births, DeviceBirths)
+    assert isinstance(births, HistorySurvivors)
     births.begin(0)
     assert memory.is_recording
     births.abandon()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch._C._profiler import RecordScope, _EventType
 
-from tbmem.sources.survivors.allocation_sites import Birth, Frame, OperatorCall, Place
-from tbmem.sources.survivors.frame_lines import UserLines
+from tbmem.sources.survivors.frame_lines import Frame, OperatorCall, UserLines
 from tbmem.sources.survivors.profiler_events import StepEvents, noted_lines
+from tbmem.sources.survivors.tracker import AllocationSite, Survivor
 
 pytestmark = pytest.mark.torch_versions
 
@@ -69,15 +69,15 @@ def _read(*roots: Node) -> StepEvents:
     return StepEvents.read(roots, UserLines())
 
 
-def _place(*roots: Node) -> Place:
-    (birth,) = _read(*roots).births.values()
-    return birth.place
+def _site(*roots: Node) -> AllocationSite:
+    (birth,) = _read(*roots).survivors.values()
+    return birth.site
 
 
 def test_what_is_alive_at_the_end_of_the_step_was_born_in_it() -> None:
     events = _read(memory(1, 100), memory(2, 200), memory(1, -100))
 
-    assert events.births == {2: Birth(200, Place())}
+    assert events.survivors == {2: Survivor(200, AllocationSite())}
     assert events.sizes == [100]
 
 
@@ -90,13 +90,13 @@ def test_an_address_that_is_used_again_was_freed_by_somebody_unseen() -> None:
     events = _read(memory(7, 100))
 
     assert 7 in events.freed
-    assert 7 in events.births
+    assert 7 in events.survivors
 
 
 def test_memory_of_another_device_is_not_counted() -> None:
     events = _read(memory(1, 100, "cuda"), memory(2, -100, "cuda"))
 
-    assert (events.births, events.freed, events.sizes) == ({}, [], [])
+    assert (events.survivors, events.freed, events.sizes) == ({}, [], [])
 
 
 def test_events_of_two_threads_are_read_in_the_order_of_time() -> None:
@@ -108,14 +108,14 @@ def test_events_of_two_threads_are_read_in_the_order_of_time() -> None:
 
     events = StepEvents.read([free, birth], UserLines())
 
-    assert events.births == {}
+    assert events.survivors == {}
 
 
 def test_lines_are_the_users_innermost_first() -> None:
     linear = operator("aten::linear", operator("aten::addmm", memory(1, 8)))
-    place = _place(_rooted(call(ME, 3, call(ME, 10, c_call(TORCH, 5, linear)), into=(ME, 9))))
+    site = _site(_rooted(call(ME, 3, call(ME, 10, c_call(TORCH, 5, linear)), into=(ME, 9))))
 
-    assert place == Place((Frame(ME, 10, "step"), Frame(ME, 3, "step")), "aten::linear")
+    assert site == AllocationSite((Frame(ME, 10, "step"), Frame(ME, 3, "step")), "aten::linear")
 
 
 def _rooted(*children: Node) -> Node:
@@ -127,30 +127,30 @@ def test_a_function_in_c_adds_no_frame_of_its_own() -> None:
     # given next(loader), where next calls a Python function
     inner = call(ME, 10, c_call(TORCH, 5, operator("aten::stack", memory(1, 8))))
 
-    assert _place(_rooted(c_call(ME, 10, inner))).frames == (Frame(ME, 10, "step"),)
+    assert _site(_rooted(c_call(ME, 10, inner))).frames == (Frame(ME, 10, "step"),)
 
 
 def test_the_operator_is_the_outermost_below_python() -> None:
     # given a function of autograd whose own forward calls another operator
     forward = call(TORCH, 5, c_call(ME, 12, operator("aten::mul", memory(1, 8))), into=(ME, 11))
-    place = _place(_rooted(c_call(ME, 20, operator("MyFunction", forward))))
+    site = _site(_rooted(c_call(ME, 20, operator("MyFunction", forward))))
 
-    assert place.operator == "aten::mul"
-    assert [frame.line for frame in place.frames] == [12, 20]
+    assert site.operator == "aten::mul"
+    assert [frame.line for frame in site.frames] == [12, 20]
 
 
 def test_an_annotation_is_no_operator() -> None:
     annotation = operator("my phase", operator("aten::mm", memory(1, 8)), scope=RecordScope.USER_SCOPE)
 
-    assert _place(_rooted(c_call(ME, 4, annotation))).operator == "aten::mm"
+    assert _site(_rooted(c_call(ME, 4, annotation))).operator == "aten::mm"
 
 
 def test_what_autograd_runs_is_told_with_the_line_that_called_backward() -> None:
     node = operator("MmBackward0", operator("aten::mm", memory(1, 8)), scope=RecordScope.BACKWARD_FUNCTION)
     engine = operator("autograd::engine::evaluate_function: MmBackward0", node)
-    place = _place(_rooted(call(ME, 31, c_call(TORCH, 989, engine))))
+    site = _site(_rooted(call(ME, 31, c_call(TORCH, 989, engine))))
 
-    assert place == Place((Frame(ME, 31, "step"),), "MmBackward0", in_backward=True)
+    assert site == AllocationSite((Frame(ME, 31, "step"),), "MmBackward0", in_backward=True)
 
 
 def test_an_operator_that_python_calls_silently_is_bounded_by_its_neighbours() -> None:
@@ -158,7 +158,7 @@ def test_an_operator_that_python_calls_silently_is_bounded_by_its_neighbours() -
     product = operator("aten::mul", memory(1, 8))
     step = call(ME, 50, c_call(ME, 11), operator("aten::mul"), product, c_call(ME, 14), into=(ME, 10))
 
-    frames = _place(_rooted(step)).frames
+    frames = _site(_rooted(step)).frames
 
     assert frames == (Frame(ME, 0, "inner", OperatorCall("aten::mul", 10, 11, 14, 1)), Frame(ME, 50, "step"))
 
@@ -166,14 +166,14 @@ def test_an_operator_that_python_calls_silently_is_bounded_by_its_neighbours() -
 def test_a_number_that_python_makes_a_tensor_of_belongs_to_the_operator_after_it() -> None:
     step = call(ME, 50, c_call(ME, 11), memory(1, 8), operator("aten::mul"), c_call(ME, 11), into=(ME, 10))
 
-    place = _place(_rooted(step))
+    site = _site(_rooted(step))
 
-    assert place.operator == "aten::mul"
-    assert place.frames[0].call == OperatorCall("aten::mul", 10, 11, 11, 0)
+    assert site.operator == "aten::mul"
+    assert site.frames[0].call == OperatorCall("aten::mul", 10, 11, 11, 0)
 
 
 def test_for_a_trace_the_line_of_each_call_above_an_allocation_is_noted() -> None:
-    # given a module of torch's that allocates, and a call that allocates nothing
+    # given a module of torch's that allocates, and a call that allocates no_operation
     linear = call(TORCH, 5, operator("aten::linear", memory(1, 8)), into=(TORCH, 1))
     root = _rooted(call(ME, 10, linear, into=(ME, 9)), c_call(ME, 11))
     root.stamp(count(100))

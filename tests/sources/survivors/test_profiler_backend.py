@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from tbmem.model.evidence import Site
 from tbmem.runtime.evidence.session import births_of
-from tbmem.sources.survivors import profiler_backend as cpu_births
-from tbmem.sources.survivors.base import BirthReport
-from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.survivors import profiler_backend
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+from tbmem.sources.survivors.tracker import SurvivorReport
 
 pytestmark = pytest.mark.torch_versions
 
@@ -35,8 +35,8 @@ def no_profile_function_is_left() -> Iterator[None]:
     assert gc.isenabled()
 
 
-def _watch(step: Callable[[], object], steps: int = 6, births: CpuBirths | None = None) -> BirthReport:
-    watched = births or CpuBirths()
+def _watch(step: Callable[[], object], steps: int = 6, births: ProfilerSurvivors | None = None) -> SurvivorReport:
+    watched = births or ProfilerSurvivors()
     watched.begin(0)
     for number in range(steps + WARM_UP):
         step()
@@ -48,7 +48,7 @@ def _here(site: Site) -> list[str]:
     return [line.text for line in site.stack if line.file == __file__]
 
 
-def _sites(report: BirthReport) -> tuple[Site, ...]:
+def _sites(report: SurvivorReport) -> tuple[Site, ...]:
     assert report.sites is not None, report.notes
     return report.sites
 
@@ -164,7 +164,7 @@ def test_what_is_born_in_backward_is_named_with_the_line_that_called_it() -> Non
 def test_a_loop_in_one_function_has_its_lines_too() -> None:
     # given steps that are turns of a loop, not calls of a function
     kept = []
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     births.begin(0)
     for number in range(5):
         x = torch.randn(40, 40)
@@ -180,7 +180,7 @@ def test_a_loop_in_one_function_has_its_lines_too() -> None:
 
 
 def test_births_of_the_step_that_was_not_marked_as_ended_do_not_count() -> None:
-    kept, births = [], CpuBirths()
+    kept, births = [], ProfilerSurvivors()
     births.begin(0)
     for number in range(4):
         kept.append(torch.zeros(10))
@@ -193,7 +193,7 @@ def test_births_of_the_step_that_was_not_marked_as_ended_do_not_count() -> None:
 
 
 def test_the_training_is_the_same_bit_for_bit() -> None:
-    def train(births: CpuBirths | None) -> tuple[list[float], torch.Tensor]:
+    def train(births: ProfilerSurvivors | None) -> tuple[list[float], torch.Tensor]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 1))
         optimizer, losses = torch.optim.Adam(model.parameters()), []
@@ -212,7 +212,7 @@ def test_the_training_is_the_same_bit_for_bit() -> None:
         return losses, torch.get_rng_state()
 
     losses, state = train(None)
-    watched_losses, watched_state = train(CpuBirths())
+    watched_losses, watched_state = train(ProfilerSurvivors())
 
     assert losses == watched_losses
     assert torch.equal(state, watched_state)
@@ -232,7 +232,7 @@ def test_nothing_is_kept_alive() -> None:
 
     step()
     before = _storages()
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     _watch(step, births=births)
 
     assert _storages() == before
@@ -261,7 +261,7 @@ def test_a_profiler_in_its_warm_up_is_left_alone() -> None:
 
 
 def test_a_profiler_that_the_program_starts_meanwhile_goes_first() -> None:
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     births.begin(0)
     births.mark(0)
     with profile(activities=[ProfilerActivity.CPU]) as theirs:
@@ -292,7 +292,7 @@ def test_a_profile_function_of_the_program_is_left_alone() -> None:
 
 
 def test_other_threads_are_not_watched() -> None:
-    reports: list[BirthReport] = []
+    reports: list[SurvivorReport] = []
     thread = threading.Thread(target=lambda: reports.append(_watch(lambda: None)))
     thread.start()
     thread.join()
@@ -303,7 +303,7 @@ def test_other_threads_are_not_watched() -> None:
 
 def test_a_window_can_be_abandoned_at_any_moment_and_twice() -> None:
     for marks in range(3):
-        births = CpuBirths()
+        births = ProfilerSurvivors()
         births.begin(0)
         for number in range(marks):
             births.mark(number)
@@ -315,14 +315,14 @@ def test_a_window_can_be_abandoned_at_any_moment_and_twice() -> None:
 
 
 def test_an_error_leaves_nothing_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     births.begin(0)
     births.mark(0)
 
     def fail(*_: object) -> None:
         raise ValueError("no tree")
 
-    monkeypatch.setattr(cpu_births.StepEvents, "read", fail)
+    monkeypatch.setattr(profiler_backend.StepEvents, "read", fail)
     with pytest.raises(ValueError, match="no tree"):
         births.mark(1)
 
@@ -332,14 +332,14 @@ def test_an_error_leaves_nothing_switched_on(monkeypatch: pytest.MonkeyPatch) ->
 def test_where_a_step_calls_too_many_functions_lines_are_given_up() -> None:
     kept = []
 
-    def nothing() -> None: ...
+    def no_operation() -> None: ...
 
     def step() -> None:
         for _ in range(60_000):
-            nothing()
+            no_operation()
         kept.append(torch.zeros(10))
 
-    report = _watch(step, births=CpuBirths(budget=1e-3))
+    report = _watch(step, births=ProfilerSurvivors(budget=1e-3))
 
     (site,) = _sites(report)
     assert site.stack == ()
@@ -359,7 +359,7 @@ class _Clock:
 
 
 def test_when_reading_has_taken_its_time_the_window_is_full() -> None:
-    births = CpuBirths(budget=1.0, clock=_Clock())
+    births = ProfilerSurvivors(budget=1.0, clock=_Clock())
     births.begin(0)
     marks = 0
     while not births.is_full:
@@ -367,15 +367,15 @@ def test_when_reading_has_taken_its_time_the_window_is_full() -> None:
         marks += 1
     report = births.finish()
 
-    assert cpu_births.FEWEST_STEPS + WARM_UP <= marks < 9
+    assert profiler_backend.FEWEST_STEPS + WARM_UP <= marks < 9
     assert report.sites == ()
 
 
 _FORKS = """
 import os, sys, torch
-from tbmem.sources.survivors.profiler_backend import CpuBirths
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 for marks in (0, 1):
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     births.begin(0)
     for number in range(marks):
         births.mark(number)
@@ -399,7 +399,7 @@ def test_a_forked_worker_does_not_go_on_recording() -> None:
 
 
 def test_each_device_has_its_own_way() -> None:
-    assert isinstance(births_of("cpu"), CpuBirths)
+    assert isinstance(births_of("cpu"), ProfilerSurvivors)
     assert births_of("meta") is None
     assert births_of("mps:0") is None
 

@@ -1,4 +1,4 @@
-"""Ranges of the program end with the recording they began in, and torch is left as it was."""
+"""State of torch's profiler: log levels, collectives and open ranges are left as they were."""
 
 from __future__ import annotations
 
@@ -7,14 +7,72 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.autograd.profiler import profile, record_function
 
-from tbmem.sources.survivors.profiler_backend import CpuBirths
-from tbmem.sources.torch_state.profiler_state import OpenRanges
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+from tbmem.sources.torch_state.profiler_state import (
+    OpenRanges,
+    QuietTorch,
+    _c10_level,
+    let_collectives_settle,
+    quiet_kineto,
+)
+
+
+def test_the_level_is_back_afterwards() -> None:
+    level = _c10_level()
+    if level is None:
+        pytest.skip("this build of torch does not export its log level")
+    before = level.value
+    quiet = QuietTorch()
+
+    quiet.begin()
+    assert level.value == 2
+    quiet.begin()
+    quiet.end()
+    quiet.end()
+
+    assert level.value == before
+
+
+def test_a_level_that_the_user_chose_for_kineto_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "0")
+    with quiet_kineto():
+        assert os.environ["KINETO_LOG_LEVEL"] == "0"
+    assert os.environ["KINETO_LOG_LEVEL"] == "0"
+
+
+def test_kinetos_variable_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    with quiet_kineto():
+        assert "KINETO_LOG_LEVEL" in os.environ
+    assert "KINETO_LOG_LEVEL" not in os.environ
+
+
+def test_collectives_settle_only_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a clock that notes how long is waited
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+
+    # when no process group is there, and when one is
+    let_collectives_settle()
+    without = list(waited)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        waited.clear()
+        let_collectives_settle()
+    finally:
+        dist.destroy_process_group()
+
+    # then only the second waits: nobody else pays for torch's crash
+    assert without == []
+    assert waited == [0.005]
 
 
 @pytest.fixture
@@ -85,7 +143,7 @@ def test_another_tools_patch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_births_are_not_watched_where_steps_end_inside_of_a_backward_pass() -> None:
-    births = CpuBirths()
+    births = ProfilerSurvivors()
     weight = torch.nn.Parameter(torch.ones(4))
     weight.register_post_accumulate_grad_hook(lambda parameter: births.begin(0))
 
@@ -97,8 +155,8 @@ def test_births_are_not_watched_where_steps_end_inside_of_a_backward_pass() -> N
 
 
 _BIRTHS = """
-from tbmem.sources.survivors.profiler_backend import CpuBirths
-births, kept = CpuBirths(budget=60), []
+from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
+births, kept = ProfilerSurvivors(budget=60), []
 births.begin(0)
 for number in range(6):
     with record_function("a step with its end"):

@@ -1,0 +1,268 @@
+"""Tracking of allocations that survive their step: what all trackers share, and the sites that they report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tbmem.model.evidence import CodeLine, Site
+from tbmem.sources.survivors.frame_lines import Frame, UserLines
+
+MOST_SITES = 32
+"""Sites that are reported at most."""
+
+_ENOUGH_STEPS = 4
+"""RecurringSizes of fewer steps rise by chance."""
+_SMALLEST_SHARE = 1e-3
+"""An allocation below this share of its step's bytes says nothing about sizes."""
+BUDGET = 0.5
+"""Seconds that reading may take in all."""
+FEWEST_STEPS = 3
+"""Watched steps that a report needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationSite:
+    """Where in the program memory is allocated.
+
+    Args:
+        frames: The user's functions, innermost first.
+        operator: The operator that allocates.
+        in_backward: Whether autograd runs it.
+    """
+
+    frames: tuple[Frame, ...] = ()
+    operator: str = ""
+    in_backward: bool = False
+
+
+class Survivor(NamedTuple):
+    """Memory that was allocated in a step and outlived it."""
+
+    size: int
+    site: AllocationSite
+
+
+class _Alive(NamedTuple):
+    step: int
+    survivor: Survivor
+
+
+class AllocationSites:
+    """Allocations of each watched step that are still alive, by site."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """Watched steps so far."""
+        self._alive: dict[int, _Alive] = {}
+        self._outlived: defaultdict[AllocationSite, dict[int, int]] = defaultdict(dict)
+
+    def step(self, survivors: Mapping[int, Survivor]) -> None:
+        """A watched step has ended."""
+        for address, survivor in survivors.items():
+            self._alive[address] = _Alive(self.steps, survivor)
+            by_step = self._outlived[survivor.site]
+            by_step[self.steps] = by_step.get(self.steps, 0) + survivor.size
+        self.steps += 1
+
+    def free(self, address: int) -> None:
+        """Memory was freed, or its address given to something else; unknown addresses are older than the watch."""
+        self._alive.pop(address, None)
+
+    def report(self, line_of: Callable[[Frame], CodeLine]) -> tuple[Site, ...]:
+        """The sites whose allocations survive, or become larger from step to step.
+
+        Returns:
+            Most generations first, then most bytes; at most ``MOST_SITES``.
+        """
+        survivors = self._survivors()
+        growing = {site for site, by_step in self._outlived.items() if rises(self._series(by_step))}
+        candidates = sorted({*survivors, *growing}, key=lambda site: _rank(survivors.get(site, {})))
+        sites: dict[tuple[object, ...], _SiteTotals] = {}
+        for site in candidates[: 4 * MOST_SITES]:
+            stack = tuple(line_of(frame) for frame in site.frames)
+            totals = sites.setdefault((stack, site.operator, site.in_backward), _SiteTotals(stack, site))
+            totals.growing |= site in growing
+            for step, size in survivors.get(site, {}).items():
+                totals.survived[step] = totals.survived.get(step, 0) + size
+        ranked = sorted(sites.values(), key=lambda totals: _rank(totals.survived))
+        return tuple(totals.site(max(self.steps - 1, 0)) for totals in ranked[:MOST_SITES])
+
+    def largest_growing(self) -> list[int]:
+        """Bytes per step of the site that grows most among those whose allocations outlive their step; else zeros."""
+        series = [self._series(by_step) for by_step in self._outlived.values()]
+        return max((one for one in series if rises(one)), key=lambda one: one[-1] - one[0], default=[0] * self.steps)
+
+    def outliving(self) -> list[list[int]]:
+        """Bytes per step of each site of which something outlives every step."""
+        return [self._series(by_step) for by_step in self._outlived.values() if len(by_step) == self.steps]
+
+    def _survivors(self) -> dict[AllocationSite, dict[int, int]]:
+        """Surviving bytes by site and step of allocation; what was allocated last has had no time to be freed."""
+        survivors: defaultdict[AllocationSite, dict[int, int]] = defaultdict(dict)
+        for step, (size, site) in self._alive.values():
+            if step < self.steps - 1:
+                survivors[site][step] = survivors[site].get(step, 0) + size
+        return dict(survivors)
+
+    def _series(self, by_step: Mapping[int, int]) -> list[int]:
+        return [by_step.get(step, 0) for step in range(self.steps)]
+
+
+@dataclass(slots=True)
+class _SiteTotals:
+    stack: tuple[CodeLine, ...]
+    origin: AllocationSite
+    growing: bool = False
+    survived: dict[int, int] = field(default_factory=dict)
+
+    def site(self, steps: int) -> Site:
+        return Site(
+            stack=self.stack,
+            operator=self.origin.operator,
+            in_backward=self.origin.in_backward,
+            generations=len(self.survived),
+            steps=steps,
+            bytes_per_step=sum(self.survived.values()) / max(steps, 1),
+            growing=self.growing,
+        )
+
+
+def _rank(survived: Mapping[int, int]) -> tuple[int, int]:
+    return -len(survived), -sum(survived.values())
+
+
+class RecurringSizes:
+    """Sizes of what each watched step allocated and freed again."""
+
+    def __init__(self) -> None:
+        self._smallest = 0.0
+        self._steps: list[list[int]] = []
+
+    def step(self, sizes: Iterable[int]) -> None:
+        """A watched step has ended."""
+        sizes = list(sizes)
+        if not self._steps:
+            self._smallest = sum(sizes) * _SMALLEST_SHARE
+        self._steps.append(sorted((size for size in sizes if size >= self._smallest), reverse=True))
+
+    def grow(self, outliving: Sequence[Sequence[int]] = ()) -> float:
+        """Share, by bytes, of the recurring allocations that got larger from step to step.
+
+        The largest of a step is compared with the largest of the next, the second with the second, and so on; of what
+        outlives its step, each site with itself. Under a curriculum all of them rise. The one that rises most is left
+        out if there are others: a tensor that grows for ever (``torch.cat``), or is read entirely in each step, is
+        no curriculum, however large.
+
+        Returns:
+            0 to 1.
+        """
+        series = [*zip(*self._steps, strict=False), *outliving]  # as many ranks as the step with the fewest has
+        rising = [one for one in series if rises(one)]
+        if not rising:
+            return 0.0
+        most = max(rising, key=lambda one: one[-1] - one[0])
+        rest = sum(map(sum, series)) - sum(most)
+        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 1.0
+
+
+def rises(series: Sequence[int]) -> bool:
+    """Whether a series never falls and rises at every second step or more often."""
+    pairs = list(zip(series, series[1:], strict=False))
+    if len(series) < _ENOUGH_STEPS or any(after < before for before, after in pairs):
+        return False
+    return 2 * sum(after > before for before, after in pairs) >= len(pairs)
+
+
+def no_operation() -> None:
+    """Do nothing between two watched steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivorReport:
+    """What a few watched steps showed."""
+
+    sites: tuple[Site, ...] | None = None
+    """Sites whose allocations survive or grow, most generations first; ``None`` where they could not be tracked."""
+    sizes_grow: float = 0.0
+    """Share of the recurring allocations (by bytes) that got larger from step to step."""
+    notes: tuple[str, ...] = ()
+    """What could not be seen, and why: one sentence each."""
+    seconds: float = 0.0
+    """What it cost outside the steps."""
+
+
+class SurvivorTracker(ABC):
+    """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps.
+
+    Args:
+        budget: Seconds that reading may take in all.
+        clock: Seconds.
+    """
+
+    def __init__(self, budget: float, clock: Callable[[], float]) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._seconds = 0.0
+        """What tracking has cost so far."""
+        self._lines = UserLines()
+        self._sites = AllocationSites()
+        self._notes: list[str] = []
+
+    @property
+    @abstractmethod
+    def is_full(self) -> bool:
+        """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
+
+    @abstractmethod
+    def begin(self, step: int) -> None:
+        """Watch from now on; ``step`` is the one that begins."""
+
+    @abstractmethod
+    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
+        """The watched step ``step`` has ended and the next begins.
+
+        Args:
+            step: The one that has ended.
+            between: Our own work at the border of the two, which is not watched: recording it would cost more than
+                the work itself. Its time is not counted.
+        """
+
+    def finish(self) -> SurvivorReport:
+        """Stop, whatever happens, and report the steps that were marked as ended."""
+        try:
+            with self._counted():
+                self._take_last()
+        finally:
+            self.abandon()
+        if not self._sites.steps:
+            return SurvivorReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._seconds)
+        with self._counted():
+            sites = self._sites.report(self._lines.line)
+            grow = self._sizes_grow()
+        return SurvivorReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._seconds)
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Stop and report nothing; never raises, may come at any moment and more than once."""
+
+    @abstractmethod
+    def _take_last(self) -> None:
+        """Take in what was freed since the last mark."""
+
+    @abstractmethod
+    def _sizes_grow(self) -> float:
+        """Share of the recurring allocations (by bytes) that got larger from step to step."""
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the seconds of what runs inside, also when it fails."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds += self._clock() - start
