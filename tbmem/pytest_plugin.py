@@ -85,14 +85,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     limit, leak = _limit_of(item), _leak_limits_of(item)
     if limit is None and leak is None:
         return (yield)
-    own = item.stash.get(_METER, None)
-    meter = own or _meter_for(item)
+    existing = item.stash.get(_METER, None)
+    meter = existing or _meter_for(item)
     item.stash[_METER] = meter
     try:
         result = yield
         _judge(meter, limit, leak)
     finally:
-        if own is None:
+        if existing is None:
             del item.stash[_METER]
             meter.close()
     return result
@@ -115,16 +115,16 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
         pytest.fail(f"limit_memory: needed {needed} on {meter.device}, at most {format_bytes(limit)}", pytrace=False)
     if leak is None:
         return
-    kept = meter.kept_per_step()
-    if kept is None and meter.steps == 0:
+    growth = meter.kept_per_step()
+    if growth is None and meter.steps == 0:
         # of a unittest.TestCase, or run by another plugin
         pytest.fail("no_leak: pytest did not call this test itself, so it was not repeated", pytrace=False)
-    if kept is None:
+    if growth is None:
         words = f"{meter.steps}; call memory.step() at least eight times"
         pytest.fail(f"no_leak: too few steps to tell: {words}", pytrace=False)
-    if kept > leak[1]:
+    if growth > leak[1]:
         pytest.fail(
-            f"no_leak: each of {meter.steps} steps keeps {format_bytes(kept)} on {meter.device},"
+            f"no_leak: each of {meter.steps} steps keeps {format_bytes(growth)} on {meter.device},"
             f" at most {format_bytes(leak[1])}",
             pytrace=False,
         )

@@ -210,6 +210,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _refusal(place: str, reason: str) -> ConfigError:
+def _refusal(source: str, reason: str) -> ConfigError:
     """The error for a place and a reason, always on one line."""
-    return ConfigError(" ".join(f"{place}: {reason}".split()))
+    return ConfigError(" ".join(f"{source}: {reason}".split()))

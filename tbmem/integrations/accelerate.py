@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import Session, metric_of
+from tbmem.integrations.base import TrainingSession, finding_metrics
 from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
@@ -43,7 +43,7 @@ class AccelerateMemory:
         resumed_after_step: int = 0,
         **sections: Any,
     ) -> None:
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._accelerator = accelerator
         self._step = resumed_after_step
 
@@ -52,7 +52,7 @@ class AccelerateMemory:
         self.session.begin(accelerator.logging_dir)
         self.session.note("accelerate", accelerate.__version__, self._step)
         # what prepare() has wrapped; the lists are private, so their absence costs names only
-        optimizers = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+        optimizers = [getattr(wrapper, "optimizer", wrapper) for wrapper in getattr(accelerator, "_optimizers", ())]
         for model in getattr(accelerator, "_models", ()):
             self.session.watch(accelerator.unwrap_model(model), optimizers)
         return self
@@ -76,4 +76,4 @@ class AccelerateMemory:
         # tracker by tracker: Accelerator.log() may wait for the other ranks, which have found nothing
         for tracker in self._accelerator.trackers:
             if self._accelerator.is_main_process or not getattr(tracker, "main_process_only", True):
-                tracker.log(metric_of(finding), step=self._step)
+                tracker.log(finding_metrics(finding), step=self._step)

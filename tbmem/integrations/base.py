@@ -1,4 +1,4 @@
-"""Session: one MemoryCallback per training run, as all adapters need it."""
+"""TrainingSession: one MemoryCallback per training run, as all adapters need it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.process.guard import Guard
 
-Adapter = TypeVar("Adapter", bound="ClosedByBlock")
+Adapter = TypeVar("Adapter", bound="ContextManagerMixin")
 
 
-class Session:
+class TrainingSession:
     """The MemoryCallback of the training that runs now, if one does.
 
     A copy, as of a callback that is sent to another process, has the settings and no training.
@@ -38,7 +38,7 @@ class Session:
         ConfigError: The configuration is wrong; raised here, before the training begins.
     """
 
-    _open: ClassVar[WeakSet[Session]] = WeakSet()
+    _open: ClassVar[WeakSet[TrainingSession]] = WeakSet()
     """Those whose training runs, or has failed without a word."""
 
     def __init__(
@@ -56,13 +56,22 @@ class Session:
         self._guard = Guard()
         self._reported = 0
         self._training: object = None
-        self._times = 1  # that each event is heard: as often as the framework has the callback in its list
-        self._heard = 0
+        self._events_per_batch = (
+            1  # how often each event arrives: as often as the framework has the callback in its list
+        )
+        self._events_seen = 0
         self.memory: MemoryCallback | None = None
         """The callback of the training that runs, or ran last."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": None, "_reported": 0, "_training": None, "_times": 1, "_heard": 0}
+        return {
+            **self.__dict__,
+            "memory": None,
+            "_reported": 0,
+            "_training": None,
+            "_events_per_batch": 1,
+            "_events_seen": 0,
+        }
 
     @property
     def summary(self) -> RunSummary | None:
@@ -86,7 +95,7 @@ class Session:
         if training is not None and self._is_watched(training):
             return
         self.end()
-        for other in [each for each in self._open if not each._hears_errors]:
+        for other in [session for session in self._open if not session._hears_errors]:
             other.end()
         config = self._config
         if logdir is not None and not self._has_logdir:
@@ -95,15 +104,15 @@ class Session:
         self.memory = MemoryCallback(config)
         self._reported = 0
         self.memory.start(awaits_resume=True)
-        self._training, self._times, self._heard = training, 1, 0
+        self._training, self._events_per_batch, self._events_seen = training, 1, 0
         self._open.add(self)
 
     def _is_watched(self, training: object) -> bool:
-        watching = next((each for each in self._open if each._training is training and each.is_active), None)
+        watching = next((other for other in self._open if other._training is training and other.is_active), None)
         if watching is None:
             return False
         if watching is self:
-            self._times += 1
+            self._events_per_batch += 1
         else:
             self.end()
             self.memory = None
@@ -112,13 +121,13 @@ class Session:
 
     def is_repeated(self) -> bool:
         """Whether this batch's end will be told again: to be asked once in each event that may end a step."""
-        self._heard = (self._heard + 1) % self._times
-        return self._heard != 0
+        self._events_seen = (self._events_seen + 1) % self._events_per_batch
+        return self._events_seen != 0
 
     def watch(self, model: Any, optimizers: Iterable[Any]) -> None:
         """Give names to what the address book notes; wrapped optimizers are left to be found."""
         if self.memory is not None and isinstance(model, torch.nn.Module):
-            known = [each for each in optimizers if isinstance(each, torch.optim.Optimizer)]
+            known = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
             self.memory.watch(model, *known)
 
     def note(self, framework: str, version: str, resumed_after_step: int) -> None:
@@ -147,16 +156,16 @@ class Session:
         memory.stop(error)
         verdicts = memory.summary.verdicts if memory.summary is not None else ()
         findings = self.new_findings()
-        return [*findings, *(each for each in verdicts if _is_for_people(each) and each not in findings)]
+        return [*findings, *(verdict for verdict in verdicts if _is_noteworthy(verdict) and verdict not in findings)]
 
     def new_findings(self) -> list[Finding]:
         """Findings since the last call."""
         monitor = self.memory.monitor if self.memory is not None else None
         if monitor is None or len(monitor.findings) == self._reported:
             return []
-        found = monitor.findings[self._reported :]
+        findings = monitor.findings[self._reported :]
         self._reported = len(monitor.findings)
-        return [finding for finding in found if _is_for_people(finding)]
+        return [finding for finding in findings if _is_noteworthy(finding)]
 
     def report(self, findings: Iterable[Finding], log: Callable[[Finding], object]) -> None:
         """Give findings to a framework's logger: an error in it is logged once and must not end the training."""
@@ -164,10 +173,10 @@ class Session:
             self._guard.run("the framework's logger", log, finding)
 
 
-class ClosedByBlock:
+class ContextManagerMixin:
     """An adapter whose ``with`` block ends what was not ended, where the framework says nothing of an exception."""
 
-    session: Session
+    session: TrainingSession
 
     def __enter__(self: Adapter) -> Adapter:
         return self
@@ -181,11 +190,11 @@ class ClosedByBlock:
         self.session.end(error)
 
 
-def _is_for_people(finding: Finding) -> bool:
+def _is_noteworthy(finding: Finding) -> bool:
     return finding.severity is not Severity.INFO or finding.kind in (FindingKind.STABLE, FindingKind.GROWING)
 
 
-def metric_of(finding: Finding) -> dict[str, float]:
+def finding_metrics(finding: Finding) -> dict[str, float]:
     """A finding as a metric that every logger takes: ``{'tbmem/leak': 1.0}``, with its rate where it has one."""
     metrics = {f"tbmem/{finding.kind.value}": 1.0}
     rate = finding.evidence.get("bytes_per_step")

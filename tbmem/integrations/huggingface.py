@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import ClosedByBlock, Session, metric_of
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics
 from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
@@ -18,7 +18,7 @@ require("accelerate", extra="huggingface", minimum="0.26")
 import transformers  # noqa: E402  (only where it is installed)
 
 
-class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
+class HuggingFaceMemory(ContextManagerMixin, transformers.TrainerCallback):
     """``Trainer(callbacks=[HuggingFaceMemory()])``: everything tbmem does, beside the trainer's own logs.
 
     A step is an optimizer step, as in ``state.global_step``. Findings are added to ``state.log_history``, which the
@@ -41,7 +41,7 @@ class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
-        self.session = Session(config, overrides, sections, hears_errors=False)
+        self.session = TrainingSession(config, overrides, sections, hears_errors=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Begin in the folder that holds the trainer's runs; with a smaller batch after out-of-memory, begin again."""
@@ -63,7 +63,7 @@ class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
 
 
 def _log(state: Any, finding: Finding) -> None:
-    entry = {**metric_of(finding), "tbmem_message": finding.message, "step": state.global_step}
+    entry = {**finding_metrics(finding), "tbmem_message": finding.message, "step": state.global_step}
     state.log_history.append({**entry, "epoch": state.epoch} if state.epoch is not None else entry)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import Session, metric_of
+from tbmem.integrations.base import TrainingSession, finding_metrics
 from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
@@ -42,7 +42,7 @@ class IgniteMemory:
         overrides: Iterable[str] = (),
         **sections: Any,
     ) -> None:
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._model = model
         self._optimizers = optimizers
         self._running: Engine | None = None
@@ -107,7 +107,7 @@ class IgniteMemory:
             raise error
 
     def _report(self, engine: Engine, findings: list[Finding]) -> None:
-        self.session.report(findings, lambda finding: engine.state.metrics.update(metric_of(finding)))
+        self.session.report(findings, lambda finding: engine.state.metrics.update(finding_metrics(finding)))
 
 
 def _fired(engine: Engine, events: Iterable[Any]) -> int:

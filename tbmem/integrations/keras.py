@@ -7,7 +7,7 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import ClosedByBlock, Session, metric_of
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics
 from tbmem.integrations.versions import require
 from tbmem.model.finding import Finding
 
@@ -16,7 +16,7 @@ require("keras", extra="keras", minimum="3.0")
 import keras  # noqa: E402  (only where it is installed)
 
 
-class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
+class KerasMemory(ContextManagerMixin, keras.callbacks.Callback):
     """``model.fit(..., callbacks=[KerasMemory()])``: everything tbmem does, with Keras 3 on its torch backend.
 
     A step is a batch, or as many as the optimizer accumulates gradients of. Findings are added to the model's history
@@ -40,7 +40,7 @@ class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
         super().__init__()
         if keras.backend.backend() != "torch":
             raise UsageError(f"tbmem watches torch, and Keras runs on {keras.backend.backend()}: KERAS_BACKEND=torch")
-        self.session = Session(config, overrides, sections, hears_errors=False)
+        self.session = TrainingSession(config, overrides, sections, hears_errors=False)
         self._batches = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -73,5 +73,5 @@ class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
         return int(getattr(self._optimizer(), "gradient_accumulation_steps", None) or 1)
 
     def _log(self, finding: Finding) -> None:
-        for name, value in metric_of(finding).items():
+        for name, value in finding_metrics(finding).items():
             self.model.history.history.setdefault(name, []).append(value)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import Session, metric_of
+from tbmem.integrations.base import TrainingSession, finding_metrics
 from tbmem.integrations.versions import in_use, version_of
 from tbmem.model.finding import Finding
 from tbmem.present.lines import finding_line
@@ -34,7 +34,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
         super().__init__()
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._global_step = 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -107,7 +107,7 @@ def _is_fitting(trainer: Any) -> bool:
 
 def _log(logger: Any, step: int, finding: Finding) -> None:
     """Numbers for every logger, the sentence for those that take text."""
-    logger.log_metrics(metric_of(finding), step=step)
+    logger.log_metrics(finding_metrics(finding), step=step)
     add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
     if add_text is not None:
         add_text(f"tbmem/{finding.kind.value}", finding_line(finding), global_step=step)

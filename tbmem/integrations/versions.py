@@ -29,12 +29,12 @@ def require(module: str, *, extra: str, minimum: str, distribution: str | None =
     if find_spec(module) is None:
         raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: pip install 'tbmem[{extra}]'")
     try:
-        found = version(name)
+        installed_version = version(name)
     except PackageNotFoundError:
         return  # a checkout on the path: its version is its owner's business
-    if _numbers(found) < _numbers(minimum):
+    if _numbers(installed_version) < _numbers(minimum):
         raise MissingDependencyError(
-            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({found} is installed):"
+            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({installed_version} is installed):"
             f" pip install '{name}>={minimum}'"
         )
 

@@ -1,4 +1,4 @@
-"""Background: a daemon thread that hands records to files and the console, and reads what is slow."""
+"""BackgroundWriter: a daemon thread that hands records to files and the console, and reads what is slow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLOSE_ROWS: Pending = []
 """No more samples come: what there is of a row is a row."""
 
 
-class Chore:
+class PeriodicTask:
     """Something dear that is done now and then.
 
     Args:
@@ -69,19 +69,19 @@ class Sink(Protocol):
         """The run has ended."""
 
 
-class Background:
+class BackgroundWriter:
     """Keeps slow things out of the training's way: files, and readings that cost milliseconds."""
 
     def __init__(
         self,
         sinks: Sequence[Sink],
-        chores: Sequence[Chore],
+        tasks: Sequence[PeriodicTask],
         guard: Guard,
         interval: float = INTERVAL,
         row_steps: int = 1,
     ) -> None:
         self._sinks = list(sinks)
-        self._chores = list(chores)
+        self._tasks = list(tasks)
         self._guard = guard
         self._interval = interval
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
@@ -132,26 +132,26 @@ class Background:
         start = time.monotonic()
         write_at = self._interval
         while not self._stopping:
-            dates = [write_at, *(chore.due for chore in self._chores)]
+            dates = [write_at, *(task.due for task in self._tasks)]
             hurried = self._hurry.wait(max(min(dates) - (time.monotonic() - start), 0))
             now = time.monotonic() - start
             if hurried or now >= write_at:
                 self._hurry.clear()
                 self._write()
                 write_at = now + self._interval
-            self._do_chores(start)
+            self._run_due_tasks(start)
         self._write()
         for sink in self._sinks:
             with contextlib.suppress(OSError):
                 # what it could not write has been said already
                 sink.close()
 
-    def _do_chores(self, start: float) -> None:
-        for number, chore in enumerate(self._chores, start=1):
+    def _run_due_tasks(self, start: float) -> None:
+        for number, task in enumerate(self._tasks, start=1):
             began = time.monotonic() - start
-            if chore.due <= began and not self._stopping:
-                self._guard.run(f"background reading {number}", chore.call)
-                chore.plan(began, time.monotonic() - start)
+            if task.due <= began and not self._stopping:
+                self._guard.run(f"background reading {number}", task.call)
+                task.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
         self._is_writing = True

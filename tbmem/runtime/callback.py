@@ -77,7 +77,7 @@ class MemoryCallback(Lifecycle):
         self._resources = ExitStack()
         self._steps = 0
         self._began = 0.0
-        self._complained = False
+        self._has_warned = False
 
     @property
     def monitor(self) -> MemoryMonitor | None:
@@ -145,7 +145,7 @@ class MemoryCallback(Lifecycle):
     def step(self) -> None:
         """A training step has ended. Never raises, never waits, does nothing in a forked child."""
         if self._pid != Process.number or self._ended:
-            self._complain("step()")
+            self._warn_of_misuse("step()")
             return
         self._steps += 1
         profiler, monitor = self.profiler, self._monitor
@@ -166,7 +166,7 @@ class MemoryCallback(Lifecycle):
             The file, or ``None`` if nothing was written; the log says why.
         """
         if not self.is_active or self.profiler is None:
-            self._complain("snapshot()")
+            self._warn_of_misuse("snapshot()")
             return None
         return self.profiler.snapshot(name)
 
@@ -245,11 +245,11 @@ class MemoryCallback(Lifecycle):
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         """Findings that only the end of a run can have."""
         # after an exception everybody knows why the run was short
-        found = [profiler.short_run()] if error is None else []
+        findings = [profiler.short_run()] if error is None else []
         windows = profiler.ledger.recorded
         if windows:
-            found += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
-        for finding in found:
+            findings += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
+        for finding in findings:
             if finding is not None:
                 monitor.report(replace(finding, rank=self._rank.rank))
 
@@ -280,13 +280,13 @@ class MemoryCallback(Lifecycle):
             for line in summary_lines(self.summary):
                 get_logger().info("%s", line)
 
-    def _complain(self, call: str) -> None:
+    def _warn_of_misuse(self, call: str) -> None:
         """A call at the wrong moment is said once; it must not end a training."""
         inert = self._pid == os.getpid() and self.profiler is None
         forked = self._pid not in (None, os.getpid())
-        if inert or forked or self._complained:
+        if inert or forked or self._has_warned:
             return
-        self._complained = True
+        self._has_warned = True
         moment = "before start()" if self._pid is None else "after the end"
         get_logger().warning(
             "%s was called %s of this MemoryCallback and does nothing; use 'with MemoryCallback(...) as memory:'"

@@ -22,13 +22,13 @@ from tbmem.model.oom import Situation
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, Background, Chore, Sink
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, Sink
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import Process, Rank, find_rank
 from tbmem.runtime.process.lifecycle import Lifecycle
-from tbmem.runtime.process.optimizer_hook import UpdateWatch
+from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
 from tbmem.sources.counters.devices import CPU
@@ -46,12 +46,12 @@ _BATCH_SHARE = 1 / 32
 later this share of the steps so far, at last the second number."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are looked at first; then once a second."""
-_KEPT_FINDINGS = 1000
+_MAX_FINDINGS = 1000
 _FLUSH_SECONDS = 2.0
 """How long a signal waits for a disk."""
 
 
-class _Device:
+class _DeviceState:
     """What the monitor keeps for one device; without ``patterns`` nothing is judged."""
 
     def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
@@ -122,14 +122,14 @@ class MemoryMonitor(Lifecycle):
         self._flight = flight
         self._owns_flight = flight is None
         self._investigator: Investigator | None = None
-        self._devices: dict[str, _Device] = {}
-        self._background: Background | None = None
+        self._devices: dict[str, _DeviceState] = {}
+        self._background: BackgroundWriter | None = None
         self._resources = ExitStack()
         self._step = 0
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._judge_time = 0.0
         self._judge_step = 0
-        self._is_watching = self._is_wide_awake = False
+        self._is_watching = self._samples_every_step = False
         self._new: list[MemorySample] = []
 
     def start(self) -> None:
@@ -146,7 +146,7 @@ class MemoryMonitor(Lifecycle):
         try:
             self._open()
         except BaseException as error:
-            self._let_go()
+            self._release()
             if isinstance(error, TbmemError) or not isinstance(error, Exception):
                 self._pid = None
                 raise
@@ -172,12 +172,12 @@ class MemoryMonitor(Lifecycle):
             )
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        chores = [
-            Chore(self._counters.refresh),
-            Chore(self._counters.refresh_workers, early=_EARLY),
-            Chore(self._flight.look_at_host),
+        tasks = [
+            PeriodicTask(self._counters.refresh),
+            PeriodicTask(self._counters.refresh_workers, early=_EARLY),
+            PeriodicTask(self._flight.look_at_host),
         ]
-        self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
+        self._background = BackgroundWriter(self._open_sinks(), tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
         for note in self._counters.notes():
@@ -187,7 +187,7 @@ class MemoryMonitor(Lifecycle):
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
         host = HostMemory(reset_peaks=reset, workers=self.config.workers)
-        updates = UpdateWatch()
+        updates = UpdateTracker()
         self._resources.callback(updates.close)
         return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
 
@@ -223,7 +223,7 @@ class MemoryMonitor(Lifecycle):
             return ()
         counters = self._counters
         try:
-            if not (profiled or self._is_wide_awake) and counters.pass_over(time.time()):
+            if not (profiled or self._samples_every_step) and counters.pass_over(time.time()):
                 return ()
             thorough = step >= self._thorough_step
             if thorough:
@@ -232,7 +232,7 @@ class MemoryMonitor(Lifecycle):
             now = time.monotonic()
             if step < self._judge_step and now < self._judge_time:
                 return ()
-            return self._work(now)
+            return self._process_batch(now)
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
@@ -251,7 +251,7 @@ class MemoryMonitor(Lifecycle):
         """Write what is left now, samples of the last steps included, and wait a moment for it: SIGTERM came."""
         if self._background is None or not self._is_running:
             return
-        new, self._new = [*self._new, *self._passed()], []
+        new, self._new = [*self._new, *self._skipped_samples()], []
         for pending in (new, CLOSE_ROWS):
             self._background.put(pending)
         # no end: a run that was killed has none
@@ -282,12 +282,12 @@ class MemoryMonitor(Lifecycle):
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
-        verdicts = self._guard.run(PART, self._last_word) or []
+        verdicts = self._guard.run(PART, self._final_verdicts) or []
         end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._investigator is not None:
             self._investigator.close()
         if self._background is not None:
@@ -301,7 +301,7 @@ class MemoryMonitor(Lifecycle):
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
-    def _last_word(self) -> list[Finding]:
+    def _final_verdicts(self) -> list[Finding]:
         """The verdicts. A leak's is its last finding too: its rate was told of fewer steps before."""
         verdicts = self.verdicts()
         for verdict in verdicts:
@@ -311,14 +311,14 @@ class MemoryMonitor(Lifecycle):
         return verdicts
 
     def _keep(self, finding: Finding) -> None:
-        if len(self.findings) < _KEPT_FINDINGS:
+        if len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
 
     def peaks(self) -> list[Peak]:
         """The highest level of each device so far."""
         for sample in self._new:
-            self._watched(sample.device).peak.add([sample])
-        return [peak for watched in self._devices.values() if (peak := watched.peak.peak) is not None]
+            self._state_of(sample.device).peak.add([sample])
+        return [peak for state in self._devices.values() if (peak := state.peak.peak) is not None]
 
     @property
     def log_path(self) -> Path | None:
@@ -340,24 +340,24 @@ class MemoryMonitor(Lifecycle):
         if self._console:
             show_finding(finding)
 
-    def _work(self, now: float) -> Sequence[Finding]:
+    def _process_batch(self, now: float) -> Sequence[Finding]:
         """What not every step needs: hand the samples on, judge them, look into suspicions."""
-        found = self._judge()
+        findings = self._judge()
         if self._flight is not None:
             self._flight.settle()
         investigator = self._investigator
         if investigator is not None:
-            found += self._investigate(investigator)
+            findings += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
-        self._is_wide_awake = is_waiting or self._is_watching
+        self._samples_every_step = is_waiting or self._is_watching
         fewest, most = _BATCH_STEPS
         batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
         self._judge_step = self._step + (1 if is_waiting else batch)
         self._judge_time = now + _BATCH_SECONDS
-        for finding in found:
+        for finding in findings:
             self.report(finding)
-        return found
+        return findings
 
     def _judge(self) -> list[Finding]:
         """Hand the new samples on, and to the detectors of their devices."""
@@ -365,23 +365,23 @@ class MemoryMonitor(Lifecycle):
         if new and self._background is not None:
             self._background.put(new)
         names = dict.fromkeys([sample.device for sample in new])
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for name in names:
-            own = new if len(names) == 1 else [sample for sample in new if sample.device == name]
-            found += self._watched(name).judge(own)
-        return found
+            samples = new if len(names) == 1 else [sample for sample in new if sample.device == name]
+            findings += self._state_of(name).judge(samples)
+        return findings
 
-    def _watched(self, device: str) -> _Device:
-        watched = self._devices.get(device)
-        if watched is None:
+    def _state_of(self, device: str) -> _DeviceState:
+        state = self._devices.get(device)
+        if state is None:
             # the CPU stood in until the accelerator was found
             self._devices.pop(CPU, None)
             awaits = self._investigator is not None
-            watched = self._devices[device] = _Device(self._patterns, awaits_evidence=awaits)
-        return watched
+            state = self._devices[device] = _DeviceState(self._patterns, awaits_evidence=awaits)
+        return state
 
     def _detectors(self) -> dict[str, Detector]:
-        return {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+        return {name: state.detector for name, state in self._devices.items() if state.detector is not None}
 
     def _room(self, device: str) -> int | None:
         last = self._devices[device].last
@@ -390,25 +390,25 @@ class MemoryMonitor(Lifecycle):
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()
         detectors = self._detectors()
-        if not (investigator.is_waiting or any(each.suspicions for each in detectors.values())):
+        if not (investigator.is_waiting or any(detector.suspicions for detector in detectors.values())):
             return []
         was_watching = investigator.is_watching
-        found = investigator.step(self._step, detectors, loop_frame())
+        findings = investigator.step(self._step, detectors, loop_frame())
         if was_watching or investigator.is_watching:
             # what looking took is not the next step's doing
             self.discard_peaks()
-        return found
+        return findings
 
-    def _passed(self) -> list[MemorySample]:
+    def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
     def _finish(self) -> None:
-        self._new += self._passed()
+        self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
-        for watched in self._devices.values():
-            if watched.detector is not None:
-                for finding in watched.detector.close():
+        for state in self._devices.values():
+            if state.detector is not None:
+                for finding in state.detector.close():
                     self.report(finding)
         if self._background is not None:
             self._background.put(CLOSE_ROWS)

@@ -84,7 +84,7 @@ class MemoryProfiler(Lifecycle):
         self._resources = ExitStack()
         self.is_done = False
         """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
-        self._said_off = False
+        self._reported_end = False
         self.has_oom_snapshot = False
         """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
         self._warned: set[str] = set()
@@ -235,7 +235,7 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._say("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         self._enter_step()
 
     def _between_steps(self) -> bool:
@@ -274,15 +274,15 @@ class MemoryProfiler(Lifecycle):
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
-        if stopped and not self._said_off:
-            self._said_off = True
-            self._say("profiler · off from step %d on", self._step + self._resumed_after)
+        if stopped and not self._reported_end:
+            self._reported_end = True
+            self._log("profiler · off from step %d on", self._step + self._resumed_after)
             self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
         if state is ScheduleState.WAIT:
-            self._say("profiler · %s wait", self._steps(self.config.wait))
+            self._log("profiler · %s wait", self._steps(self.config.wait))
         if state is ScheduleState.WARMUP:
             return self._prepare_window(window)
         if state is ScheduleState.ACTIVE:
@@ -318,7 +318,7 @@ class MemoryProfiler(Lifecycle):
         )
         self._window.prepare()
         if config.warmup:
-            self._say("profiler · %s warm-up", self._steps(config.warmup))
+            self._log("profiler · %s warm-up", self._steps(config.warmup))
         return True
 
     def _begin_window(self) -> bool:
@@ -326,7 +326,7 @@ class MemoryProfiler(Lifecycle):
         if window is None:
             return False
         of = f" of {self.config.repeat}" if self.config.repeat else ""
-        self._say("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
+        self._log("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
         window.begin()
         return True
 
@@ -343,12 +343,12 @@ class MemoryProfiler(Lifecycle):
 
     def _end_early(self, window: Window) -> None:
         """Keep the steps that were recorded, for torch has one profiler at a time."""
-        kept = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        outcome = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
         get_logger().warning(
             "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
             self._step + self._resumed_after,
             window.number,
-            kept,
+            outcome,
         )
         if window.steps:
             self._finish_window(complete=False)
@@ -378,7 +378,7 @@ class MemoryProfiler(Lifecycle):
 
     def _report(self, window: Window, files: WindowFiles) -> None:
         name = files.trace.name if files.trace is not None else "no trace"
-        self._say(
+        self._log(
             "profiler · window %d written: %s (%s, %.1f s)",
             window.number,
             name,
@@ -398,7 +398,7 @@ class MemoryProfiler(Lifecycle):
             self._warned.add(line)
             get_logger().warning("%s", line)
 
-    def _say(self, line: str, *values: object) -> None:
+    def _log(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
 
     def _close(self, error: BaseException | None) -> None:

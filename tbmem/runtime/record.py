@@ -96,8 +96,8 @@ def _history(
                 recording.files.append(path)
             book = guard.run(PART, addresses.end, {"snapshot": path.name})
             if book is not None:
-                place = guard.run(PART, folder.write_address_book, book, path)
-                recording.files += [place] if place is not None else []
+                book_path = guard.run(PART, folder.write_address_book, book, path)
+                recording.files += [book_path] if book_path is not None else []
         finally:
             guard.run("record (switching off)", addresses.close)
             guard.run("record (switching off)", history.stop)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.integrations.base import Session
+from tbmem.integrations.base import TrainingSession
 from tbmem.model.monitor_log import MonitorLog
 
 NO_PROFILER = {"enabled": False}
 
 
 @pytest.fixture
-def make_session(tmp_path: Path) -> Callable[..., Session]:
-    def make(*, hears_errors: bool = True) -> Session:
-        return Session(
+def make_session(tmp_path: Path) -> Callable[..., TrainingSession]:
+    def make(*, hears_errors: bool = True) -> TrainingSession:
+        return TrainingSession(
             None, (), {"run": {"logdir": str(tmp_path)}, "profiling": NO_PROFILER}, hears_errors=hears_errors
         )
 
@@ -27,7 +27,7 @@ def make_session(tmp_path: Path) -> Callable[..., Session]:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"])
 def test_a_copy_has_the_settings_and_no_training(
-    copied: Callable[[Session], Session], make_session: Callable[..., Session]
+    copied: Callable[[TrainingSession], TrainingSession], make_session: Callable[..., TrainingSession]
 ) -> None:
     # given a session whose training runs
     session = make_session()
@@ -50,7 +50,7 @@ def test_a_copy_has_the_settings_and_no_training(
 
 
 def test_the_second_session_of_a_training_has_no_part_in_it(
-    make_session: Callable[..., Session],
+    make_session: Callable[..., TrainingSession],
     tmp_path: Path,
     only_log: Callable[[Path], MonitorLog],
     caplog: pytest.LogCaptureFixture,
@@ -77,7 +77,7 @@ def test_the_second_session_of_a_training_has_no_part_in_it(
 
 
 def test_a_session_that_is_given_twice_takes_part_once(
-    make_session: Callable[..., Session], tmp_path: Path, only_log: Callable[[Path], MonitorLog]
+    make_session: Callable[..., TrainingSession], tmp_path: Path, only_log: Callable[[Path], MonitorLog]
 ) -> None:
     session, training = make_session(), object()
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_session_that_is_given_twice_takes_part_once(
 
 @pytest.mark.parametrize("hears_errors", [True, False])
 def test_a_training_that_failed_without_a_word_is_closed_by_the_next(
-    hears_errors: bool, make_session: Callable[..., Session]
+    hears_errors: bool, make_session: Callable[..., TrainingSession]
 ) -> None:
     # given a training of which nothing has been heard since it began
     before = make_session(hears_errors=hears_errors)

@@ -22,7 +22,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.program.ownership import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
-    from tbmem.runtime.evidence.session import Instruments, Session
+    from tbmem.runtime.evidence.session import EvidenceSession, Instruments
     from tbmem.sources.survivors.base import Births
 
 PART = "evidence"
@@ -64,13 +64,13 @@ class Investigator:
         self._is_free = is_free
         self._room = room
         self._instruments = instruments
-        self._session: Session | None = None
+        self._session: EvidenceSession | None = None
         self._snapshot: Path | None = None
         self._windows = 0
         self.resumed_after = 0
         """Steps before this run, in a training that goes on."""
-        self._drawn: dict[Suspect, Conclusion] = {}
-        self._left_open: Counter[Suspect] = Counter()
+        self._conclusions: dict[Suspect, Conclusion] = {}
+        self._inconclusive: Counter[Suspect] = Counter()
         self._suspected: dict[Suspect, int] = {}
 
     @property
@@ -81,7 +81,7 @@ class Investigator:
     @property
     def is_waiting(self) -> bool:
         """Whether there is something to do at each step."""
-        return self._session is not None or bool(self._drawn)
+        return self._session is not None or bool(self._conclusions)
 
     def prepare(self) -> None:
         """Load what a session needs: when the training has begun, so that no start waits for it, and no later.
@@ -115,18 +115,19 @@ class Investigator:
             self._guard.run("evidence (switching off)", session.abandon)
 
     def _step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
-        standing = _standing(detectors)
+        current = _current_suspicions(detectors)
         if self._session is not None:
             evidence = self._session.advance(step, frame)
             if evidence is None:
                 return []
             self._session = None
-            self._conclude(evidence, standing, detectors)
-        findings = self._hand_over(step, standing, detectors)
+            self._conclude(evidence, current, detectors)
+        findings = self._hand_over(step, current, detectors)
         new = [
-            each
-            for suspect, each in _standing(detectors).items()
-            if suspect not in self._drawn and each.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
+            suspicion
+            for suspect, suspicion in _current_suspicions(detectors).items()
+            if suspect not in self._conclusions
+            and suspicion.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
         ]
         if new and self._windows < self._config.max_windows:
             self._begin(step, new[0], frame)
@@ -144,36 +145,36 @@ class Investigator:
         self._session.begin(step, frame)
 
     def _conclude(
-        self, evidence: Evidence, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
+        self, evidence: Evidence, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> None:
-        for suspect, suspicion in standing.items():
+        for suspect, suspicion in current.items():
             self._suspected.setdefault(suspect, evidence.first_step)
             conclusion = explain(
                 suspicion,
                 evidence,
                 min_rate=self._config.min_leak_bytes,
                 room=self._room(suspicion.device),
-                looked_before=self._left_open[suspect],
+                looked_before=self._inconclusive[suspect],
             )
-            self._left_open[suspect] += conclusion.outcome is Outcome.OPEN
+            self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)
-            files = [each.name for each in (path, self._snapshot) if each is not None]
+            files = [file.name for file in (path, self._snapshot) if file is not None]
             if files:
                 conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": files})
-            self._drawn[suspect] = conclusion
+            self._conclusions[suspect] = conclusion
 
     def _hand_over(
-        self, step: int, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
+        self, step: int, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> list[Finding]:
         """Give the detectors their conclusions; a leak waits until the growth is old enough to be no epoch."""
         findings: list[Finding] = []
-        for suspect, conclusion in list(self._drawn.items()):
-            suspicion = standing.get(suspect)
+        for suspect, conclusion in list(self._conclusions.items()):
+            suspicion = current.get(suspect)
             if suspicion is None:
                 # it has fallen back by itself meanwhile
-                del self._drawn[suspect]
+                del self._conclusions[suspect]
             elif self._is_ripe(conclusion, suspicion, step):
-                del self._drawn[suspect]
+                del self._conclusions[suspect]
                 when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
                 final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
                 findings += detectors[suspect[0]].conclude(suspicion, final)
@@ -203,7 +204,7 @@ class Investigator:
         return path
 
 
-def _standing(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
+def _current_suspicions(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
     return {
         (device, suspicion.channel): suspicion
         for device, detector in detectors.items()

@@ -30,7 +30,7 @@ _BIRTHS_GAP = 2
 """Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
 
 
-class Session:
+class EvidenceSession:
     """One stretch of watched steps: censuses of who holds what, births in between, one traced step at the end.
 
     Args:
@@ -56,9 +56,9 @@ class Session:
         spacing = math.ceil(config.steps / (_LOOKS - 1))
         self._spacing = min(max(spacing, math.ceil(1.5 * suspicion.gap)), _LONGEST_GAP)
         self._traces_left = suspicion.gap + 1 if config.trace_lines else 0
-        self._looks_left = _LOOKS
+        self._censuses_left = _LOOKS
         self._is_tracing = False
-        self._first_step = self._next_look = 0
+        self._first_step = self._next_census = 0
         self._sites: tuple[Site, ...] | None = None
         self._sizes_grow = 0.0
         self._notes: list[str] = []
@@ -67,9 +67,9 @@ class Session:
     def begin(self, step: int, frame: FrameType | None) -> None:
         """``step`` has ended; the next one is watched."""
         self._first_step = step
-        self._look(step, frame)
+        self._take_census(step, frame)
         if self._births is not None:
-            with self._counted():
+            with self._timed():
                 self._births.begin(step + 1)
 
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
@@ -80,8 +80,8 @@ class Session:
         """
         if self._is_tracing:
             return self._advance_trace(step, frame)
-        self._end_step(step, lambda: self._look(step, frame) if step >= self._next_look else None)
-        if self._looks_left:
+        self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
+        if self._censuses_left:
             return None
         self._finish_births()
         return self._trace_or_finish(step, frame)
@@ -94,28 +94,28 @@ class Session:
         finally:
             self._hunt.close()
 
-    def _look(self, step: int, frame: FrameType | None) -> None:
-        self._looks_left -= 1
-        self._next_look = step + self._spacing
+    def _take_census(self, step: int, frame: FrameType | None) -> None:
+        self._censuses_left -= 1
+        self._next_census = step + self._spacing
         before = self._seconds
-        with self._counted():
+        with self._timed():
             self._hunt.look(step, frame)
         took = self._seconds - before
         affordable = self._config.max_seconds / max(took, 1e-9)
-        if self._looks_left and affordable < _FEWEST_LOOKS:
-            self._looks_left = 0
+        if self._censuses_left and affordable < _FEWEST_LOOKS:
+            self._censuses_left = 0
             self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
-        elif self._looks_left == 1 and affordable < _LOOKS:
-            self._looks_left = 0
+        elif self._censuses_left == 1 and affordable < _LOOKS:
+            self._censuses_left = 0
 
-    def _end_step(self, step: int, look: Callable[[], None]) -> None:
+    def _end_step(self, step: int, census: Callable[[], None]) -> None:
         """Hand the step over to the births, and look while they do not record."""
         births = self._births
         if births is None:
-            look()
+            census()
             return
         began, before = time.thread_time(), self._seconds
-        births.mark(step, look)
+        births.mark(step, census)
         self._seconds = before + time.thread_time() - began  # what the look took is counted once
         if births.is_full:
             self._finish_births()
@@ -125,13 +125,13 @@ class Session:
         if births is None:
             return
         self._capture(births)
-        with self._counted():
+        with self._timed():
             report = births.finish()
         self._sites, self._sizes_grow = report.sites, report.sizes_grow
         self._notes += report.notes
 
     def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
-        with self._counted():
+        with self._timed():
             self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
@@ -142,7 +142,7 @@ class Session:
         return self._trace_or_finish(step, frame)
 
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
-        with self._counted():
+        with self._timed():
             holders, notes = self._hunt.result(frame)
             self._hunt.close()
         return Evidence(
@@ -157,7 +157,7 @@ class Session:
         )
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _timed(self) -> Iterator[None]:
         """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
         began = time.thread_time()
         yield
@@ -187,7 +187,7 @@ class Instruments(NamedTuple):
 
     def session(
         self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool
-    ) -> Session:
+    ) -> EvidenceSession:
         """A session for one suspicion."""
         following = self.births_of(suspicion.device) if births else None
-        return Session(suspicion, config, self.new_hunt(), following, capture)
+        return EvidenceSession(suspicion, config, self.new_hunt(), following, capture)

@@ -1,4 +1,4 @@
-"""WatchedProgram: a program whose training run is watched by a MemoryCallback without its knowing."""
+"""MonitoredProgram: a program whose training run is watched by a MemoryCallback without its knowing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tbmem.config import LoadedConfig
 from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.script import Program
-from tbmem.runtime.launch.step_counter import FIRST, OptimizerSteps
+from tbmem.runtime.launch.step_counter import FIRST, StepCounter
 from tbmem.runtime.process.guard import Guard
 from tbmem.sources.torch_state.storages import model_of
 
 
-class WatchedProgram:
-    """One program, from its first line to the interpreter's end; ``step_on`` is the choice of ``OptimizerSteps``.
+class MonitoredProgram:
+    """One program, from its first line to the interpreter's end; ``step_on`` is the choice of ``StepCounter``.
 
     Raises:
         RunFolderError: The run folder cannot be written.
@@ -26,7 +26,7 @@ class WatchedProgram:
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
         self._memory = MemoryCallback(config)
-        self._steps = OptimizerSteps(self._step, step_on)
+        self._steps = StepCounter(self._step, step_on)
         self._guard = Guard()
         self._is_first = True
         self._memory.start()
@@ -55,7 +55,7 @@ class WatchedProgram:
         """The program has ended, in order or by ``error``; in a child that it forked nothing is ours to end."""
         if not self._memory.is_active:
             return
-        self._steps.close(tell=error is None)  # after an error the step may not be whole
+        self._steps.close(report_last=error is None)  # after an error the step may not be whole
         if self._is_first and error is None:
             stepped = ", ".join(self._steps.seen)
             reason = f"only {stepped} stepped" if stepped else "no optimizer of torch stepped in this process"

@@ -1,4 +1,4 @@
-"""OptimizerSteps: the steps of a training run, found from the steps of all optimizers of a program."""
+"""StepCounter: the steps of a training run, found from the steps of all optimizers of a program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tbmem.runtime.process.optimizer_hook import OptimizerHook
 from tbmem.sources.torch_state.profiler_state import in_backward
 
 FIRST, EACH = "first", "each"
-_PATIENCE = 100
+_MAX_OTHER_STEPS = 100
 """Steps of other optimizers without one of the chosen, after which the chosen is thought to be given up."""
 
 
-class OptimizerSteps:
+class StepCounter:
     """Sees a training's steps in a program that knows nothing of it, through torch's public global hook.
 
     A training step is a step of one chosen optimizer: gradients that are accumulated belong to it, and so do the
@@ -43,18 +43,18 @@ class OptimizerSteps:
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
         self._hook: OptimizerHook | None = None
-        self._untold: torch.optim.Optimizer | None = None
+        self._unreported: torch.optim.Optimizer | None = None
         self._forward_hook: Any = None
 
     def open(self) -> None:
         """Begin to look."""
         self._hook = OptimizerHook(self._after_step)
 
-    def close(self, *, tell: bool = True) -> None:
-        """Take the hooks away; a step that was not reported yet is reported now, where ``tell`` is set."""
-        if not tell:
-            self._untold = None
-        self._tell()
+    def close(self, *, report_last: bool = True) -> None:
+        """Take the hooks away; a step that was not reported yet is reported now, where ``report_last`` is set."""
+        if not report_last:
+            self._unreported = None
+        self._report_step()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -62,19 +62,19 @@ class OptimizerSteps:
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
             self._others = 0
-            self._tell()
-            self._untold = optimizer
+            self._report_step()
+            self._unreported = optimizer
             if in_backward():
                 self._forward_hook = register_module_forward_pre_hook(self._before_forward)
             else:
-                self._tell()
+                self._report_step()
 
     def _before_forward(self, _module: torch.nn.Module, _arguments: Any) -> None:
         if not torch.compiler.is_compiling() and not in_backward():  # a checkpoint runs modules again in there
-            self._tell()
+            self._report_step()
 
-    def _tell(self) -> None:
-        optimizer, self._untold = self._untold, None
+    def _report_step(self) -> None:
+        optimizer, self._unreported = self._unreported, None
         if self._forward_hook is not None:
             self._forward_hook.remove()
             self._forward_hook = None
@@ -83,12 +83,12 @@ class OptimizerSteps:
 
     def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer that does not lead is to count from now on."""
-        self._meet(optimizer)
+        self._note_optimizer(optimizer)
         self._others += 1
         if self._choice == EACH:
             return True
         leader = self._leader() if self._leader is not None else None
-        if (leader is None and self._fits(optimizer)) or (leader is not None and self._others > _PATIENCE):
+        if (leader is None and self._fits(optimizer)) or (leader is not None and self._others > _MAX_OTHER_STEPS):
             if self._leader is not None:
                 get_logger().info("steps are counted by another optimizer from here on: %s", type(optimizer).__name__)
             self._leader = weakref.ref(optimizer)
@@ -101,7 +101,7 @@ class OptimizerSteps:
             return len(self.seen) >= int(self._choice)
         return self._choice in (FIRST, type(optimizer).__name__)
 
-    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+    def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if optimizer in self._known:
             return
         self._known.add(optimizer)

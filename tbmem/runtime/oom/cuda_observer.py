@@ -53,9 +53,9 @@ def listen(listener: Listener) -> None:
         lazily(_attach)
 
 
-def leave(listener: Listener) -> None:
+def stop_listening(listener: Listener) -> None:
     """Tell it no more."""
-    _Observer.listeners = tuple(one for one in _Observer.listeners if one != listener)
+    _Observer.listeners = tuple(other for other in _Observer.listeners if other != listener)
 
 
 def _attach() -> None:

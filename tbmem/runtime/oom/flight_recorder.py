@@ -39,7 +39,7 @@ _AHEAD_FROM = 0.75
 """... once this share of it is in use."""
 
 
-class _Noted(NamedTuple):
+class _FailedRequestReport(NamedTuple):
     """A failed request of which it is not known yet whether it ends the run."""
 
     report: ShortageReport
@@ -96,7 +96,7 @@ class FlightRecorder:
         self._console = console
         self._wrote = wrote
         self._host = host
-        self._noted: _Noted | None = None
+        self._pending: _FailedRequestReport | None = None
         self._reports = 0
         self._next_report = 0.0
         self._is_busy = False
@@ -113,7 +113,7 @@ class FlightRecorder:
 
     def close(self) -> None:
         """Listen no more."""
-        oom_observer.leave(self._device_failed)
+        oom_observer.stop_listening(self._device_failed)
         forget_sigterm(self._run.flush)
 
     def settle(self) -> None:
@@ -122,10 +122,10 @@ class FlightRecorder:
             # not before: trainers install handlers of their own when they begin, and put back what they found
             self._heeds_sigterm = True
             on_sigterm(self._run.flush)
-        noted = self._noted
-        if noted is not None and self._run.situation().step > noted.report.shortage.step:
-            self._noted = None
-            self._log_caught(noted)
+        pending = self._pending
+        if pending is not None and self._run.situation().step > pending.report.shortage.step:
+            self._pending = None
+            self._log_caught(pending)
 
     def end(self, error: BaseException | None) -> bool:
         """The run ends; if it does so because memory ran out, say why.
@@ -135,16 +135,20 @@ class FlightRecorder:
         """
         if not self._config.enabled:
             return False
-        noted, self._noted = self._noted, None
-        found = out_of_memory_in(error)
-        in_this_step = noted is not None and noted.report.shortage.step >= self._run.situation().step
-        if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
-            self._report(self._completed(noted, found), found)
-            return bool(noted.files)
-        if noted is not None:
-            self._log_caught(noted)
-        if found is not None:
-            self._report(_Noted(self._look_back(found)), found)
+        pending, self._pending = self._pending, None
+        oom_error = out_of_memory_in(error)
+        in_this_step = pending is not None and pending.report.shortage.step >= self._run.situation().step
+        if (
+            pending is not None
+            and in_this_step
+            and (error is None if oom_error is None else device_of(oom_error) != "cpu")
+        ):
+            self._report(self._with_holders(pending, oom_error), oom_error)
+            return bool(pending.files)
+        if pending is not None:
+            self._log_caught(pending)
+        if oom_error is not None:
+            self._report(_FailedRequestReport(self._look_back(oom_error)), oom_error)
         return False
 
     def look_at_host(self) -> None:
@@ -176,17 +180,17 @@ class FlightRecorder:
         try:
             if self._reports < _REPORTS or began >= self._next_report:
                 self._reports += 1
-                self._noted = self._guard.run(PART, self._look, request)
+                self._pending = self._guard.run(PART, self._report_of_request, request)
                 ended = time.monotonic()
                 self._next_report = ended + (ended - began) / _SHARE_OF_TIME
             else:
                 shortages, situation = _shortages(), self._run.situation()
                 brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
-                self._noted = _Noted(brief)
+                self._pending = _FailedRequestReport(brief)
         finally:
             self._is_busy = False
 
-    def _look(self, request: FailedRequest) -> _Noted:
+    def _report_of_request(self, request: FailedRequest) -> _FailedRequestReport:
         history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
@@ -196,14 +200,16 @@ class FlightRecorder:
                 self._wrote(path)
                 files = (path.name,)
         shortages = _shortages()
-        return _Noted(shortages.device_report(request, self._run.situation(), snapshot), files)
+        return _FailedRequestReport(shortages.device_report(request, self._run.situation(), snapshot), files)
 
-    def _completed(self, noted: _Noted, error: BaseException | None) -> _Noted:
+    def _with_holders(self, pending: _FailedRequestReport, error: BaseException | None) -> _FailedRequestReport:
         """One of many failures has only been noted; the exception still knows who held what."""
-        if noted.report.holdings or error is None:
-            return noted
+        if pending.report.holdings or error is None:
+            return pending
         back = self._look_back(error)
-        return noted._replace(report=replace(noted.report, holdings=back.holdings, seen=back.seen, notes=back.notes))
+        return pending._replace(
+            report=replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
+        )
 
     def _look_back(self, error: BaseException) -> ShortageReport:
         """What an exception that has come out of the loop tells; at the least, that it has."""
@@ -215,15 +221,15 @@ class FlightRecorder:
             report = ShortageReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
-    def _report(self, noted: _Noted, error: BaseException | None) -> None:
+    def _report(self, pending: _FailedRequestReport, error: BaseException | None) -> None:
         reason = " ".join(str(error).split()) if error is not None else ""
-        kind = type(error).__name__ if error is not None else noted.report.shortage.error
-        sentence = shortage_sentence(noted.report)
-        self._publish(FindingKind.OOM, noted, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
+        kind = type(error).__name__ if error is not None else pending.report.shortage.error
+        sentence = shortage_sentence(pending.report)
+        self._publish(FindingKind.OOM, pending, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
 
-    def _log_caught(self, noted: _Noted) -> None:
+    def _log_caught(self, pending: _FailedRequestReport) -> None:
         """A request failed and the run went on: nobody's emergency, but worth knowing."""
-        shortage = noted.report.shortage
+        shortage = pending.report.shortage
         get_logger().info(
             "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
             " needs less",
@@ -231,18 +237,24 @@ class FlightRecorder:
             format_bytes(shortage.requested or 0),
             shortage.device,
         )
-        self._run.log({"type": "caught", "time": time.time(), "files": list(noted.files), **noted.report.to_dict()})
+        self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})
 
     def _report_near(self, host: HostState) -> None:
         """The kernel kills without a word: this is the last one."""
         report = _shortages().host_report(host, self._run.situation())
-        self._publish(FindingKind.NEAR_CAPACITY, _Noted(report), near_sentence(report), "near-limit")
+        self._publish(FindingKind.NEAR_CAPACITY, _FailedRequestReport(report), near_sentence(report), "near-limit")
 
     def _publish(
-        self, kind: FindingKind, noted: _Noted, message: str, word: str, more: Sequence[str] = (), **evidence: str
+        self,
+        kind: FindingKind,
+        pending: _FailedRequestReport,
+        message: str,
+        word: str,
+        more: Sequence[str] = (),
+        **evidence: str,
     ) -> None:
         """Write a report into a file, keep it as a finding, and show it."""
-        report, shortage, files = noted.report, noted.report.shortage, list(noted.files)
+        report, shortage, files = pending.report, pending.report.shortage, list(pending.files)
         lines = shortage_lines(report)
         if self._folder is not None:
             text = "\n".join([message, "", *lines, *more]) + "\n"

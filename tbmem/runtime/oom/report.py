@@ -30,7 +30,7 @@ def device_report(request: FailedRequest, situation: Situation, snapshot: Mappin
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
     timeline = _timeline(snapshot)
-    if timeline is None or device not in [each.name for each in timeline.devices]:
+    if timeline is None or device not in [entry.name for entry in timeline.devices]:
         shortage = device_shortage(request, situation)
         return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
     number = timeline.device_number(device)

@@ -53,8 +53,8 @@ class _Handler:
 
     def remove(self) -> None:
         """Put back what was there, unless the program has put something else there since."""
-        found: object = signal.getsignal(signal.SIGTERM)
-        if found is self:
+        current: object = signal.getsignal(signal.SIGTERM)
+        if current is self:
             signal.signal(signal.SIGTERM, self.previous)
 
 
@@ -68,9 +68,9 @@ def on_sigterm(flush: Flush) -> None:
         return
     handler = _Handler.installed
     if handler is None or handler.pid != Process.number:
-        found: object = signal.getsignal(signal.SIGTERM)
+        current: object = signal.getsignal(signal.SIGTERM)
         # a parent's, or one that was closed in another thread
-        previous = found.origin() if isinstance(found, _Handler) else found
+        previous = current.origin() if isinstance(current, _Handler) else current
         if previous is None or previous is signal.SIG_IGN:
             return
         handler = _Handler.installed = _Handler(previous)

@@ -31,24 +31,24 @@ class OptimizerHook:
 
     def remove(self) -> None:
         """Listen no longer."""
-        OptimizerHook._listeners = tuple(each for each in OptimizerHook._listeners if each is not self)
+        OptimizerHook._listeners = tuple(hook for hook in OptimizerHook._listeners if hook is not self)
         if not OptimizerHook._listeners and OptimizerHook._handle is not None:
             OptimizerHook._handle.remove()
             OptimizerHook._handle = None
 
     @classmethod
-    def tell(cls, optimizer: torch.optim.Optimizer) -> None:
+    def notify(cls, optimizer: torch.optim.Optimizer) -> None:
         """Call all listeners."""
-        for each in cls._listeners:
-            each._listener(optimizer)
+        for hook in cls._listeners:
+            hook._listener(optimizer)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
-        OptimizerHook.tell(optimizer)
+        OptimizerHook.notify(optimizer)
 
 
-class UpdateWatch:
+class UpdateTracker:
     """Tells steps that update the model from those that only accumulate gradients; whichever optimizer it is."""
 
     def __init__(self) -> None:

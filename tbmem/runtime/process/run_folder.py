@@ -72,7 +72,7 @@ class RunFolder:
         """The first path of that name, of those with a number, that does not exist yet."""
         again = (label + number if isinstance(label, int) else f"{label}-{number + 1}" for number in count(1))
         labels = chain([label], again)
-        return next(path for each in labels if not (path := self.path / name_of(self.worker, each)).exists())
+        return next(path for number in labels if not (path := self.path / name_of(self.worker, number)).exists())
 
     def evidence(self, number: int) -> Path:
         """What was seen when growth was suspected for the ``number``-th time."""
@@ -113,8 +113,8 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
         run = claim_folder(logdir, name, rank)
     except OSError:
         run = logdir / name  # RunFolder says what is wrong
-    place = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
-    folder = RunFolder(place, rank.rank)
+    path = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
+    folder = RunFolder(path, rank.rank)
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
     return folder
@@ -133,17 +133,17 @@ def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
     owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
     for number in count(1):
         folder = logdir / (f"{name}_{number}" if number > 1 else name)
-        if _is_ours(folder, owner) and (rank.world_size == 1 or _make(folder / files.owner_name(rank.rank), owner)):
+        if _is_ours(folder, owner) and (rank.world_size == 1 or _create(folder / files.owner_name(rank.rank), owner)):
             return folder
     raise AssertionError  # numbers do not end
 
 
 def _is_ours(folder: Path, owner: str) -> bool:
-    place = folder / files.owner_name()
-    if not place.exists() and _has_log(folder):
+    owner_file = folder / files.owner_name()
+    if not owner_file.exists() and _has_log(folder):
         return False  # of a monitor that was given its folder, or of an earlier version
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return _make(place, owner) or _read(place) == owner
+    owner_file.parent.mkdir(parents=True, exist_ok=True)
+    return _create(owner_file, owner) or _read_owner(owner_file) == owner
 
 
 def _has_log(folder: Path) -> bool:
@@ -151,20 +151,20 @@ def _has_log(folder: Path) -> bool:
     return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
 
 
-def _make(place: Path, text: str) -> bool:
+def _create(path: Path, text: str) -> bool:
     """Make a file that nobody has made before; ``False`` if somebody has."""
     try:
-        with open(place, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         return False
     return True
 
 
-def _read(place: Path) -> str:
+def _read_owner(path: Path) -> str:
     """Who the owner is; it may be writing its name just now."""
     for _ in range(_LOOKS):
-        text = place.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
         if text:
             return text
         time.sleep(_BETWEEN_LOOKS)

@@ -11,7 +11,7 @@ import torch
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
-from tbmem.runtime.profiling.saved_tensors import SavedTensorWatch
+from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 from tbmem.sources.torch_state.storages import (
     gradient_notes,
     model_notes,
@@ -35,7 +35,7 @@ class AddressRecorder:
         self._module_names: dict[int, str] = {}
         self._named: dict[int, weakref.ref[Any]] = {}
         self._notes: list[StorageNote] | None = None
-        self._saved = SavedTensorWatch(self._take_saved, self._module_names)
+        self._saved = SavedTensorRecorder(self._add_saved, self._module_names)
         self._hook: OptimizerHook | None = None
         self._gaps = 0
         self._long_lived: set[tuple[str, int]] = set()
@@ -60,11 +60,11 @@ class AddressRecorder:
         for optimizer in optimizers:
             self._optimizers.add(optimizer)
 
-    def _name(self, one: object, name: str, names: dict[int, str]) -> None:
+    def _name(self, target: object, name: str, names: dict[int, str]) -> None:
         """Know an object by its ``id`` as long as it lives: a later one may have the same."""
-        key = id(one)
+        key = id(target)
         names[key] = name
-        self._named[key] = weakref.ref(one, lambda _gone: names.pop(key, None))
+        self._named[key] = weakref.ref(target, lambda _gone: names.pop(key, None))
 
     def open(self) -> None:
         """Begin to look for optimizers; costs a microsecond at each of their steps."""
@@ -97,7 +97,7 @@ class AddressRecorder:
         notes, self._notes = self._notes or [], None
         return AddressBook.from_notes(notes, {**about, "gaps": self._gaps})
 
-    def _take_saved(self, note: StorageNote) -> None:
+    def _add_saved(self, note: StorageNote) -> None:
         """Weights are saved for backward too, but that is not what they are for."""
         if self._notes is not None and (note.device, note.address) not in self._long_lived:
             self._notes.append(note)
@@ -123,8 +123,8 @@ class AddressRecorder:
                 self._notes.extend(gradient_notes(model.named_parameters()))
         noted = {(note.device, note.address) for note in self._notes if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            own = self._parameter_notes(optimizer)
-            self._notes.extend(note for note in own if (note.device, note.address) not in noted)
+            parameters = self._parameter_notes(optimizer)
+            self._notes.extend(note for note in parameters if (note.device, note.address) not in noted)
             self._notes.extend(self._optimizer_notes(optimizer))
 
     def _parameter_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:

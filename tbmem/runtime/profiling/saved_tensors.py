@@ -20,7 +20,7 @@ from tbmem.sources.torch_state.storages import tensor_notes
 _autograd: Any = torch._C._autograd
 _functions: Any = BackwardCFunction
 """What ``ctx`` is in the backward of the program's own functions."""
-_torchs_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
+_torch_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
 
 
 class _Saved(NamedTuple):
@@ -34,7 +34,7 @@ class _Saved(NamedTuple):
     """For torch's own words about a change in place: which output of which operation the tensor is."""
 
 
-class SavedTensorWatch:
+class SavedTensorRecorder:
     """Notes every tensor that is saved for backward while it is on.
 
     It stores what torch stores without hooks: a leaf as it is, and of every other tensor an alias without its
@@ -60,7 +60,7 @@ class SavedTensorWatch:
         """Start noting, if that is possible without getting in anybody's way."""
         if self._hooks is not None or _top_hooks() is not None or not _can_be_disabled():
             return
-        self._hooks = saved_tensors_hooks(self._pack, _hand_back)
+        self._hooks = saved_tensors_hooks(self._pack, _unpack)
         self._hooks.__enter__()
         self._on = True
         self._let_functorch_pass()
@@ -90,8 +90,8 @@ class SavedTensorWatch:
                     self._note(note)
             except Exception:
                 self._on = False
-        kept = _alias(tensor)
-        return _Saved(kept, _version(kept), kept is tensor, _origin(tensor))
+        alias = _alias(tensor)
+        return _Saved(alias, _version(alias), alias is tensor, _origin(tensor))
 
     def _saving_module(self, frame: FrameType | None) -> str:
         """The innermost watched module whose forward is running."""
@@ -144,7 +144,7 @@ def _origin(tensor: torch.Tensor) -> str:
     return f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""
 
 
-def _hand_back(saved: _Saved) -> torch.Tensor:
+def _unpack(saved: _Saved) -> torch.Tensor:
     """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
     tensor, version, is_original, origin = saved
     if version is not None and tensor._version != version:
@@ -159,7 +159,7 @@ def _hand_back(saved: _Saved) -> torch.Tensor:
 
 
 class _Unpacking(threading.local):
-    """What was handed back to the ``ctx.saved_tensors`` that is being read in this thread."""
+    """The originals returned to the ``ctx.saved_tensors`` that is being read in this thread."""
 
     originals: list[torch.Tensor | None] | None = None
 
@@ -176,13 +176,13 @@ def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
     originals: list[torch.Tensor | None] = []
     _unpacking.originals = originals
     try:
-        unpacked: tuple[torch.Tensor | None, ...] = _torchs_saved_tensors(context)
+        unpacked: tuple[torch.Tensor | None, ...] = _torch_saved_tensors(context)
     finally:
         _unpacking.originals = None
-    if len(originals) != sum(each is not None for each in unpacked):
+    if len(originals) != sum(tensor is not None for tensor in unpacked):
         return unpacked  # saved under other hooks, or before the window
-    handed = iter(originals)
-    return tuple(each if each is None else _or(next(handed), each) for each in unpacked)
+    returned_originals = iter(originals)
+    return tuple(copy if copy is None else _or(next(returned_originals), copy) for copy in unpacked)
 
 
 def _or(original: torch.Tensor | None, copy: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tbmem import MemoryMonitor
-from tbmem.runtime.process.optimizer_hook import UpdateWatch
+from tbmem.runtime.process.optimizer_hook import UpdateTracker
 
 
 @pytest.fixture
-def watch() -> Iterator[UpdateWatch]:
-    watch = UpdateWatch()
+def watch() -> Iterator[UpdateTracker]:
+    watch = UpdateTracker()
     yield watch
     watch.close()
 
@@ -24,11 +24,11 @@ def make_optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([parameter], lr=0.1)
 
 
-def test_without_an_optimizer_nothing_is_known(watch: UpdateWatch) -> None:
+def test_without_an_optimizer_nothing_is_known(watch: UpdateTracker) -> None:
     assert [watch.take(), watch.take()] == [None, None]
 
 
-def test_each_step_of_an_optimizer_is_told_once(watch: UpdateWatch) -> None:
+def test_each_step_of_an_optimizer_is_told_once(watch: UpdateTracker) -> None:
     # given
     optimizer = make_optimizer()
     # when gradients are gathered over two steps
@@ -41,7 +41,7 @@ def test_each_step_of_an_optimizer_is_told_once(watch: UpdateWatch) -> None:
     assert told == [None, True, False, True, False, True]
 
 
-def test_any_of_several_optimizers_counts(watch: UpdateWatch) -> None:
+def test_any_of_several_optimizers_counts(watch: UpdateTracker) -> None:
     first, second = make_optimizer(), make_optimizer()
     first.step()
     second.step()
@@ -50,14 +50,14 @@ def test_any_of_several_optimizers_counts(watch: UpdateWatch) -> None:
     assert watch.take() is True
 
 
-def test_two_watches_do_not_hide_steps_from_each_other(watch: UpdateWatch) -> None:
-    other = UpdateWatch()
+def test_two_watches_do_not_hide_steps_from_each_other(watch: UpdateTracker) -> None:
+    other = UpdateTracker()
     make_optimizer().step()
     assert (watch.take(), other.take()) == (True, True)
     other.close()
 
 
-def test_after_the_end_nothing_is_told(watch: UpdateWatch) -> None:
+def test_after_the_end_nothing_is_told(watch: UpdateTracker) -> None:
     watch.close()
     watch.close()
     make_optimizer().step()
