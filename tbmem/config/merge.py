@@ -18,7 +18,7 @@ from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
 _REFUSED = (OmegaConfBaseException, TypeError, ValueError)
-"""What OmegaConf raises when a value does not fit."""
+"""Exceptions of OmegaConf for values that do not fit."""
 _SECTIONS = [field.name for field in fields(Config)]
 _VALUES = {
     "bool": "true or false",
@@ -36,7 +36,7 @@ _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 def merge_layers(
     source: object, variables: Mapping[str, str], overrides: Iterable[str], sections: Mapping[str, Any]
 ) -> tuple[Config, dict[str, str]]:
-    """Merge all layers, later ones win: the checked configuration, and the origin of each value by its full key.
+    """Merge all layers, later ones win; returns the configuration and the origin of each value by its full key.
 
     Raises:
         ConfigError: A layer cannot be read, a key is unknown, or a value does not fit.
@@ -92,7 +92,7 @@ def _layer_of_file(path: Path) -> Any:
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:
     try:
         if isinstance(values, DictConfig):
-            # resolved where it stands: its values may refer to the configuration that it is a part of
+            # resolved in place: values may refer to the enclosing configuration
             return OmegaConf.to_container(values, resolve=True)
         return OmegaConf.to_container(OmegaConf.create({key: _plain(value) for key, value in values.items()}))
     except _REFUSED as error:
@@ -211,5 +211,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def _refusal(source: str, reason: str) -> ConfigError:
-    """The error for a place and a reason, always on one line."""
+    """The error with its source and reason, always on one line."""
     return ConfigError(" ".join(f"{source}: {reason}".split()))

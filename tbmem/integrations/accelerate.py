@@ -1,4 +1,4 @@
-"""AccelerateMemory: a MemoryCallback for loops with an Accelerator."""
+"""Runs a MemoryCallback in loops with a Hugging Face Accelerator."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import TrainingSession, finding_metrics
-from tbmem.integrations.versions import require
+from tbmem.integrations.base import TrainingSession, finding_metrics, require
 from tbmem.model.finding import Finding
 
 require("accelerate", extra="accelerate", minimum="0.26")
@@ -20,14 +19,14 @@ class AccelerateMemory:
     """``with AccelerateMemory(accelerator) as memory:`` around a loop, ``memory.step()`` after each batch.
 
     Batches whose gradients are accumulated belong to one step: ``step()`` counts where ``accelerator.sync_gradients``
-    is set. Models and optimizers that were prepared are known by themselves.
+    is set. Prepared models and optimizers are found automatically.
 
     Args:
         accelerator: The loop's Accelerator. Files go to its ``logging_dir`` (or ``runs``) unless the
             configuration names ``run.logdir``; findings go to its trackers.
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
-        resumed_after_step: Steps that a training has taken before, which goes on from a checkpoint.
+        resumed_after_step: Steps taken before the checkpoint that is resumed.
         **sections: Values by section, ``profiling={"active": 5}``.
 
     Raises:
@@ -66,7 +65,7 @@ class AccelerateMemory:
         self.session.report(self.session.end(error), self._log)
 
     def step(self) -> None:
-        """A batch has been trained on."""
+        """Record the end of a batch."""
         if not self._accelerator.sync_gradients:
             return
         self._step += 1

@@ -1,18 +1,24 @@
-"""TrainingSession: one MemoryCallback per training run, as all adapters need it."""
+"""Common parts of all adapters: one MemoryCallback per training run, and checks of framework versions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
+from tbmem.errors import MissingDependencyError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger
@@ -23,23 +29,23 @@ Adapter = TypeVar("Adapter", bound="ContextManagerMixin")
 
 
 class TrainingSession:
-    """The MemoryCallback of the training that runs now, if one does.
+    """The MemoryCallback of the current training run, if any.
 
-    A copy, as of a callback that is sent to another process, has the settings and no training.
+    A copy, as of a callback that is sent to another process, has the settings but no run.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
         sections: Values by section.
-        hears_errors: Whether the framework tells its callbacks that a training has failed. Where it does not, one
-            that has is closed when another training begins, whoever watches that.
+        hears_errors: Whether the framework notifies its callbacks of errors. If not, a failed run is closed when
+            another one begins in this process.
 
     Raises:
         ConfigError: The configuration is wrong; raised here, before the training begins.
     """
 
     _open: ClassVar[WeakSet[TrainingSession]] = WeakSet()
-    """Those whose training runs, or has failed without a word."""
+    """Sessions with a run that has not ended, or has failed without notice."""
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class TrainingSession:
         )
         self._events_seen = 0
         self.memory: MemoryCallback | None = None
-        """The callback of the training that runs, or ran last."""
+        """The callback of the current or last run."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -75,22 +81,22 @@ class TrainingSession:
 
     @property
     def summary(self) -> RunSummary | None:
-        """What the end of the last training told."""
+        """Summary of the last run."""
         return self.memory.summary if self.memory is not None else None
 
     @property
     def is_active(self) -> bool:
-        """Whether a training is being watched by this process."""
+        """Whether a run is monitored in this process."""
         return self.memory is not None and self.memory.is_active
 
     def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None) -> None:
-        """A training begins, its steps with ``note()``; one that never ended is closed first.
+        """Begin a run, its steps with ``note()``; one that has not ended is closed first.
 
         Args:
             logdir: The framework's folder; used unless the user's configuration names one.
             name: Name of the run folder there, unless the user's configuration has one.
-            training: An object that all callbacks of this training are given, and those of no other. If the training
-                is watched already, this session has no part in it: two would share their files and the profiler.
+            training: An object that identifies the training run. If it is monitored already, this session does
+                nothing: two would share their files and the profiler.
         """
         if training is not None and self._is_watched(training):
             return
@@ -120,18 +126,18 @@ class TrainingSession:
         return True
 
     def is_repeated(self) -> bool:
-        """Whether this batch's end will be told again: to be asked once in each event that may end a step."""
+        """Whether the event of this batch will be repeated; call it once per event that may end a step."""
         self._events_seen = (self._events_seen + 1) % self._events_per_batch
         return self._events_seen != 0
 
     def watch(self, model: Any, optimizers: Iterable[Any]) -> None:
-        """Give names to what the address book notes; wrapped optimizers are left to be found."""
+        """Name the model's tensors in the address book; wrapped optimizers are found at their first step."""
         if self.memory is not None and isinstance(model, torch.nn.Module):
             known = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
             self.memory.watch(model, *known)
 
     def note(self, framework: str, version: str, resumed_after_step: int) -> None:
-        """Leave in the live log what the framework knows; the steps of a training that is resumed go on from there."""
+        """Log the framework's version, and continue the step numbers of a resumed run."""
         if self.memory is None:
             return
         self.memory.resume(resumed_after_step)
@@ -140,14 +146,14 @@ class TrainingSession:
             self.memory.monitor.log({"type": "framework", **facts})
 
     def step(self) -> list[Finding]:
-        """A training step has ended; returns the findings that are new and that a person should see."""
+        """Record the end of a training step; returns the new noteworthy findings."""
         if self.memory is None:
             return []
         self.memory.step()
         return self.new_findings()
 
     def end(self, error: BaseException | None = None) -> list[Finding]:
-        """The training has ended, in order or by ``error``; returns what only that can find, the verdicts included."""
+        """End the run, by ``error`` if given; returns the last findings and the verdicts."""
         self._open.discard(self)
         self._training = None
         memory = self.memory
@@ -159,7 +165,7 @@ class TrainingSession:
         return [*findings, *(verdict for verdict in verdicts if _is_noteworthy(verdict) and verdict not in findings)]
 
     def new_findings(self) -> list[Finding]:
-        """Findings since the last call."""
+        """Noteworthy findings since the last call."""
         monitor = self.memory.monitor if self.memory is not None else None
         if monitor is None or len(monitor.findings) == self._reported:
             return []
@@ -168,13 +174,13 @@ class TrainingSession:
         return [finding for finding in findings if _is_noteworthy(finding)]
 
     def report(self, findings: Iterable[Finding], log: Callable[[Finding], object]) -> None:
-        """Give findings to a framework's logger: an error in it is logged once and must not end the training."""
+        """Pass findings to a framework's logger; an error in it is logged once."""
         for finding in findings:
             self._guard.run("the framework's logger", log, finding)
 
 
 class ContextManagerMixin:
-    """An adapter whose ``with`` block ends what was not ended, where the framework says nothing of an exception."""
+    """An adapter whose ``with`` block ends the run, for frameworks that do not report exceptions."""
 
     session: TrainingSession
 
@@ -195,9 +201,61 @@ def _is_noteworthy(finding: Finding) -> bool:
 
 
 def finding_metrics(finding: Finding) -> dict[str, float]:
-    """A finding as a metric that every logger takes: ``{'tbmem/leak': 1.0}``, with its rate where it has one."""
+    """A finding as metrics, ``{'tbmem/leak': 1.0}``, with its rate if it has one."""
     metrics = {f"tbmem/{finding.kind.value}": 1.0}
     rate = finding.evidence.get("bytes_per_step")
     if isinstance(rate, (int, float)):
         metrics[f"tbmem/{finding.kind.value}_bytes_per_step"] = float(rate)
     return metrics
+
+
+def require(module: str, *, extra: str, minimum: str, distribution: str | None = None) -> None:
+    """Check that a framework can be imported.
+
+    Args:
+        module: What will be imported, ``'ignite'``.
+        extra: The extra of tbmem that installs it.
+        minimum: Oldest version that the adapter works with, ``'0.5'``.
+        distribution: Name on the package index, where it is not the module's.
+
+    Raises:
+        MissingDependencyError: The framework is not installed, or is too old.
+    """
+    name = distribution or module
+    if find_spec(module) is None:
+        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: pip install 'tbmem[{extra}]'")
+    try:
+        installed_version = version(name)
+    except PackageNotFoundError:
+        return  # a checkout without metadata: its version is not checked
+    if _numbers(installed_version) < _numbers(minimum):
+        raise MissingDependencyError(
+            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({installed_version} is installed):"
+            f" pip install '{name}>={minimum}'"
+        )
+
+
+def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
+    """The modules of a framework that the program uses, where it has several names.
+
+    Raises:
+        MissingDependencyError: None is installed, or it is too old.
+    """
+    loaded = [module for module in packages if module in sys.modules]
+    installed = [module for module, package in packages.items() if find_spec(package) is not None]
+    chosen = loaded or installed[:1] or list(packages)[:1]
+    for module in chosen:
+        require(packages[module], extra=extra, minimum=minimum, distribution=packages[module].replace("_", "-"))
+    return [import_module(module) for module in chosen]
+
+
+def version_of(instance: object) -> str:
+    """Version of the framework of an object; empty if unknown."""
+    package = sys.modules[type(instance).__module__.partition(".")[0]]
+    return str(getattr(package, "__version__", ""))
+
+
+def _numbers(text: str) -> list[int]:
+    """``'2.6.6rc1'`` as ``[2, 6, 6]``."""
+    match = re.match(r"\d+(\.\d+)*", text)
+    return [int(part) for part in match[0].split(".")] if match else []

@@ -1,4 +1,4 @@
-"""Records memory in scheduled windows of steps: MemoryProfiler."""
+"""Records memory in scheduled windows of steps with torch.profiler."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ PART = "profiler"
 
 
 class MemoryProfiler(Lifecycle):
-    """Records memory in windows: wait, warm up, record, and again.
+    """Records memory in windows: wait, warm up, record, repeat.
 
     Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
-    An error while it runs switches it off and is logged; it never reaches the training.
+    An error while it runs is logged and switches it off; it never reaches the training loop.
 
     Args:
         config: Lengths of the windows and what to record.
         folder: Run folder for the files, a path or a RunFolder.
         snapshot: Memory history to record over the same windows; off by default.
-        guard: Where errors go; its own by default.
+        guard: Handles errors; a new one by default.
         on_window: Called with each window that was written.
         console: Whether the schedule's states are logged as they come.
-        clock: Seconds; a test gives its own.
+        clock: Returns seconds.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
     Raises:
@@ -83,10 +83,10 @@ class MemoryProfiler(Lifecycle):
         self._step = 0
         self._resources = ExitStack()
         self.is_done = False
-        """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
+        """Nothing is on or scheduled: ``step()`` need not be called."""
         self._reported_end = False
         self.has_oom_snapshot = False
-        """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
+        """Whether a snapshot was written when the allocation failed, so that none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = False
@@ -107,16 +107,16 @@ class MemoryProfiler(Lifecycle):
 
     @property
     def state(self) -> ScheduleState:
-        """What the profiler does in the step that is running."""
+        """The schedule's state in the current step."""
         return schedule_at(self._step, self.config).state if self._is_running else ScheduleState.STOPPED
 
     @property
     def is_interfering(self) -> bool:
-        """Whether a window is open, so that the host's memory is not the training's alone."""
+        """Whether a window is open, so that the host's memory includes the profiler's."""
         return self._window is not None
 
     def is_off_for(self, steps: int) -> bool:
-        """Whether no window is open, nor comes up in the next ``steps`` steps."""
+        """Whether no window is open or begins in the next ``steps`` steps."""
         if not self._is_running or not self.config.enabled:
             return True
         off = (ScheduleState.WAIT, ScheduleState.STOPPED)
@@ -124,19 +124,14 @@ class MemoryProfiler(Lifecycle):
         return self._window is None and all(schedule_at(step, self.config).state in off for step in coming)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Give the address book names; without it optimizers are found by themselves, parameters have numbers.
-
-        Args:
-            model: Whose parameters, buffers and modules are named as in ``named_parameters()``.
-            *optimizers: Whose state is noted.
-        """
+        """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
         self._addresses.watch(model, *optimizers)
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """The first training step begins.
+        """Start before the first training step.
 
         Args:
-            awaits_resume: The schedule begins with ``resume()``: only then it is known at which step.
+            awaits_resume: Whether the schedule begins with ``resume()``, which gives the first step.
 
         Raises:
             UsageError: It was started before.
@@ -153,11 +148,10 @@ class MemoryProfiler(Lifecycle):
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
-        """A training step has ended, the next one begins.
+        """Record the end of a training step and the start of the next.
 
         Returns:
-            Whether the profiler did something of its own between the two, which leaves its mark on the
-            host's memory and on the clock.
+            Whether the profiler did work of its own in between, which shows in the host's memory and in the time.
         """
         if not self._is_running:
             return False
@@ -173,23 +167,19 @@ class MemoryProfiler(Lifecycle):
         return bool(busy)
 
     def resume(self, after_step: int) -> None:
-        """The training goes on from a checkpoint: steps are called as there; the schedule is that of a new run."""
+        """Continue the step numbers of a checkpoint; the schedule is that of a new run."""
         self._resumed_after = max(after_step, 0)
         awaited, self._awaits_resume = self._awaits_resume and self._is_running, False
         if awaited and self.config.enabled:
             self._guard.run(PART, self._begin_schedule)
 
     def mute(self) -> None:
-        """The run ends: an open window shall not record what tbmem itself does from here on."""
+        """Exclude what tbmem itself does at the end of the run from an open window."""
         if self._window is not None:
             self._window.mute()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """The run has ended; a window that is open is written as far as it got.
-
-        Args:
-            error: The exception that ended it, if one did.
-        """
+        """End the run, by ``error`` if given; an open window is written with the steps recorded so far."""
         if not self._is_running:
             return
         self._ended = True
@@ -198,24 +188,17 @@ class MemoryProfiler(Lifecycle):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
-            # whatever interrupts the writing: nothing stays on
+            # switched off even if writing is interrupted
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Write the allocator's state now, with the history if one is being recorded.
-
-        Args:
-            name: Goes into the file's name.
-
-        Returns:
-            The file, or ``None`` where the device keeps no such state.
-        """
+        """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
         if not self._is_running:
             return None
         return self._guard.run("snapshot", self._snapshots.write, name)
 
     def short_run(self) -> Finding | None:
-        """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
+        """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if not self._guard.is_on(PART):
             return None
         return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
@@ -262,7 +245,7 @@ class MemoryProfiler(Lifecycle):
         return False
 
     def _enter_step(self) -> bool:
-        """Do what the schedule says for the step that begins."""
+        """Apply the schedule to the step that begins."""
         point = schedule_at(self._step, self.config)
         busy = False
         if point.first and point.window:
@@ -295,7 +278,7 @@ class MemoryProfiler(Lifecycle):
         if not self._guard.is_on(WRITING):
             return False
         if threading.current_thread() is not threading.main_thread():
-            # one that is still on when its thread ends crashes the interpreter, with torch.profiler alone too
+            # torch.profiler crashes the interpreter if its thread ends while it is on
             self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
             return False
         if profiler_is_busy():
@@ -331,7 +314,7 @@ class MemoryProfiler(Lifecycle):
         return True
 
     def _give_way(self) -> None:
-        """The program starts a profiler of its own within this step: the window ends with the step before."""
+        """End the window with the previous step: the program starts a profiler of its own."""
         window, self._gave_way = self._window, True
         if window is None:
             return
@@ -342,7 +325,7 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def _end_early(self, window: Window) -> None:
-        """Keep the steps that were recorded, for torch has one profiler at a time."""
+        """Write the steps recorded so far: torch supports one profiler at a time."""
         outcome = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
         get_logger().warning(
             "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
@@ -389,7 +372,7 @@ class MemoryProfiler(Lifecycle):
             self._snapshots.warn_of_overflow(files.snapshot.name)
 
     def _steps(self, count: int) -> str:
-        """``'steps 4-6'``: this one and those that follow."""
+        """The next ``count`` steps in words, ``'steps 4-6'``."""
         first = self._step + self._resumed_after
         return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
 
@@ -411,7 +394,7 @@ class MemoryProfiler(Lifecycle):
             self._finish_window(complete=False)
 
     def _abandon(self) -> None:
-        """Switch everything off, whatever state it is in."""
+        """Switch everything off."""
         self.is_done = True
         window, self._window = self._window, None
         if window is not None:

@@ -1,4 +1,4 @@
-"""A session of watched steps that gathers the evidence on one suspicion."""
+"""Gathers the evidence on one suspicion over a few steps."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from tbmem.sources.survivors.profiler_backend import CpuBirths
 from tbmem.sources.torch_state.memory_history import cuda_history_is_on
 
 _LOOKS = 4
-"""Censuses of a session, the first before its first step: three intervals tell growth from coming and going."""
+"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation."""
 _FEWEST_LOOKS = 3
-"""Without three nothing can be said to grow; a heap too large for so many is not searched."""
+"""Three are needed to detect growth; a heap too large for three is not searched."""
 _LONGEST_GAP = 30
-"""Steps between two censuses at most, where memory grows only every few steps."""
+"""Maximum steps between two censuses, if memory grows only every few steps."""
 _BIRTHS_GAP = 2
-"""Births are followed where memory grows at least every so many steps; else too few generations would be seen."""
+"""Allocations are followed if memory grows at least every ``_BIRTHS_GAP`` steps."""
 
 
 class EvidenceSession:
-    """One stretch of watched steps: censuses of who holds what, births in between, one traced step at the end.
+    """Censuses of holders, allocations followed in between, and a traced step at the end.
 
     Args:
-        suspicion: Growth that it is about; tells how far apart the looks must be.
-        config: How much may be spent.
-        hunt: Looks for what grows.
-        births: Follows allocations; ``None`` where that cannot be done.
-        capture: Called with the births before they end, to write what the device keeps of them.
+        suspicion: The growth to examine; its gap sets the distance of the censuses.
+        config: Limits.
+        hunt: Searches for growing holders.
+        births: Follows allocations; ``None`` if that is not possible.
+        capture: Called before ``births`` ends, to write a snapshot.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EvidenceSession:
         self._seconds = 0.0
 
     def begin(self, step: int, frame: FrameType | None) -> None:
-        """``step`` has ended; the next one is watched."""
+        """Begin with the step after ``step``."""
         self._first_step = step
         self._take_census(step, frame)
         if self._births is not None:
@@ -73,11 +73,7 @@ class EvidenceSession:
                 self._births.begin(step + 1)
 
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
-        """A watched step has ended.
-
-        Returns:
-            The evidence, when enough has been seen.
-        """
+        """Process the end of a step; returns the evidence when it is complete."""
         if self._is_tracing:
             return self._advance_trace(step, frame)
         self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
@@ -87,7 +83,7 @@ class EvidenceSession:
         return self._trace_or_finish(step, frame)
 
     def abandon(self) -> None:
-        """Switch everything off; what was seen is lost."""
+        """Switch everything off and discard the evidence."""
         try:
             if self._births is not None:
                 self._births.abandon()
@@ -109,14 +105,14 @@ class EvidenceSession:
             self._censuses_left = 0
 
     def _end_step(self, step: int, census: Callable[[], None]) -> None:
-        """Hand the step over to the births, and look while they do not record."""
+        """Mark the step for ``births``, and take the census while it does not record."""
         births = self._births
         if births is None:
             census()
             return
         began, before = time.thread_time(), self._seconds
         births.mark(step, census)
-        self._seconds = before + time.thread_time() - began  # what the look took is counted once
+        self._seconds = before + time.thread_time() - began  # the census was timed already
         if births.is_full:
             self._finish_births()
 
@@ -158,14 +154,14 @@ class EvidenceSession:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
+        """Add the CPU seconds of this thread in the block."""
         began = time.thread_time()
         yield
         self._seconds += time.thread_time() - began
 
 
 def births_of(device: str) -> Births | None:
-    """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
+    """The tracker of allocations on a device (``cuda:0``); ``None`` if there is none."""
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return CpuBirths()
@@ -178,12 +174,12 @@ def births_of(device: str) -> Births | None:
 
 
 class Instruments(NamedTuple):
-    """What sessions look with."""
+    """Creates the searches and trackers of sessions."""
 
     births_of: Callable[[str], Births | None] = births_of
-    """Returns what follows allocations on a device."""
+    """Returns the tracker of allocations on a device."""
     new_hunt: Callable[[], HolderHunt] = HolderHunt
-    """Makes what looks for holders."""
+    """Returns a search for holders."""
 
     def session(
         self, suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[Births], object], *, births: bool

@@ -1,4 +1,4 @@
-"""Program: a script, module, folder or archive that is run as if Python had been given it."""
+"""Runs a script, module, folder or archive as Python itself would."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _STDIN = "<stdin>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What shall run."""
+    """A program to run."""
 
     name: str
-    """What ``sys.argv`` begins with."""
+    """First item of ``sys.argv``."""
     path: str
     """Its ``__file__``."""
     arguments: tuple[str, ...] = ()
     spec: ModuleSpec | None = None
-    """Of a module, a folder or an archive; ``None`` for a script, as in Python itself."""
+    """Spec of a module, folder or archive; ``None`` for a script, as in Python itself."""
     import_path: str | None = None
-    """What the path for imports begins with; ``None`` leaves it alone."""
+    """First item of ``sys.path``; ``None`` leaves it unchanged."""
 
     @classmethod
     def find(cls, words: Sequence[str]) -> Program:
-        """The program that a command line means.
+        """The program of a command line.
 
         Args:
             words: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``, a folder or an archive
@@ -87,7 +87,7 @@ class Program:
         return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, import_path=import_path)
 
     def run(self, on_error: Callable[[BaseException], None]) -> None:
-        """Run it; an exception (``SystemExit`` is none) is given to ``on_error`` and goes on to the interpreter."""
+        """Run it; exceptions other than ``SystemExit`` are passed to ``on_error`` and propagate."""
         module = self._become_main()
         try:
             exec(self._code(), module.__dict__)
@@ -99,7 +99,7 @@ class Program:
             raise
 
     def _become_main(self) -> ModuleType:
-        """What Python does before a program's first line."""
+        """Set up ``__main__``, ``sys.argv`` and ``sys.path`` as Python does."""
         module = ModuleType("__main__")
         spec = self.spec
         module.__dict__.update(
@@ -156,17 +156,16 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def _hide_frames_below(error: BaseException, last: FrameType) -> None:
-    """Leave out of the printed traceback what lies between the interpreter and the program.
+    """Remove tbmem's frames from the printed traceback.
 
-    The exception passes our own frames on its way out and each is written into its traceback, so that they can be
-    taken away only at the very end: when the interpreter hands it to ``sys.excepthook``, whosever that is by then.
+    Frames are added while the exception propagates, so they are removed in ``sys.excepthook``.
     """
     shown = error.__traceback__
     while shown is not None and shown.tb_frame is not last:
         shown = shown.tb_next
     tail = shown.tb_next if shown is not None else None
     if tail is not None and tail.tb_frame.f_code.co_filename == __file__:
-        tail = None  # it could not even be compiled
+        tail = None  # a syntax error
     hook = sys.excepthook
 
     def show(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""FlightRecorder: report, finding and snapshot when memory runs out, or nearly."""
+"""Reports why memory ran out, or nearly did: text file, finding and snapshot."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ PART = "out-of-memory report"
 """Name of this part in the log and in the summary's problems."""
 _REPORTS = 3
 _SHARE_OF_TIME = 0.01
-"""So many failed requests of a run are looked into at once; later ones take this share of the time at most: a loop
-that tries ever smaller batches, or a library that tries algorithms, must not be slowed down."""
+"""The first ``_REPORTS`` failed requests of a run are examined, later ones within this share of the time: a loop
+that tries smaller batches, or a library that tries algorithms, must not be slowed down."""
 _AHEAD = 3.0
-"""Seconds ahead that the host's memory is watched for, at the pace of the last reading ..."""
+"""Seconds for which the use of the host's memory is extrapolated from the last reading ..."""
 _AHEAD_FROM = 0.75
 """... once this share of it is in use."""
 
 
 class _FailedRequestReport(NamedTuple):
-    """A failed request of which it is not known yet whether it ends the run."""
+    """Report of a failed request that may or may not end the run."""
 
     report: ShortageReport
     files: tuple[str, ...] = ()
 
 
 class Run(Protocol):
-    """The run that is recorded."""
+    """The monitored run."""
 
     def situation(self) -> Situation:
         """What is known of it at this moment."""
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding and show it."""
+        """Store and display a finding."""
 
     def log(self, record: LogRecord) -> None:
-        """Write another record."""
+        """Append a record to the live log."""
 
     def flush(self, ends: bool) -> None:
-        """Write what is left: SIGTERM came, and maybe the process ends now."""
+        """Write pending records after a SIGTERM; ``ends``: whether the process ends now."""
 
 
 class FlightRecorder:
-    """Writes down why memory ran out, while what held it is still there.
+    """Reports why memory ran out, while the allocations still exist.
 
-    An exception is never kept from its way, and nothing is allocated on a device.
+    Exceptions are not suppressed, and nothing is allocated on a device.
 
     Args:
-        folder: Where reports and snapshots go; ``None`` writes none.
-        config: What is done.
-        snapshot: Whether the allocator's state is written.
-        guard: Where errors go.
-        console: Whether the report is shown.
+        folder: Folder of reports and snapshots; ``None`` writes none.
+        config: Settings of the reports.
+        snapshot: Settings of memory snapshots.
+        guard: Handles errors.
+        console: Whether the report is displayed.
         wrote: Called with each snapshot that was written.
-        host: Reads the host's limits; a test gives its own.
+        host: Reads the host's limits.
     """
 
     def __init__(
@@ -106,20 +106,20 @@ class FlightRecorder:
         self._before: tuple[float, int] | None = None
 
     def open(self, run: Run) -> None:
-        """Begin to listen to the allocator; to SIGTERM from the first step on."""
+        """Start to observe the allocator; SIGTERM is handled from the first step on."""
         self._run = run
         if self._config.enabled:
             oom_observer.listen(self._device_failed)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop observing the allocator and SIGTERM."""
         oom_observer.stop_listening(self._device_failed)
         forget_sigterm(self._run.flush)
 
     def settle(self) -> None:
-        """Steps have gone on: a request that failed before has not ended the run."""
+        """After further steps, log a failed request that did not end the run."""
         if not self._heeds_sigterm and self._config.sigterm:
-            # not before: trainers install handlers of their own when they begin, and put back what they found
+            # not earlier: trainers install handlers of their own at their start and restore the previous ones
             self._heeds_sigterm = True
             on_sigterm(self._run.flush)
         pending = self._pending
@@ -128,10 +128,10 @@ class FlightRecorder:
             self._log_caught(pending)
 
     def end(self, error: BaseException | None) -> bool:
-        """The run ends; if it does so because memory ran out, say why.
+        """End the run; report why memory ran out, if it did.
 
         Returns:
-            Whether the allocator's state at that moment has been written.
+            Whether a snapshot of that moment was written.
         """
         if not self._config.enabled:
             return False
@@ -152,7 +152,7 @@ class FlightRecorder:
         return False
 
     def look_at_host(self) -> None:
-        """Warn once, with a report, when the host's memory or the container's limit comes near."""
+        """Warn once, with a report, when the host's or container's memory is nearly exhausted."""
         if self._has_warned or not self._config.enabled:
             return
         host = self._host()
@@ -172,7 +172,7 @@ class FlightRecorder:
         return limit.free - _AHEAD * pace <= least
 
     def _device_failed(self, request: FailedRequest) -> None:
-        """CUDA's allocator gives up, in whatever thread asked; the stack is still there."""
+        """Report a failed CUDA request, in the requesting thread, before the stack is unwound."""
         if self._is_busy or self._pid != Process.number or not self._guard.is_on(PART):
             return
         self._is_busy = True
@@ -203,7 +203,7 @@ class FlightRecorder:
         return _FailedRequestReport(shortages.device_report(request, self._run.situation(), snapshot), files)
 
     def _with_holders(self, pending: _FailedRequestReport, error: BaseException | None) -> _FailedRequestReport:
-        """One of many failures has only been noted; the exception still knows who held what."""
+        """Add the holders found from the exception's frames to a brief report."""
         if pending.report.holdings or error is None:
             return pending
         back = self._look_back(error)
@@ -212,7 +212,7 @@ class FlightRecorder:
         )
 
     def _look_back(self, error: BaseException) -> ShortageReport:
-        """What an exception that has come out of the loop tells; at the least, that it has."""
+        """Report of an exception raised by the loop; at least device and step."""
         situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
@@ -228,7 +228,7 @@ class FlightRecorder:
         self._publish(FindingKind.OOM, pending, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
 
     def _log_caught(self, pending: _FailedRequestReport) -> None:
-        """A request failed and the run went on: nobody's emergency, but worth knowing."""
+        """Log a failed request after which the run continued."""
         shortage = pending.report.shortage
         get_logger().info(
             "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
@@ -240,7 +240,7 @@ class FlightRecorder:
         self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})
 
     def _report_near(self, host: HostState) -> None:
-        """The kernel kills without a word: this is the last one."""
+        """Report that the host's memory is nearly exhausted, since the kernel kills without a message."""
         report = _shortages().host_report(host, self._run.situation())
         self._publish(FindingKind.NEAR_CAPACITY, _FailedRequestReport(report), near_sentence(report), "near-limit")
 
@@ -253,7 +253,7 @@ class FlightRecorder:
         more: Sequence[str] = (),
         **evidence: str,
     ) -> None:
-        """Write a report into a file, keep it as a finding, and show it."""
+        """Write a report to a file, store it as a finding, and display it."""
         report, shortage, files = pending.report, pending.report.shortage, list(pending.files)
         lines = shortage_lines(report)
         if self._folder is not None:
@@ -274,12 +274,12 @@ class FlightRecorder:
             )
         )
         if self._console:
-            # in one piece: other threads log as well
+            # as one message: other threads log as well
             get_logger().warning("%s", "\n  ".join(lines))
 
 
 def _shortages() -> Any:
-    """Loaded when there is something to explain: a tenth of the start-up of `tbmem run` would be for nothing."""
+    """The report module, imported late: it takes a tenth of the start-up of `tbmem run`."""
     from tbmem.runtime.oom import report as shortages
 
     return shortages

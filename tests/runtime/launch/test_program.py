@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
-from tbmem.runtime.launch.step_counter import StepCounter
+from tbmem.runtime.launch.program import StepCounter
 from tbmem.sources.torch_state.profiler_state import in_backward
 
 Watch = Callable[..., list[str]]
