@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
@@ -56,12 +55,7 @@ class AccelerateMemory:
             self.session.watch(accelerator.unwrap_model(model), optimizers)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.session.report(self.session.end(error), self._log)
 
     def step(self) -> None:

@@ -17,7 +17,6 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
-from tbmem.model.run_summary import ProfilerCost
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import find_rank
@@ -202,10 +201,6 @@ class MemoryProfiler(Lifecycle):
         if not self._guard.is_on(PART):
             return None
         return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
-
-    def cost(self) -> ProfilerCost | None:
-        """What profiling took from the run; ``None`` if no window was recorded."""
-        return self.ledger.cost()
 
     def _open(self) -> None:
         self._snapshots.find_history()

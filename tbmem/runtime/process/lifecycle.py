@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
 from typing import TypeVar
 
 from tbmem.errors import UsageError
@@ -53,12 +52,7 @@ class Lifecycle:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._stop(failure(error))
 
     def start(self) -> None:
