@@ -43,7 +43,7 @@ def run_tbmem(folder: str, overrides: dict[str, Any]) -> dict[str, float]:
         for number in range(1, WAIT + WARMUP + ACTIVE + 1):
             training.step(number)
             profiler.step()
-    cost = profiler.cost()
+    cost = profiler.ledger.cost()
     assert cost is not None and cost.plain_step_seconds is not None
     return {
         "plain": cost.plain_step_seconds,

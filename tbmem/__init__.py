@@ -1,6 +1,6 @@
-"""Memory that explains itself: drop one callback into a PyTorch training loop and learn whether memory leaks.
+"""Monitors and explains the memory of PyTorch training runs.
 
-Public names are loaded when they are first used: importing tbmem loads neither torch nor a framework.
+Public names are imported on first use: ``import tbmem`` loads neither torch nor a framework.
 """
 
 from __future__ import annotations

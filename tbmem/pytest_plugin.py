@@ -1,4 +1,4 @@
-"""Marks that fail tests which need or keep too much memory.
+"""Pytest marks that fail tests which use or leak too much memory.
 
 ::
 
@@ -8,7 +8,7 @@
     @pytest.mark.no_leak(steps=20)
     def test_train_step(): ...  # runs twenty times; with the fixture `memory` once, and calls memory.step() itself
 
-Loaded by pytest in every session, so nothing is imported before a test asks for it.
+Loaded by pytest in every session, so tbmem's runtime is only imported by tests with a mark.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marks known."""
+    """Register the marks."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse marks that mean nothing before a test runs."""
+    """Reject marks with invalid arguments before any test runs."""
     for item in items:
         try:
             _limit_of(item)
             _leak_limits_of(item)
         except (TypeError, ValueError) as error:
-            # Python names the function that a mark's arguments do not fit, which is called like the mark
+            # the function that checks the arguments is named like the mark, which Python's message shows
             raise pytest.UsageError(f"{item.nodeid}: {str(error).lstrip('_')}") from error
 
 
@@ -65,7 +65,7 @@ def memory(request: pytest.FixtureRequest) -> Iterator[MemoryMeter]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Repeat a test that must not leak, unless it counts its own steps."""
+    """Repeat a test marked no_leak, unless it uses the fixture ``memory``."""
     limits = _leak_limits_of(pyfuncitem)
     meter = pyfuncitem.stash.get(_METER, None)
     if limits is None or meter is None or pyfuncitem.funcargs.get("memory") is meter:
@@ -81,18 +81,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Measure a marked test, and fail it where a limit does not hold."""
+    """Measure a marked test, and fail it if a limit is exceeded."""
     limit, leak = _limit_of(item), _leak_limits_of(item)
     if limit is None and leak is None:
         return (yield)
-    own = item.stash.get(_METER, None)
-    meter = own or _meter_for(item)
+    existing = item.stash.get(_METER, None)
+    meter = existing or _meter_for(item)
     item.stash[_METER] = meter
     try:
         result = yield
         _judge(meter, limit, leak)
     finally:
-        if own is None:
+        if existing is None:
             del item.stash[_METER]
             meter.close()
     return result
@@ -115,16 +115,16 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
         pytest.fail(f"limit_memory: needed {needed} on {meter.device}, at most {format_bytes(limit)}", pytrace=False)
     if leak is None:
         return
-    kept = meter.kept_per_step()
-    if kept is None and meter.steps == 0:
-        # of a unittest.TestCase, or run by another plugin
+    growth = meter.kept_per_step()
+    if growth is None and meter.steps == 0:
+        # a unittest.TestCase, or run by another plugin
         pytest.fail("no_leak: pytest did not call this test itself, so it was not repeated", pytrace=False)
-    if kept is None:
+    if growth is None:
         words = f"{meter.steps}; call memory.step() at least eight times"
         pytest.fail(f"no_leak: too few steps to tell: {words}", pytrace=False)
-    if kept > leak[1]:
+    if growth > leak[1]:
         pytest.fail(
-            f"no_leak: each of {meter.steps} steps keeps {format_bytes(kept)} on {meter.device},"
+            f"no_leak: each of {meter.steps} steps keeps {format_bytes(growth)} on {meter.device},"
             f" at most {format_bytes(leak[1])}",
             pytrace=False,
         )
@@ -156,6 +156,6 @@ def _no_leak(steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str |
 
 
 def _check_device(device: object) -> None:
-    """Refuse what can be no device anywhere: one that is only not here skips the test."""
+    """Reject invalid device names; a valid device that is absent skips the test."""
     if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
         raise ValueError(f"device={device!r} is no device; write 'cpu' or 'cuda:0'")

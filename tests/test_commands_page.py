@@ -15,8 +15,8 @@ from tbmem import MemoryCallback
 from tbmem.cli.entry import main
 from tbmem.cli.launch import plain_order
 from tbmem.config import load_config
+from tbmem.runtime.launch.program import FIRST
 from tbmem.runtime.launch.script import Program
-from tbmem.runtime.launch.step_counter import FIRST
 from tests.conftest import PROJECT
 from tests.offline.snapshots import write_snapshot
 

@@ -68,9 +68,9 @@ class Order:
         settings = load_with_origins(self.config, [*self.overrides, *own])
         program = Program.find(self.words)  # before torch is loaded: a typo is told at once
 
-        from tbmem.runtime.launch.program import WatchedProgram
+        from tbmem.runtime.launch.program import MonitoredProgram
 
-        return WatchedProgram(program, settings, self.step_on)
+        return MonitoredProgram(program, settings, self.step_on)
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:

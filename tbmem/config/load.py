@@ -1,7 +1,4 @@
-"""Loads a Config with each value's origin.
-
-Where nothing is given but the defaults, nothing is merged: loading OmegaConf takes as long as all the rest of tbmem.
-"""
+"""Loads a Config with the origin of each value; OmegaConf is only imported if there is something to merge."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Section = TypeVar("Section", MonitorConfig, ProfilingConfig)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedConfig:
-    """A configuration and where each of its values came from."""
+    """A configuration and the origin of each value."""
 
     config: Config
     origins: Mapping[str, str]
@@ -30,7 +27,7 @@ class LoadedConfig:
 
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | LoadedConfig | None
-"""A YAML file, a mapping of sections, a ready Config, one that was loaded before, or nothing (the defaults)."""
+"""A YAML file, a mapping of sections, a Config, a LoadedConfig, or ``None`` (the defaults)."""
 
 
 def load_config(
@@ -40,7 +37,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     **sections: Any,
 ) -> Config:
-    """The checked configuration that all layers give; see ``load_with_origins`` for arguments and errors."""
+    """The merged and checked configuration; see ``load_with_origins`` for arguments and errors."""
     return load_with_origins(source, overrides, environment=environment, **sections).config
 
 
@@ -56,8 +53,8 @@ def load_with_origins(
     Later layers win: defaults, ``source``, environment, ``overrides``, ``sections``.
 
     Args:
-        source: A YAML file, a mapping of sections (an OmegaConf node too), or ``None``. A Config is final: the
-            environment is in it already, or its maker did not want it. A LoadedConfig is checked as well.
+        source: A YAML file, a mapping of sections (an OmegaConf node too), or ``None``. With a Config or
+            LoadedConfig the environment is ignored.
         overrides: A dotlist, ``["profiling.active=5", "run.logdir=/scratch"]``.
         environment: Variables to read ``TBMEM_<SECTION>_<KEY>`` from; ``os.environ`` by default.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
@@ -88,7 +85,7 @@ def override_section(name: str, section: Section, overrides: Mapping[str, Any]) 
     """A section with some of its fields replaced.
 
     Raises:
-        ConfigError: A field is unknown, or its value does not fit; the section is none.
+        ConfigError: A field is unknown, or its value does not fit, or ``section`` is of another type.
     """
     _check_section(name, section)
     if not overrides:

@@ -18,14 +18,25 @@ from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
 _REFUSED = (OmegaConfBaseException, TypeError, ValueError)
-"""What OmegaConf raises when a value does not fit."""
+"""Exceptions of OmegaConf for values that do not fit."""
+_SECTIONS = [field.name for field in fields(Config)]
+_VALUES = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "str | None": "a text or null",
+    "int | str": "a whole number or a text",
+    "tuple[float, ...]": "a list of numbers",
+}
+"""What a field takes, by its annotation in the schema."""
 _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 
 
 def merge_layers(
     source: object, variables: Mapping[str, str], overrides: Iterable[str], sections: Mapping[str, Any]
 ) -> tuple[Config, dict[str, str]]:
-    """Merge all layers, later ones win: the checked configuration, and the origin of each value by its full key.
+    """Merge all layers, later ones win; returns the configuration and the origin of each value by its full key.
 
     Raises:
         ConfigError: A layer cannot be read, a key is unknown, or a value does not fit.
@@ -42,6 +53,7 @@ def merge_layers(
             OmegaConf.set_readonly(node, False)  # the schema's dataclasses are frozen
     origins = dict.fromkeys(schema_keys(), "default")
     for origin, layer in layers:
+        _require_nested_keys(origin, layer)
         for key, value in flatten(layer).items():
             _set(merged, key, value, origin)
             origins[key] = origin
@@ -80,11 +92,11 @@ def _layer_of_file(path: Path) -> Any:
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:
     try:
         if isinstance(values, DictConfig):
-            # resolved where it stands: its values may refer to the configuration that it is a part of
+            # resolved in place: values may refer to the enclosing configuration
             return OmegaConf.to_container(values, resolve=True)
         return OmegaConf.to_container(OmegaConf.create({key: _plain(value) for key, value in values.items()}))
     except _REFUSED as error:
-        raise _refusal(f"{origin}: {_full_key(error)}", _first_line(error)) from error
+        raise _refusal(": ".join(filter(None, (origin, _full_key(error)))), _first_line(error)) from error
 
 
 def _plain(value: Any) -> Any:
@@ -103,7 +115,7 @@ def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
 
 def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
     keys = {_variable(key): key for key in schema_keys()}
-    sections = tuple(_variable(field.name) + "_" for field in fields(Config))
+    sections = tuple(_variable(name) + "_" for name in _SECTIONS)
     for name in sorted(variables):
         if name in keys:
             yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
@@ -128,28 +140,47 @@ def _variable(key: str) -> str:
     return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
+def _require_nested_keys(origin: str, layer: Mapping[Any, Any]) -> None:
+    """Refuse ``run.name: a`` in a file or a mapping: dotted keys belong to overrides."""
+    for key in layer:
+        section, dot, name = str(key).partition(".")
+        if dot:
+            is_known = key in schema_keys()
+            hint = f"; write '{section}: {{{name}: ...}}'" if is_known else _did_you_mean(str(key))
+            raise _refusal(f"{origin}: {key}", f"unknown key{hint}")
+
+
 def _set(merged: Any, key: str, value: Any, origin: str) -> None:
     """Set one value, unless its key or the value itself is wrong."""
-    known, sections = schema_keys(), [field.name for field in fields(Config)]
-    if key in sections and key not in known:
+    known = schema_keys()
+    if value == "???":  # which OmegaConf would take for 'no value given'
+        raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
+    if key in _SECTIONS and key not in known:
         if value != {}:
             raise _refusal(f"{origin}: {key}", f"is a section and needs keys below it (got {value!r})")
         return
     if key not in known:
-        above = next((each for each in known if key.startswith(f"{each}.")), None)
-        if above is not None:
-            raise _refusal(f"{origin}: {above}", "the value does not fit")
+        parent = next((name for name in known if key.startswith(f"{name}.")), None)
+        if parent is not None:
+            raise _refusal(f"{origin}: {parent}", f"must be {_expected(parent)}, without keys below it")
         section = key.partition(".")[0]
-        name = key if section in sections else section
-        raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, known + sections)}")
-    if value == "???":  # which OmegaConf would take for 'no value given'
-        raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
+        name = key if section in _SECTIONS else section
+        raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name)}")
     try:
         OmegaConf.update(merged, key, value)
     except _REFUSED as error:
-        text = _first_line(error)
-        fits = "the value does not fit" if "$" in text or isinstance(error, TypeError) else text
-        raise _refusal(f"{origin}: {key}", fits) from error
+        raise _refusal(f"{origin}: {key}", f"must be {_expected(key)} (got {_shown(value)})") from error
+
+
+def _expected(key: str) -> str:
+    """The values that a key takes, in words."""
+    *section, name = key.split(".")
+    schema = getattr(Config(), section[0]) if section else Config
+    return next(_VALUES[str(field.type)] for field in fields(schema) if field.name == name)
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else repr(value)
 
 
 def _full_key(error: BaseException) -> str:
@@ -170,7 +201,7 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
     return config
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str] = (*schema_keys(), *_SECTIONS)) -> str:
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
 
@@ -179,6 +210,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _refusal(place: str, reason: str) -> ConfigError:
-    """The error for a place and a reason, always on one line."""
-    return ConfigError(" ".join(f"{place}: {reason}".split()))
+def _refusal(source: str, reason: str) -> ConfigError:
+    """The error with its source and reason, always on one line."""
+    return ConfigError(" ".join(f"{source}: {reason}".split()))

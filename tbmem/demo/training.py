@@ -4,25 +4,91 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from tbmem.config import Config
 from tbmem.demo import Fault
-from tbmem.demo.model import VOCABULARY, LanguageModel, ModelSize
 from tbmem.model.run_summary import RunSummary
 from tbmem.runtime.callback import MemoryCallback
 
+VOCABULARY = 256
+"""Number of tokens: bytes."""
 _SEED = 20_260
 _ENOUGH_TEXT = 4_000_000
 _SEQUENCES = 16
 _OUTLIER = 8
-"""How many times larger the one bad batch of the injected spike is."""
+"""Size of the injected spike's batch, in usual batches."""
 _OUTLIER_AT = 0.75
-"""Where in the run it comes."""
+"""Position of that batch in the run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSize:
+    """Sizes of the demo's model; the defaults train a step in a tenth of a second on two cores."""
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+
+
+class Block(nn.Module):
+    """Causal self-attention and a two-layer perceptron, each after a layer norm."""
+
+    def __init__(self, size: ModelSize) -> None:
+        super().__init__()
+        self.heads = size.heads
+        self.norm1 = nn.LayerNorm(size.width)
+        self.attention = nn.Linear(size.width, 3 * size.width)
+        self.projection = nn.Linear(size.width, size.width)
+        self.norm2 = nn.LayerNorm(size.width)
+        self.mlp = nn.Sequential(
+            nn.Linear(size.width, 4 * size.width), nn.GELU(), nn.Linear(4 * size.width, size.width)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes ``(sequences, length, width)`` in and out."""
+        x = x + self._attend(self.norm1(x))
+        mlp: torch.Tensor = self.mlp(self.norm2(x))
+        return x + mlp
+
+    def _attend(self, x: torch.Tensor) -> torch.Tensor:
+        sequences, length, width = x.shape
+        heads = self.attention(x).view(sequences, length, 3, self.heads, width // self.heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        joined: torch.Tensor = self.projection(mixed.transpose(1, 2).reshape(x.shape))
+        return joined
+
+
+class LanguageModel(nn.Module):
+    """Predicts the next byte; input and output embeddings are tied."""
+
+    def __init__(self, size: ModelSize) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, size.width)
+        self.positions = nn.Embedding(size.context, size.width)
+        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.width)
+        self.head = nn.Linear(size.width, VOCABULARY, bias=False)
+        self.head.weight = self.tokens.weight
+        # small, as in GPT-2: the tied embeddings are the output's weights too
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Tokens of shape ``(sequences, length)`` to scores of shape ``(sequences, length, 256)``."""
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        scores: torch.Tensor = self.head(self.norm(x))
+        return scores
 
 
 class DemoTraining:
@@ -51,7 +117,7 @@ class DemoTraining:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self._fault is Fault.LEAK:
-            self.history.append(scores)  # the fault: every step's scores stay alive
+            self.history.append(scores)  # the fault: the scores of every step are kept
         return loss.item()
 
 
@@ -87,7 +153,7 @@ def pick_device() -> torch.device:
 
 
 def load_text() -> torch.Tensor:
-    """Up to 4 MB of real text that is on every machine, as bytes: the standard library's modules."""
+    """Up to 4 MB of text as bytes: the standard library's modules."""
     text = bytearray()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         text += path.read_bytes()
@@ -99,7 +165,7 @@ def load_text() -> torch.Tensor:
 def draw_batch(
     text: torch.Tensor, sequences: int, length: int, generator: torch.Generator, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random pieces of the text and, for each byte, the one that follows.
+    """Random sequences of the text and, for each byte, the next one.
 
     Returns:
         Inputs and targets, both of shape ``(sequences, length)``, dtype int64.

@@ -1,14 +1,12 @@
-"""AccelerateMemory: a MemoryCallback for loops with an Accelerator."""
+"""Runs a MemoryCallback in loops with a Hugging Face Accelerator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import Session, metric_of
-from tbmem.integrations.versions import require
+from tbmem.integrations.base import TrainingSession, finding_metrics, require
 from tbmem.model.finding import Finding
 
 require("accelerate", extra="accelerate", minimum="0.26")
@@ -20,14 +18,14 @@ class AccelerateMemory:
     """``with AccelerateMemory(accelerator) as memory:`` around a loop, ``memory.step()`` after each batch.
 
     Batches whose gradients are accumulated belong to one step: ``step()`` counts where ``accelerator.sync_gradients``
-    is set. Models and optimizers that were prepared are known by themselves.
+    is set. Prepared models and optimizers are found automatically.
 
     Args:
         accelerator: The loop's Accelerator. Files go to its ``logging_dir`` (or ``runs``) unless the
             configuration names ``run.logdir``; findings go to its trackers.
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
-        resumed_after_step: Steps that a training has taken before, which goes on from a checkpoint.
+        resumed_after_step: Steps taken before the checkpoint that is resumed.
         **sections: Values by section, ``profiling={"active": 5}``.
 
     Raises:
@@ -43,7 +41,7 @@ class AccelerateMemory:
         resumed_after_step: int = 0,
         **sections: Any,
     ) -> None:
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._accelerator = accelerator
         self._step = resumed_after_step
 
@@ -52,21 +50,16 @@ class AccelerateMemory:
         self.session.begin(accelerator.logging_dir)
         self.session.note("accelerate", accelerate.__version__, self._step)
         # what prepare() has wrapped; the lists are private, so their absence costs names only
-        optimizers = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+        optimizers = [getattr(wrapper, "optimizer", wrapper) for wrapper in getattr(accelerator, "_optimizers", ())]
         for model in getattr(accelerator, "_models", ()):
             self.session.watch(accelerator.unwrap_model(model), optimizers)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.session.report(self.session.end(error), self._log)
 
     def step(self) -> None:
-        """A batch has been trained on."""
+        """Record the end of a batch."""
         if not self._accelerator.sync_gradients:
             return
         self._step += 1
@@ -76,4 +69,4 @@ class AccelerateMemory:
         # tracker by tracker: Accelerator.log() may wait for the other ranks, which have found nothing
         for tracker in self._accelerator.trackers:
             if self._accelerator.is_main_process or not getattr(tracker, "main_process_only", True):
-                tracker.log(metric_of(finding), step=self._step)
+                tracker.log(finding_metrics(finding), step=self._step)

@@ -1,45 +1,51 @@
-"""Session: one MemoryCallback per training run, as all adapters need it."""
+"""Common parts of all adapters: one MemoryCallback per training run, and checks of framework versions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
+from tbmem.errors import MissingDependencyError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.process.guard import Guard
 
-Adapter = TypeVar("Adapter", bound="ClosedByBlock")
+Adapter = TypeVar("Adapter", bound="ContextManagerMixin")
 
 
-class Session:
-    """The MemoryCallback of the training that runs now, if one does.
+class TrainingSession:
+    """The MemoryCallback of the current training run, if any.
 
-    A copy, as of a callback that is sent to another process, has the settings and no training.
+    A copy, as of a callback that is sent to another process, has the settings but no run.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
         sections: Values by section.
-        hears_errors: Whether the framework tells its callbacks that a training has failed. Where it does not, one
-            that has is closed when another training begins, whoever watches that.
+        hears_errors: Whether the framework notifies its callbacks of errors. If not, a failed run is closed when
+            another one begins in this process.
 
     Raises:
         ConfigError: The configuration is wrong; raised here, before the training begins.
     """
 
-    _open: ClassVar[WeakSet[Session]] = WeakSet()
-    """Those whose training runs, or has failed without a word."""
+    _open: ClassVar[WeakSet[TrainingSession]] = WeakSet()
+    """Sessions with a run that has not ended, or has failed without notice."""
 
     def __init__(
         self,
@@ -56,37 +62,46 @@ class Session:
         self._guard = Guard()
         self._reported = 0
         self._training: object = None
-        self._times = 1  # that each event is heard: as often as the framework has the callback in its list
-        self._heard = 0
+        self._events_per_batch = (
+            1  # how often each event arrives: as often as the framework has the callback in its list
+        )
+        self._events_seen = 0
         self.memory: MemoryCallback | None = None
-        """The callback of the training that runs, or ran last."""
+        """The callback of the current or last run."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": None, "_reported": 0, "_training": None, "_times": 1, "_heard": 0}
+        return {
+            **self.__dict__,
+            "memory": None,
+            "_reported": 0,
+            "_training": None,
+            "_events_per_batch": 1,
+            "_events_seen": 0,
+        }
 
     @property
     def summary(self) -> RunSummary | None:
-        """What the end of the last training told."""
+        """Summary of the last run."""
         return self.memory.summary if self.memory is not None else None
 
     @property
     def is_active(self) -> bool:
-        """Whether a training is being watched by this process."""
+        """Whether a run is monitored in this process."""
         return self.memory is not None and self.memory.is_active
 
     def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None) -> None:
-        """A training begins, its steps with ``note()``; one that never ended is closed first.
+        """Begin a run, its steps with ``note()``; one that has not ended is closed first.
 
         Args:
             logdir: The framework's folder; used unless the user's configuration names one.
             name: Name of the run folder there, unless the user's configuration has one.
-            training: An object that all callbacks of this training are given, and those of no other. If the training
-                is watched already, this session has no part in it: two would share their files and the profiler.
+            training: An object that identifies the training run. If it is monitored already, this session does
+                nothing: two would share their files and the profiler.
         """
         if training is not None and self._is_watched(training):
             return
         self.end()
-        for other in [each for each in self._open if not each._hears_errors]:
+        for other in [session for session in self._open if not session._hears_errors]:
             other.end()
         config = self._config
         if logdir is not None and not self._has_logdir:
@@ -95,15 +110,15 @@ class Session:
         self.memory = MemoryCallback(config)
         self._reported = 0
         self.memory.start(awaits_resume=True)
-        self._training, self._times, self._heard = training, 1, 0
+        self._training, self._events_per_batch, self._events_seen = training, 1, 0
         self._open.add(self)
 
     def _is_watched(self, training: object) -> bool:
-        watching = next((each for each in self._open if each._training is training and each.is_active), None)
+        watching = next((other for other in self._open if other._training is training and other.is_active), None)
         if watching is None:
             return False
         if watching is self:
-            self._times += 1
+            self._events_per_batch += 1
         else:
             self.end()
             self.memory = None
@@ -111,18 +126,18 @@ class Session:
         return True
 
     def is_repeated(self) -> bool:
-        """Whether this batch's end will be told again: to be asked once in each event that may end a step."""
-        self._heard = (self._heard + 1) % self._times
-        return self._heard != 0
+        """Whether the event of this batch will be repeated; call it once per event that may end a step."""
+        self._events_seen = (self._events_seen + 1) % self._events_per_batch
+        return self._events_seen != 0
 
     def watch(self, model: Any, optimizers: Iterable[Any]) -> None:
-        """Give names to what the address book notes; wrapped optimizers are left to be found."""
+        """Name the model's tensors in the address book; wrapped optimizers are found at their first step."""
         if self.memory is not None and isinstance(model, torch.nn.Module):
-            known = [each for each in optimizers if isinstance(each, torch.optim.Optimizer)]
+            known = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
             self.memory.watch(model, *known)
 
     def note(self, framework: str, version: str, resumed_after_step: int) -> None:
-        """Leave in the live log what the framework knows; the steps of a training that is resumed go on from there."""
+        """Log the framework's version, and continue the step numbers of a resumed run."""
         if self.memory is None:
             return
         self.memory.resume(resumed_after_step)
@@ -131,14 +146,14 @@ class Session:
             self.memory.monitor.log({"type": "framework", **facts})
 
     def step(self) -> list[Finding]:
-        """A training step has ended; returns the findings that are new and that a person should see."""
+        """Record the end of a training step; returns the new noteworthy findings."""
         if self.memory is None:
             return []
         self.memory.step()
         return self.new_findings()
 
     def end(self, error: BaseException | None = None) -> list[Finding]:
-        """The training has ended, in order or by ``error``; returns what only that can find, the verdicts included."""
+        """End the run, by ``error`` if given; returns the last findings and the verdicts."""
         self._open.discard(self)
         self._training = None
         memory = self.memory
@@ -147,48 +162,95 @@ class Session:
         memory.stop(error)
         verdicts = memory.summary.verdicts if memory.summary is not None else ()
         findings = self.new_findings()
-        return [*findings, *(each for each in verdicts if _is_for_people(each) and each not in findings)]
+        return [*findings, *(verdict for verdict in verdicts if _is_noteworthy(verdict) and verdict not in findings)]
 
     def new_findings(self) -> list[Finding]:
-        """Findings since the last call."""
+        """Noteworthy findings since the last call."""
         monitor = self.memory.monitor if self.memory is not None else None
         if monitor is None or len(monitor.findings) == self._reported:
             return []
-        found = monitor.findings[self._reported :]
+        findings = monitor.findings[self._reported :]
         self._reported = len(monitor.findings)
-        return [finding for finding in found if _is_for_people(finding)]
+        return [finding for finding in findings if _is_noteworthy(finding)]
 
     def report(self, findings: Iterable[Finding], log: Callable[[Finding], object]) -> None:
-        """Give findings to a framework's logger: an error in it is logged once and must not end the training."""
+        """Pass findings to a framework's logger; an error in it is logged once."""
         for finding in findings:
             self._guard.run("the framework's logger", log, finding)
 
 
-class ClosedByBlock:
-    """An adapter whose ``with`` block ends what was not ended, where the framework says nothing of an exception."""
+class ContextManagerMixin:
+    """An adapter whose ``with`` block ends the run, for frameworks that do not report exceptions."""
 
-    session: Session
+    session: TrainingSession
 
     def __enter__(self: Adapter) -> Adapter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.session.end(error)
 
 
-def _is_for_people(finding: Finding) -> bool:
+def _is_noteworthy(finding: Finding) -> bool:
     return finding.severity is not Severity.INFO or finding.kind in (FindingKind.STABLE, FindingKind.GROWING)
 
 
-def metric_of(finding: Finding) -> dict[str, float]:
-    """A finding as a metric that every logger takes: ``{'tbmem/leak': 1.0}``, with its rate where it has one."""
+def finding_metrics(finding: Finding) -> dict[str, float]:
+    """A finding as metrics, ``{'tbmem/leak': 1.0}``, with its rate if it has one."""
     metrics = {f"tbmem/{finding.kind.value}": 1.0}
     rate = finding.evidence.get("bytes_per_step")
     if isinstance(rate, (int, float)):
         metrics[f"tbmem/{finding.kind.value}_bytes_per_step"] = float(rate)
     return metrics
+
+
+def require(module: str, *, extra: str, minimum: str, distribution: str | None = None) -> None:
+    """Check that a framework can be imported.
+
+    Args:
+        module: What will be imported, ``'ignite'``.
+        extra: The extra of tbmem that installs it.
+        minimum: Oldest version that the adapter works with, ``'0.5'``.
+        distribution: Name on the package index, where it is not the module's.
+
+    Raises:
+        MissingDependencyError: The framework is not installed, or is too old.
+    """
+    name = distribution or module
+    if find_spec(module) is None:
+        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: pip install 'tbmem[{extra}]'")
+    try:
+        installed_version = version(name)
+    except PackageNotFoundError:
+        return  # a checkout without metadata: its version is not checked
+    if _numbers(installed_version) < _numbers(minimum):
+        raise MissingDependencyError(
+            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({installed_version} is installed):"
+            f" pip install '{name}>={minimum}'"
+        )
+
+
+def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
+    """The modules of a framework that the program uses, where it has several names.
+
+    Raises:
+        MissingDependencyError: None is installed, or it is too old.
+    """
+    loaded = [module for module in packages if module in sys.modules]
+    installed = [module for module, package in packages.items() if find_spec(package) is not None]
+    chosen = loaded or installed[:1] or list(packages)[:1]
+    for module in chosen:
+        require(packages[module], extra=extra, minimum=minimum, distribution=packages[module].replace("_", "-"))
+    return [import_module(module) for module in chosen]
+
+
+def version_of(instance: object) -> str:
+    """Version of the framework of an object; empty if unknown."""
+    package = sys.modules[type(instance).__module__.partition(".")[0]]
+    return str(getattr(package, "__version__", ""))
+
+
+def _numbers(text: str) -> list[int]:
+    """``'2.6.6rc1'`` as ``[2, 6, 6]``."""
+    match = re.match(r"\d+(\.\d+)*", text)
+    return [int(part) for part in match[0].split(".")] if match else []

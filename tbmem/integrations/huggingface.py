@@ -1,4 +1,4 @@
-"""HuggingFaceMemory: a MemoryCallback as a callback of the Hugging Face Trainer."""
+"""Runs a MemoryCallback as a callback of the Hugging Face Trainer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import ClosedByBlock, Session, metric_of
-from tbmem.integrations.versions import require
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics, require
 from tbmem.model.finding import Finding
 
 require("transformers", extra="huggingface", minimum="4.46")
@@ -18,12 +17,12 @@ require("accelerate", extra="huggingface", minimum="0.26")
 import transformers  # noqa: E402  (only where it is installed)
 
 
-class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
-    """``Trainer(callbacks=[HuggingFaceMemory()])``: everything tbmem does, beside the trainer's own logs.
+class HuggingFaceMemory(ContextManagerMixin, transformers.TrainerCallback):
+    """``Trainer(callbacks=[HuggingFaceMemory()])``: a MemoryCallback whose files are stored beside the trainer's logs.
 
     A step is an optimizer step, as in ``state.global_step``. Findings are added to ``state.log_history``, which the
-    trainer writes into ``trainer_state.json``. The trainer tells its callbacks nothing about an exception; around
-    ``trainer.train()`` a ``with`` block closes everything at once::
+    trainer writes into ``trainer_state.json``. The trainer does not notify callbacks of exceptions; a ``with`` block
+    around ``trainer.train()`` closes everything at once::
 
         with HuggingFaceMemory() as memory:
             Trainer(..., callbacks=[memory]).train()
@@ -41,10 +40,10 @@ class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
-        self.session = Session(config, overrides, sections, hears_errors=False)
+        self.session = TrainingSession(config, overrides, sections, hears_errors=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        """Begin in the folder that holds the trainer's runs; with a smaller batch after out-of-memory, begin again."""
+        """Begin a run; the trainer repeats this after an out-of-memory error with a smaller batch."""
         self.session.begin(_folder_of_runs(args), training=state)
         self.session.watch(parts.get("model"), [parts.get("optimizer")])
         self.session.note("transformers", transformers.__version__, resumed_after_step=state.global_step)
@@ -55,7 +54,7 @@ class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
             self._report(state, self.session.step())
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        """Sum up; the verdict goes into the trainer's history as well."""
+        """End the run; the verdict is added to the trainer's history."""
         self._report(state, self.session.end())
 
     def _report(self, state: Any, findings: list[Finding]) -> None:
@@ -63,11 +62,11 @@ class HuggingFaceMemory(ClosedByBlock, transformers.TrainerCallback):
 
 
 def _log(state: Any, finding: Finding) -> None:
-    entry = {**metric_of(finding), "tbmem_message": finding.message, "step": state.global_step}
+    entry = {**finding_metrics(finding), "tbmem_message": finding.message, "step": state.global_step}
     state.log_history.append({**entry, "epoch": state.epoch} if state.epoch is not None else entry)
 
 
 def _folder_of_runs(args: Any) -> str:
-    """Where the trainer's own TensorBoard logs go: an argument until transformers 5, a variable since."""
+    """Folder of the trainer's TensorBoard logs: an argument until transformers 5, an environment variable since."""
     named = getattr(args, "logging_dir", None) or os.environ.get("TENSORBOARD_LOGGING_DIR")
     return os.path.expanduser(named) if named else os.path.join(args.output_dir, "runs")

@@ -1,4 +1,4 @@
-"""IgniteMemory: a MemoryCallback attached to an Ignite Engine."""
+"""Runs a MemoryCallback on an Ignite Engine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import Session, metric_of
-from tbmem.integrations.versions import require
+from tbmem.integrations.base import TrainingSession, finding_metrics, require
 from tbmem.model.finding import Finding
 
 require("ignite", extra="ignite", minimum="0.5", distribution="pytorch-ignite")
@@ -18,14 +17,14 @@ from ignite.engine import Engine, Events, EventsList  # noqa: E402
 
 
 class IgniteMemory:
-    """``IgniteMemory(model, optimizer).attach(trainer)``: everything tbmem does, for each ``trainer.run()``.
+    """``IgniteMemory(model, optimizer).attach(trainer)``: a MemoryCallback for each ``trainer.run()``.
 
     Findings become metrics of the engine (``engine.state.metrics["tbmem/leak"]``), which Ignite's loggers and
     progress bars show.
 
     Args:
-        model: Gives names to the address book; may be left out.
-        *optimizers: Found by themselves where they are left out.
+        model: Model whose tensors are named in the address book; optional.
+        *optimizers: Found at their first step by default.
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
         **sections: Values by section, ``profiling={"active": 5}``.
@@ -42,7 +41,7 @@ class IgniteMemory:
         overrides: Iterable[str] = (),
         **sections: Any,
     ) -> None:
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._model = model
         self._optimizers = optimizers
         self._running: Engine | None = None
@@ -75,7 +74,7 @@ class IgniteMemory:
 
     def _begin(self, engine: Engine, events: list[Any], taken: int | None = None) -> None:
         if self._running is not None:
-            return  # an evaluator inside of the trainer's run: it belongs to the trainer's steps
+            return  # an evaluator inside the trainer's run belongs to the trainer's steps
         self._running, self._interrupted = engine, None
         self.session.begin(None, training=engine)
         self.session.watch(self._model, self._optimizers)
@@ -94,30 +93,30 @@ class IgniteMemory:
             self._report(engine, self.session.end(error))
 
     def _interrupt(self, engine: Engine) -> None:
-        """The run may go on one day, without a word; until then nothing stays on."""
+        """End the run; it may be continued later without an event."""
         if self._running is engine:
             self._end(engine)
             self._interrupted = engine
 
     def _fail(self, engine: Engine, error: BaseException) -> None:
         self._end(engine, error)
-        # an exception that has a handler ends there: if there are none but ours, it goes on as if we were not
+        # a handler stops the exception: if only ours exist, it is raised as without them
         handlers = getattr(engine, "_event_handlers", {}).get(Events.EXCEPTION_RAISED, ())
         if all(isinstance(getattr(handler, "__self__", None), IgniteMemory) for handler, *_ in handlers):
             raise error
 
     def _report(self, engine: Engine, findings: list[Finding]) -> None:
-        self.session.report(findings, lambda finding: engine.state.metrics.update(metric_of(finding)))
+        self.session.report(findings, lambda finding: engine.state.metrics.update(finding_metrics(finding)))
 
 
 def _fired(engine: Engine, events: Iterable[Any]) -> int:
-    """How often events have come in the runs of an engine so far: it counts iterations and epochs, not steps."""
+    """How often events have fired in the runs of an engine, which counts iterations and epochs only."""
     fired = 0
     for event in events:
         try:
             count = engine.state.get_event_attrib_value(event)
         except RuntimeError:
-            return int(engine.state.iteration)  # an event of the program's own, which nobody counts
+            return int(engine.state.iteration)  # a custom event, which is not counted
         chosen = getattr(event, "filter", None)
         fired += count if chosen is None else sum(bool(chosen(engine, number)) for number in range(1, count + 1))
     return fired

@@ -1,4 +1,4 @@
-"""KerasMemory: a MemoryCallback as a Keras 3 callback, on the torch backend."""
+"""Runs a MemoryCallback as a Keras 3 callback, on the torch backend."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import ClosedByBlock, Session, metric_of
-from tbmem.integrations.versions import require
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics, require
 from tbmem.model.finding import Finding
 
 require("keras", extra="keras", minimum="3.0")
@@ -16,12 +15,12 @@ require("keras", extra="keras", minimum="3.0")
 import keras  # noqa: E402  (only where it is installed)
 
 
-class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
-    """``model.fit(..., callbacks=[KerasMemory()])``: everything tbmem does, with Keras 3 on its torch backend.
+class KerasMemory(ContextManagerMixin, keras.callbacks.Callback):
+    """``model.fit(..., callbacks=[KerasMemory()])``: a MemoryCallback for Keras 3 on its torch backend.
 
     A step is a batch, or as many as the optimizer accumulates gradients of. Findings are added to the model's history
-    (``history.history["tbmem/leak"]``). Keras tells its callbacks nothing about an exception; around ``model.fit()`` a
-    ``with`` block closes everything at once::
+    (``history.history["tbmem/leak"]``). Keras does not notify callbacks of exceptions; a ``with`` block around
+    ``model.fit()`` closes everything at once::
 
         with KerasMemory() as memory:
             model.fit(data, callbacks=[memory])
@@ -40,21 +39,21 @@ class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
         super().__init__()
         if keras.backend.backend() != "torch":
             raise UsageError(f"tbmem watches torch, and Keras runs on {keras.backend.backend()}: KERAS_BACKEND=torch")
-        self.session = Session(config, overrides, sections, hears_errors=False)
+        self.session = TrainingSession(config, overrides, sections, hears_errors=False)
         self._batches = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """A training begins; the optimizer of a model that was loaded knows how many steps it has taken."""
+        """Begin a run; the optimizer of a loaded model holds the number of steps taken."""
         self.session.begin(None, training=self.params)
         self.session.watch(self.model, ())
         optimizer = self._optimizer()
-        # batches; `iterations` is either batches or steps, as Keras is old or new. Asked once: the number may lie on
-        # the device, and reading it there waits for all that runs
+        # batches; `iterations` is batches or steps, depending on the version of Keras. Read once: on a device, reading
+        # it synchronises
         self._batches = int(getattr(optimizer, "_iterations", optimizer.iterations))
         self.session.note("keras", keras.__version__, resumed_after_step=self._batches // self._accumulated())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step, unless gradients go on accumulating."""
+        """Record a step, unless gradients are still accumulated."""
         if self.session.is_repeated():
             return
         self._batches += 1
@@ -62,16 +61,16 @@ class KerasMemory(ClosedByBlock, keras.callbacks.Callback):
             self.session.report(self.session.step(), self._log)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Sum up; the verdict goes into the history as well."""
+        """End the run; the verdict is added to the history."""
         self.session.report(self.session.end(), self._log)
 
     def _optimizer(self) -> Any:
-        """The one that counts; with mixed precision it is wrapped."""
+        """The optimizer that counts steps; with mixed precision it is wrapped."""
         return getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
 
     def _accumulated(self) -> int:
         return int(getattr(self._optimizer(), "gradient_accumulation_steps", None) or 1)
 
     def _log(self, finding: Finding) -> None:
-        for name, value in metric_of(finding).items():
+        for name, value in finding_metrics(finding).items():
             self.model.history.history.setdefault(name, []).append(value)

@@ -1,4 +1,4 @@
-"""LightningMemory: a MemoryCallback as a callback of the Lightning Trainer."""
+"""Runs a MemoryCallback as a callback of the Lightning Trainer."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import Session, metric_of
-from tbmem.integrations.versions import in_use, version_of
+from tbmem.integrations.base import TrainingSession, finding_metrics, in_use, version_of
 from tbmem.model.finding import Finding
 from tbmem.present.lines import finding_line
 
 _PACKAGES = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lightning"}
-"""Lightning has two names, and their classes are not related."""
+"""The two packages of Lightning have unrelated classes."""
 
 
 class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="lightning", minimum="2.2"))):  # type: ignore[misc]
-    """``Trainer(callbacks=[LightningMemory()])``: everything tbmem does, in the trainer's log folder.
+    """``Trainer(callbacks=[LightningMemory()])``: a MemoryCallback that writes to the trainer's log folder.
 
     A step is an optimizer step, as in ``trainer.global_step``: batches whose gradients are accumulated belong to one.
-    Under manual optimization, and in validate, test and predict, it is a batch. The sanity check counts for nothing.
+    Under manual optimization, and in validate, test and predict, it is a batch. The sanity check is not counted.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults. Files go to
@@ -34,15 +33,15 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
         super().__init__()
-        self.session = Session(config, overrides, sections)
+        self.session = TrainingSession(config, overrides, sections)
         self._global_step = 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Every rank asks for the folder: Lightning's answer is a broadcast."""
+        """Begin on every rank, since Lightning broadcasts the log folder."""
         self._begin(trainer, "tbmem")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Optimizers are there and a checkpoint has been restored: say where the trainer's count goes on."""
+        """Register optimizers and the restored step; both exist at this point."""
         self._global_step = trainer.global_step
         self.session.watch(pl_module, trainer.optimizers)
         # under manual optimization the trainer's count is of every optimizer's steps, and ours of batches
@@ -50,7 +49,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         self.session.note("lightning", version_of(trainer), resumed_after_step=taken)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """A step, unless gradients go on accumulating."""
+        """Record a step, unless gradients are still accumulated."""
         if self.session.is_repeated():
             return
         before, self._global_step = self._global_step, trainer.global_step
@@ -58,7 +57,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
             self._report(trainer, self.session.step())
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """The loggers are still open: the verdict goes there, too."""
+        """End the run while the loggers are still open."""
         self._report(trainer, self.session.end())
 
     def _evaluation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -86,7 +85,7 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         self._report(trainer, self.session.end(exception))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Nothing stays on, however the run went."""
+        """End the run if it has not ended."""
         self.session.end()
 
     def _begin(self, trainer: Any, name: str) -> None:
@@ -101,13 +100,13 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
 
 def _is_fitting(trainer: Any) -> bool:
-    """Whether validation is a part of a training, and not a run of its own."""
+    """Whether validation is part of ``fit``."""
     return bool(trainer.state.fn == "fit")
 
 
 def _log(logger: Any, step: int, finding: Finding) -> None:
-    """Numbers for every logger, the sentence for those that take text."""
-    logger.log_metrics(metric_of(finding), step=step)
+    """Log metrics, and the text to loggers that support it."""
+    logger.log_metrics(finding_metrics(finding), step=step)
     add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
     if add_text is not None:
         add_text(f"tbmem/{finding.kind.value}", finding_line(finding), global_step=step)

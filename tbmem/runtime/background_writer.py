@@ -1,4 +1,4 @@
-"""Background: a daemon thread that hands records to files and the console, and reads what is slow."""
+"""Writes records and takes slow readings in a daemon thread."""
 
 from __future__ import annotations
 
@@ -16,72 +16,72 @@ from tbmem.model.sample import MemorySample
 from tbmem.runtime.process.guard import Guard
 
 INTERVAL = 0.5
-"""Seconds between two rounds of writing: how late a memory line can be, and what a kill loses besides the open row.
-Each round takes the interpreter away from the training for a moment; a finding does not wait for one."""
+"""Seconds between two writes: the delay of a memory line, and what a kill can lose besides the open row. Each write
+takes the interpreter lock for a moment; findings are written at once."""
 _SHARE_OF_TIME = 0.01
-"""Share of the time that a dear reading may take; a slow one makes its pause longer."""
+"""Share of the time that a slow reading may take; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
-"""How long the end of a run waits for a disk that does not answer."""
+"""Maximum time that the end of a run waits for the disk."""
 _MOST_SAMPLES = 128
-"""Samples that wait, whatever the time: more of them would be seen as growth in the figures that are watched."""
+"""Samples that trigger a write: more of them would appear as growth in the monitored figures."""
 _QUEUE = 100_000
-"""Records that wait at most; the oldest are dropped if a disk hangs that long."""
+"""Maximum number of queued records; the oldest are dropped if the disk does not respond."""
 
 
 Pending = LogRecord | list[MemorySample]
-"""What can be left: a record, or samples that shall become rows."""
+"""An item of the queue: a record, or samples to be combined into rows."""
 CLOSE_ROWS: Pending = []
-"""No more samples come: what there is of a row is a row."""
+"""Ends all incomplete rows."""
 
 
-class Chore:
-    """Something dear that is done now and then.
+class PeriodicTask:
+    """A slow reading that is repeated.
 
     Args:
-        call: What to do.
-        early: Seconds after the start at which it is done at first, so that short runs have something of it.
-        every: Seconds between two times after that; more where it takes long.
+        call: Takes the reading.
+        early: Seconds after the start of the first readings, for short runs.
+        every: Seconds between two readings after that; more if a reading takes long.
     """
 
     def __init__(self, call: Callable[[], None], early: Sequence[float] = (), every: float = 1.0) -> None:
         self.call = call
         self.due = early[0] if early else every
-        """Seconds after the start at which it is done next."""
+        """Time of the next call, in seconds after the start."""
         self._early = early
         self._every = every
 
     def plan(self, began: float, ended: float) -> None:
-        """It has been done from ``began`` to ``ended``, seconds after the start: when is it next?"""
+        """Schedule the next call after one from ``began`` to ``ended`` (seconds after the start)."""
         later = began + max(self._every, (ended - began) / _SHARE_OF_TIME)
         self.due = next((date for date in self._early if date > ended), later)
 
 
 class Sink(Protocol):
-    """Somewhere that records go to."""
+    """A destination of records."""
 
     part: str
-    """What the guard calls it; sinks of the same name are switched off together."""
+    """Name for the guard; sinks of the same name are switched off together."""
 
     def write(self, records: Sequence[LogRecord]) -> None:
-        """Take records in; may raise OSError."""
+        """Write records; may raise OSError."""
 
     def close(self) -> None:
-        """The run has ended."""
+        """Close the destination at the end of the run."""
 
 
-class Background:
-    """Keeps slow things out of the training's way: files, and readings that cost milliseconds."""
+class BackgroundWriter:
+    """Writes records to sinks and runs periodic tasks outside the training thread."""
 
     def __init__(
         self,
         sinks: Sequence[Sink],
-        chores: Sequence[Chore],
+        tasks: Sequence[PeriodicTask],
         guard: Guard,
         interval: float = INTERVAL,
         row_steps: int = 1,
     ) -> None:
         self._sinks = list(sinks)
-        self._chores = list(chores)
+        self._tasks = list(tasks)
         self._guard = guard
         self._interval = interval
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
@@ -94,11 +94,11 @@ class Background:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Begin the rounds."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, record: Pending) -> None:
-        """Leave something for the next round; costs a fraction of a microsecond."""
+        """Queue a record or samples; takes a fraction of a microsecond."""
         self._queue.append(record)
         if isinstance(record, list):
             self._samples += len(record)
@@ -107,11 +107,11 @@ class Background:
                 self._hurry.set()
 
     def hurry(self) -> None:
-        """Do not wait for the next round: write what is left now."""
+        """Write the queue now."""
         self._hurry.set()
 
     def flush(self, seconds: float) -> bool:
-        """Wait some seconds at most until what is left has been written; whether it was."""
+        """Wait at most ``seconds`` until the queue is written; returns whether it was."""
         ends = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < ends:
             if not self._queue and not self._is_writing:
@@ -121,7 +121,7 @@ class Background:
         return False
 
     def stop(self) -> None:
-        """Write what is left and end the thread; waits a few seconds at most."""
+        """Write the queue and end the thread; waits ten seconds at most."""
         if os.getpid() != self._pid or self._stopping or self._thread.ident is None:
             return
         self._stopping = True
@@ -132,26 +132,26 @@ class Background:
         start = time.monotonic()
         write_at = self._interval
         while not self._stopping:
-            dates = [write_at, *(chore.due for chore in self._chores)]
+            dates = [write_at, *(task.due for task in self._tasks)]
             hurried = self._hurry.wait(max(min(dates) - (time.monotonic() - start), 0))
             now = time.monotonic() - start
             if hurried or now >= write_at:
                 self._hurry.clear()
                 self._write()
                 write_at = now + self._interval
-            self._do_chores(start)
+            self._run_due_tasks(start)
         self._write()
         for sink in self._sinks:
             with contextlib.suppress(OSError):
-                # what it could not write has been said already
+                # write errors were reported already
                 sink.close()
 
-    def _do_chores(self, start: float) -> None:
-        for number, chore in enumerate(self._chores, start=1):
+    def _run_due_tasks(self, start: float) -> None:
+        for number, task in enumerate(self._tasks, start=1):
             began = time.monotonic() - start
-            if chore.due <= began and not self._stopping:
-                self._guard.run(f"background reading {number}", chore.call)
-                chore.plan(began, time.monotonic() - start)
+            if task.due <= began and not self._stopping:
+                self._guard.run(f"background reading {number}", task.call)
+                task.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
         self._is_writing = True
@@ -162,7 +162,7 @@ class Background:
         self._is_writing = False
 
     def _take(self) -> list[LogRecord]:
-        """What is waiting, samples as rows."""
+        """The queued records, with samples as rows."""
         records: list[LogRecord] = []
         for _ in range(len(self._queue)):
             waiting = self._queue.popleft()
@@ -178,5 +178,5 @@ class Background:
         devices = dict.fromkeys([sample.device for sample in samples])
         if len(devices) == 1:
             return self._rows[samples[0].device].add(samples)
-        # of several devices each step's rows stay together
+        # with several devices the rows of a step stay together
         return [row for sample in samples for row in self._rows[sample.device].add((sample,))]

@@ -1,4 +1,4 @@
-"""MemoryCallback: everything that tbmem does in a training run, by its configuration."""
+"""Monitors, profiles and reports the memory of a training run, as configured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
 class MemoryCallback(Lifecycle):
-    """What a user drops into a training loop.
+    """Monitors and profiles the memory of a training loop.
 
     ::
 
@@ -40,9 +40,9 @@ class MemoryCallback(Lifecycle):
                 train_step(batch)
                 memory.step()
 
-    Each ``step()`` reads the counters and judges them; the profiler records in the windows of its schedule.
-    Where a loop has no room for a ``with`` block, call ``start()`` and ``stop()``; an interpreter that ends
-    without ``stop()`` still writes what there is. A callback serves one run.
+    Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule.
+    Instead of a ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at
+    interpreter exit. A callback is used for one run.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
@@ -66,7 +66,7 @@ class MemoryCallback(Lifecycle):
         self.config: Config = load_config(config, overrides, **sections)
         self.profiler: MemoryProfiler | None = None
         self.summary: RunSummary | None = None
-        """Set at the end of the run; ``None`` until then, and where nothing was watched."""
+        """Set at the end of the run; ``None`` until then, and if nothing was monitored."""
         self.folder: Path | None = None
         """The run folder of this rank."""
         self._console = console
@@ -77,23 +77,23 @@ class MemoryCallback(Lifecycle):
         self._resources = ExitStack()
         self._steps = 0
         self._began = 0.0
-        self._complained = False
+        self._has_warned = False
 
     @property
     def monitor(self) -> MemoryMonitor | None:
-        """The monitor, once it was started; ``None`` where ``monitor.enabled`` is off."""
+        """The monitor, once started; ``None`` if ``monitor.enabled`` is false."""
         return self._monitor if self.config.monitor.enabled else None
 
     @property
     def is_active(self) -> bool:
-        """Whether this process is being watched: enabled, its rank chosen, started and not stopped."""
+        """Whether this process is monitored: enabled, rank selected, started and not stopped."""
         return self._pid == os.getpid() and not self._ended and self.profiler is not None
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """The first training step begins.
+        """Start before the first training step.
 
         Args:
-            awaits_resume: The profiler's schedule begins with ``resume()``: only then it is known at which step.
+            awaits_resume: Whether the profiler's schedule begins with ``resume()``, which gives the first step.
 
         Raises:
             UsageError: This callback was started before.
@@ -123,29 +123,27 @@ class MemoryCallback(Lifecycle):
         atexit.register(self.stop)
 
     def resume(self, after_step: int) -> None:
-        """The training goes on from a checkpoint: steps are numbered as there. To be called before the first step.
+        """Continue the step numbers of a checkpoint; call it before the first step.
 
         Args:
-            after_step: Steps that the training has taken before.
+            after_step: Steps taken before the checkpoint.
         """
         for part in (self._monitor, self.profiler):
             if part is not None and not self._steps:
                 part.resume(after_step)
 
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
-        """Give names to what the address book notes; without it optimizers are found by themselves.
+        """Name the tensors of a model, wrapped or not, in the address book.
 
-        Args:
-            model: The model, as it is trained (wrapped or not).
-            *optimizers: Its optimizers.
+        Optimizers that are not given are found at their first step.
         """
         if self.profiler is not None:
             self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
     def step(self) -> None:
-        """A training step has ended. Never raises, never waits, does nothing in a forked child."""
+        """Record the end of a training step. Never raises, never waits, does nothing in a forked child."""
         if self._pid != Process.number or self._ended:
-            self._complain("step()")
+            self._warn_of_misuse("step()")
             return
         self._steps += 1
         profiler, monitor = self.profiler, self._monitor
@@ -157,25 +155,25 @@ class MemoryCallback(Lifecycle):
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
-        """Write the allocator's state now, where the device keeps one (CUDA, XPU).
+        """Write a memory snapshot now (CUDA, XPU).
 
         Args:
-            name: Goes into the file's name.
+            name: Part of the file's name.
 
         Returns:
-            The file, or ``None`` if nothing was written; the log says why.
+            The file, or ``None`` if nothing was written; the log states the reason.
         """
         if not self.is_active or self.profiler is None:
-            self._complain("snapshot()")
+            self._warn_of_misuse("snapshot()")
             return None
         return self.profiler.snapshot(name)
 
     def stop(self, error: BaseException | None = None) -> None:
-        """The run has ended: close every file, switch everything off, sum up.
+        """End the run: close all files, switch everything off, report the summary.
 
         Args:
-            error: The exception that ended the loop, if one did. Without one that which is on its way, as in
-                ``finally``, or at exit the one that the interpreter has printed.
+            error: The exception that ended the loop. By default the one being handled, as in ``finally``, or at exit
+                the one that the interpreter has printed.
         """
         self._stop(error if error is not None else self._last_error.find())
 
@@ -189,7 +187,7 @@ class MemoryCallback(Lifecycle):
         seconds = time.perf_counter() - self._began
         try:
             self._guard.run("profiler", self.profiler.mute)
-            # first of all: what follows needs memory itself
+            # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", self._flight.end, error)
             self.profiler.has_oom_snapshot = bool(written)
             self.profiler.stop(error)
@@ -243,13 +241,13 @@ class MemoryCallback(Lifecycle):
         profiler.start(awaits_resume=awaits_resume)
 
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
-        """Findings that only the end of a run can have."""
-        # after an exception everybody knows why the run was short
-        found = [profiler.short_run()] if error is None else []
+        """Report the findings that are only available at the end of a run."""
+        # after an exception the reason for a short run is known
+        findings = [profiler.short_run()] if error is None else []
         windows = profiler.ledger.recorded
         if windows:
-            found += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
-        for finding in found:
+            findings += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
+        for finding in findings:
             if finding is not None:
                 monitor.report(replace(finding, rank=self._rank.rank))
 
@@ -280,13 +278,13 @@ class MemoryCallback(Lifecycle):
             for line in summary_lines(self.summary):
                 get_logger().info("%s", line)
 
-    def _complain(self, call: str) -> None:
-        """A call at the wrong moment is said once; it must not end a training."""
+    def _warn_of_misuse(self, call: str) -> None:
+        """Log once that a method was called at the wrong time; this must not end the training loop."""
         inert = self._pid == os.getpid() and self.profiler is None
         forked = self._pid not in (None, os.getpid())
-        if inert or forked or self._complained:
+        if inert or forked or self._has_warned:
             return
-        self._complained = True
+        self._has_warned = True
         moment = "before start()" if self._pid is None else "after the end"
         get_logger().warning(
             "%s was called %s of this MemoryCallback and does nothing; use 'with MemoryCallback(...) as memory:'"
@@ -297,8 +295,7 @@ class MemoryCallback(Lifecycle):
 
 
 def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:
-    from tbmem.runtime.evidence.spike_explainer import (
-        explain_spikes,  # reads traces: a start must not wait for that to load
-    )
+    # imported late: it loads the trace reader, which would delay the start
+    from tbmem.runtime.evidence.spike_explainer import explain_spikes
 
     return explain_spikes(findings, windows)

@@ -1,4 +1,4 @@
-"""MemoryMeter: what a piece of work needs at most, and what each repetition keeps."""
+"""Measures the peak memory of a piece of work and its growth per repetition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tbmem.sources.counters.malloc import MallocHeap
 
 
 class MemoryMeter:
-    """Measures a test's memory. Unlike a monitor of a training it may take its time: it collects garbage.
+    """Measures the memory of a test. Unlike MemoryMonitor it collects garbage.
 
-    On an accelerator the peak is the allocator's own; on the CPU it is the kernel's peak of the resident memory,
-    with what malloc had free given back before. Levels are what tensors (on the CPU: malloc) hold.
+    On an accelerator the peak is that of the allocator; on the CPU it is the kernel's peak of resident memory, after
+    malloc's free memory was released. Levels are the bytes allocated by tensors (on the CPU: by malloc).
 
     Args:
         device: ``'cuda:0'``, ``'cpu'``; by default the accelerator that the work uses, else the CPU.
@@ -44,7 +44,7 @@ class MemoryMeter:
         self._peaks = dict.fromkeys(self._levels, 0)
         _settle()
         self._bases = {name: self._level(name) for name in self._accelerators}
-        # what was there before cannot become the work's garbage: each collection looks at the rest only
+        # objects that exist already are excluded from each collection
         self._freezes = gc.get_freeze_count() == 0
         if self._freezes:
             gc.freeze()
@@ -53,7 +53,7 @@ class MemoryMeter:
 
     @property
     def device(self) -> str:
-        """The device that is judged."""
+        """The device that is evaluated."""
         if self._wanted is not None:
             return self._wanted
         used = [name for name in self._accelerators if self._peaks[name] > 0 or any(self._levels[name])]
@@ -66,29 +66,29 @@ class MemoryMeter:
 
     @property
     def peak(self) -> int:
-        """The most that was needed above the level at the start, in bytes."""
+        """Peak above the level at the start, in bytes."""
         self._take_peaks()
         return self._peaks[self.device]
 
     @property
     def levels(self) -> Sequence[int]:
-        """Bytes held after each repetition."""
+        """Bytes allocated after each repetition."""
         return self._levels[self.device]
 
     def step(self) -> None:
-        """A repetition has ended."""
+        """Record the end of a repetition."""
         self._take_peaks()
         gc.collect()
         for name, levels in self._levels.items():
             levels.append(self._level(name))
 
     def kept_per_step(self) -> float | None:
-        """What each repetition keeps, in bytes; ``None`` where there were too few to tell."""
+        """Growth per repetition in bytes; ``None`` if there were too few repetitions."""
         self._take_peaks()
         return growth_per_repetition(self.levels)
 
     def close(self) -> None:
-        """Let go of every counter."""
+        """Close all counters."""
         if self._freezes:
             gc.unfreeze()
         for device in self._accelerators.values():
@@ -111,7 +111,7 @@ class MemoryMeter:
 
 
 def _settle() -> None:
-    """Garbage of earlier tests is theirs, and so is what malloc keeps for them."""
+    """Release the garbage of earlier tests and malloc's free memory."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

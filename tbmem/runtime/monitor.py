@@ -1,4 +1,4 @@
-"""MemoryMonitor: counters at every step, judged, logged and shown."""
+"""Reads memory counters at every step, evaluates, logs and displays them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, Background, Chore, Sink
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, Sink
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import Process, Rank, find_rank
 from tbmem.runtime.process.lifecycle import Lifecycle
-from tbmem.runtime.process.optimizer_hook import UpdateWatch
+from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
 from tbmem.sources.counters.devices import CPU
@@ -38,21 +38,20 @@ from tbmem.sources.counters.sampler import Counters
 PART = "monitor"
 """Name of this part in the log and in the summary's problems."""
 _BATCH_SECONDS = 0.08
-"""Samples of steps shorter than this are judged together: the first of a batch costs a hundred times what the others
-do, since neither this code nor what it remembers is in a cache after a training step."""
+"""Samples of shorter steps are evaluated together: after a training step the first evaluation costs a hundred times the
+others, because code and data have left the CPU caches."""
 _BATCH_STEPS = (5, 240)
 _BATCH_SHARE = 1 / 32
-"""So many steps at most: the first number early in a run, when a loop of very short steps shall learn of its leak soon,
-later this share of the steps so far, at last the second number."""
+"""A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Seconds after the start at which child processes are looked at first; then once a second."""
-_KEPT_FINDINGS = 1000
+"""Seconds after the start at which child processes are first read; then once a second."""
+_MAX_FINDINGS = 1000
 _FLUSH_SECONDS = 2.0
-"""How long a signal waits for a disk."""
+"""Maximum time that a signal handler waits for the disk."""
 
 
-class _Device:
-    """What the monitor keeps for one device; without ``patterns`` nothing is judged."""
+class _DeviceState:
+    """State of one device; without ``patterns`` its samples are not evaluated."""
 
     def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
         self.detector = Detector(patterns, awaits_evidence=awaits_evidence) if patterns is not None else None
@@ -60,17 +59,17 @@ class _Device:
         self.peak = RunPeak()
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Take in new samples, at least one."""
+        """Evaluate new samples, at least one."""
         self.last = samples[-1]
         self.peak.add(samples)
         return self.detector.update_all(samples) if self.detector is not None else []
 
 
 class MemoryMonitor(Lifecycle):
-    """Watches memory at every step, at next to no cost.
+    """Monitors memory at every step.
 
     Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
-    It never waits for a device, a disk or another rank, and an error in it never reaches the training.
+    It never waits for a device, a disk or another rank, and its errors never reach the training loop.
 
     Args:
         config: What to read and how often to log.
@@ -78,12 +77,12 @@ class MemoryMonitor(Lifecycle):
         folder: Run folder for the live log and the scalars; ``None`` writes nothing.
         rank: This process's rank; found by default.
         console: Whether lines are logged; by default on rank 0 only.
-        guard: Where errors go; its own by default.
-        counters: Where samples come from; a test gives its own.
-        about: What else the log's header shall hold.
-        evidence: Whether and how suspicions are looked into; by default they are not.
-        is_free: Whether no profiler window comes up in the next so many steps.
-        flight: Records why memory runs out; its own by default.
+        guard: Handles errors; a new one by default.
+        counters: Source of the samples; created by default.
+        about: Further fields of the log's header.
+        evidence: How suspicions are investigated; by default they are not.
+        is_free: Returns whether no profiler window overlaps the next ``n`` steps.
+        flight: Reports why memory ran out; a new one by default.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -122,18 +121,18 @@ class MemoryMonitor(Lifecycle):
         self._flight = flight
         self._owns_flight = flight is None
         self._investigator: Investigator | None = None
-        self._devices: dict[str, _Device] = {}
-        self._background: Background | None = None
+        self._devices: dict[str, _DeviceState] = {}
+        self._background: BackgroundWriter | None = None
         self._resources = ExitStack()
         self._step = 0
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._judge_time = 0.0
         self._judge_step = 0
-        self._is_watching = self._is_wide_awake = False
+        self._is_watching = self._samples_every_step = False
         self._new: list[MemorySample] = []
 
     def start(self) -> None:
-        """The first training step begins.
+        """Start before the first training step.
 
         Raises:
             UsageError: It was started before.
@@ -146,7 +145,7 @@ class MemoryMonitor(Lifecycle):
         try:
             self._open()
         except BaseException as error:
-            self._let_go()
+            self._release()
             if isinstance(error, TbmemError) or not isinstance(error, Exception):
                 self._pid = None
                 raise
@@ -162,7 +161,7 @@ class MemoryMonitor(Lifecycle):
         if self._counters is None:
             self._counters = self._open_counters(rank)
         if self._folder is not None and not isinstance(self._folder, RunFolder):
-            # alone, rank 0 writes; MemoryCallback gives every rank that shall write a folder of its own
+            # without a MemoryCallback, only rank 0 writes
             self._folder = RunFolder(self._folder) if rank.rank == 0 else None
         if self._evidence is not None and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
@@ -172,12 +171,12 @@ class MemoryMonitor(Lifecycle):
             )
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        chores = [
-            Chore(self._counters.refresh),
-            Chore(self._counters.refresh_workers, early=_EARLY),
-            Chore(self._flight.look_at_host),
+        tasks = [
+            PeriodicTask(self._counters.refresh),
+            PeriodicTask(self._counters.refresh_workers, early=_EARLY),
+            PeriodicTask(self._flight.look_at_host),
         ]
-        self._background = Background(self._open_sinks(), chores, self._guard, row_steps=self._every)
+        self._background = BackgroundWriter(self._open_sinks(), tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
         for note in self._counters.notes():
@@ -187,12 +186,12 @@ class MemoryMonitor(Lifecycle):
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
         host = HostMemory(reset_peaks=reset, workers=self.config.workers)
-        updates = UpdateWatch()
+        updates = UpdateTracker()
         self._resources.callback(updates.close)
         return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
 
     def resume(self, after_step: int) -> None:
-        """The training goes on from a checkpoint: the next step's number follows ``after_step``; before the first."""
+        """Number the next step ``after_step + 1``, after a checkpoint; call it before the first step."""
         if self._step or self._ended or after_step <= 0:
             return
         self._step = self._thorough_step = after_step
@@ -203,19 +202,18 @@ class MemoryMonitor(Lifecycle):
                 part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
-        """A training step has ended.
+        """Record the end of a training step.
 
         Args:
-            profiled: It ran under a profiler, whose own memory is in the host's figures.
+            profiled: Whether it ran under a profiler, whose own memory is included in the host's figures.
 
         Returns:
-            What has just become clear, usually nothing. Every step is judged; in a loop of very short steps,
-            those of a twelfth of a second together.
+            New findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
         """
         return () if self._pid != Process.number else self.advance(profiled)
 
     def advance(self, profiled: bool = False) -> Sequence[Finding]:
-        """``step()`` for a caller that has made sure that this is no forked child: the hot path."""
+        """``step()`` without the check for a forked child (hot path)."""
         if self._ended:
             return ()
         self._step = step = self._step + 1
@@ -223,7 +221,7 @@ class MemoryMonitor(Lifecycle):
             return ()
         counters = self._counters
         try:
-            if not (profiled or self._is_wide_awake) and counters.pass_over(time.time()):
+            if not (profiled or self._samples_every_step) and counters.pass_over(time.time()):
                 return ()
             thorough = step >= self._thorough_step
             if thorough:
@@ -232,34 +230,34 @@ class MemoryMonitor(Lifecycle):
             now = time.monotonic()
             if step < self._judge_step and now < self._judge_time:
                 return ()
-            return self._work(now)
+            return self._process_batch(now)
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
 
     def discard_peaks(self) -> None:
-        """Forget the peaks since the last step: they were tbmem's own doing."""
+        """Discard the peaks since the last step: tbmem itself caused them."""
         if self._is_running and self._counters is not None:
             self._guard.run(PART, self._counters.discard_peaks)
 
     def log(self, record: LogRecord) -> None:
-        """Leave a record for the live log."""
+        """Append a record to the live log."""
         if self._background is not None:
             self._background.put(record)
 
     def flush(self, ends: bool = False) -> None:
-        """Write what is left now, samples of the last steps included, and wait a moment for it: SIGTERM came."""
+        """Write all pending records after a SIGTERM and wait briefly; ``ends``: whether the process ends now."""
         if self._background is None or not self._is_running:
             return
-        new, self._new = [*self._new, *self._passed()], []
+        new, self._new = [*self._new, *self._skipped_samples()], []
         for pending in (new, CLOSE_ROWS):
             self._background.put(pending)
-        # no end: a run that was killed has none
+        # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
     def situation(self) -> RunContext:
-        """What is known of the run at this moment."""
+        """The current state of the run."""
         last = {name: watched.last for name, watched in list(self._devices.items()) if watched.last is not None}
         rank = self._rank.rank if self._rank is not None else 0
         return RunContext(
@@ -267,11 +265,10 @@ class MemoryMonitor(Lifecycle):
         )
 
     def stop(self, error: BaseException | None = None) -> None:
-        """The run has ended: judge what was open, write what is left, let go of everything.
+        """End the run: evaluate and write what is pending, release all resources.
 
         Args:
-            error: The exception that ended it, if one did. Without one a monitor of its own looks for it, as
-                ``MemoryCallback.stop`` does.
+            error: The exception that ended the run; a monitor without a MemoryCallback looks for it by default.
         """
         self._stop(self._last_error.find() if error is None and self._owns_flight else error)
 
@@ -282,12 +279,12 @@ class MemoryMonitor(Lifecycle):
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         self._guard.run(PART, self._finish)
-        verdicts = self._guard.run(PART, self._last_word) or []
+        verdicts = self._guard.run(PART, self._final_verdicts) or []
         end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._investigator is not None:
             self._investigator.close()
         if self._background is not None:
@@ -297,12 +294,12 @@ class MemoryMonitor(Lifecycle):
         self._resources.close()
 
     def verdicts(self) -> list[Finding]:
-        """The state of each device in one finding; where the run ended because memory ran out, that is its state."""
+        """One finding per device that states its verdict; an out-of-memory error takes precedence."""
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
-    def _last_word(self) -> list[Finding]:
-        """The verdicts. A leak's is its last finding too: its rate was told of fewer steps before."""
+    def _final_verdicts(self) -> list[Finding]:
+        """The verdicts; a leak's verdict is also reported as a finding, since its rate covers more steps."""
         verdicts = self.verdicts()
         for verdict in verdicts:
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
@@ -311,18 +308,18 @@ class MemoryMonitor(Lifecycle):
         return verdicts
 
     def _keep(self, finding: Finding) -> None:
-        if len(self.findings) < _KEPT_FINDINGS:
+        if len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
 
     def peaks(self) -> list[Peak]:
-        """The highest level of each device so far."""
+        """The highest usage of each device so far."""
         for sample in self._new:
-            self._watched(sample.device).peak.add([sample])
-        return [peak for watched in self._devices.values() if (peak := watched.peak.peak) is not None]
+            self._state_of(sample.device).peak.add([sample])
+        return [peak for state in self._devices.values() if (peak := state.peak.peak) is not None]
 
     @property
     def log_path(self) -> Path | None:
-        """The live log, if one is written."""
+        """Path of the live log; ``None`` if none is written."""
         folder = self._run_folder
         return folder.monitor_log if folder is not None and self.config.enabled and self.config.log else None
 
@@ -331,7 +328,7 @@ class MemoryMonitor(Lifecycle):
         return self._folder if isinstance(self._folder, RunFolder) else None
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding, log it, and show it, without waiting for the next round of writing."""
+        """Store, log and display a finding without waiting for the next write."""
         if not finding.kind.is_quiet:
             self._keep(finding)
         self.log(finding)
@@ -340,48 +337,48 @@ class MemoryMonitor(Lifecycle):
         if self._console:
             show_finding(finding)
 
-    def _work(self, now: float) -> Sequence[Finding]:
-        """What not every step needs: hand the samples on, judge them, look into suspicions."""
-        found = self._judge()
+    def _process_batch(self, now: float) -> Sequence[Finding]:
+        """Evaluate the samples of a batch of steps and investigate suspicions."""
+        findings = self._judge()
         if self._flight is not None:
             self._flight.settle()
         investigator = self._investigator
         if investigator is not None:
-            found += self._investigate(investigator)
+            findings += self._investigate(investigator)
         is_waiting = investigator is not None and investigator.is_waiting
         self._is_watching = investigator is not None and investigator.is_watching
-        self._is_wide_awake = is_waiting or self._is_watching
+        self._samples_every_step = is_waiting or self._is_watching
         fewest, most = _BATCH_STEPS
         batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
         self._judge_step = self._step + (1 if is_waiting else batch)
         self._judge_time = now + _BATCH_SECONDS
-        for finding in found:
+        for finding in findings:
             self.report(finding)
-        return found
+        return findings
 
     def _judge(self) -> list[Finding]:
-        """Hand the new samples on, and to the detectors of their devices."""
+        """Pass the new samples to the log and to the detectors of their devices."""
         new, self._new = self._new, []
         if new and self._background is not None:
             self._background.put(new)
         names = dict.fromkeys([sample.device for sample in new])
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for name in names:
-            own = new if len(names) == 1 else [sample for sample in new if sample.device == name]
-            found += self._watched(name).judge(own)
-        return found
+            samples = new if len(names) == 1 else [sample for sample in new if sample.device == name]
+            findings += self._state_of(name).judge(samples)
+        return findings
 
-    def _watched(self, device: str) -> _Device:
-        watched = self._devices.get(device)
-        if watched is None:
-            # the CPU stood in until the accelerator was found
+    def _state_of(self, device: str) -> _DeviceState:
+        state = self._devices.get(device)
+        if state is None:
+            # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
             awaits = self._investigator is not None
-            watched = self._devices[device] = _Device(self._patterns, awaits_evidence=awaits)
-        return watched
+            state = self._devices[device] = _DeviceState(self._patterns, awaits_evidence=awaits)
+        return state
 
     def _detectors(self) -> dict[str, Detector]:
-        return {name: each.detector for name, each in self._devices.items() if each.detector is not None}
+        return {name: state.detector for name, state in self._devices.items() if state.detector is not None}
 
     def _room(self, device: str) -> int | None:
         last = self._devices[device].last
@@ -390,25 +387,25 @@ class MemoryMonitor(Lifecycle):
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()
         detectors = self._detectors()
-        if not (investigator.is_waiting or any(each.suspicions for each in detectors.values())):
+        if not (investigator.is_waiting or any(detector.suspicions for detector in detectors.values())):
             return []
         was_watching = investigator.is_watching
-        found = investigator.step(self._step, detectors, loop_frame())
+        findings = investigator.step(self._step, detectors, loop_frame())
         if was_watching or investigator.is_watching:
-            # what looking took is not the next step's doing
+            # the investigation's own memory does not belong to the next step
             self.discard_peaks()
-        return found
+        return findings
 
-    def _passed(self) -> list[MemorySample]:
+    def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
     def _finish(self) -> None:
-        self._new += self._passed()
+        self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
-        for watched in self._devices.values():
-            if watched.detector is not None:
-                for finding in watched.detector.close():
+        for state in self._devices.values():
+            if state.detector is not None:
+                for finding in state.detector.close():
                     self.report(finding)
         if self._background is not None:
             self._background.put(CLOSE_ROWS)
@@ -416,7 +413,7 @@ class MemoryMonitor(Lifecycle):
     def _open_sinks(self) -> list[Sink]:
         folder = self._run_folder
         sinks: list[Sink | None] = []
-        # files first: the console's lock may be held by what a signal has interrupted
+        # files first: a signal may have interrupted the holder of the console's lock
         if self.log_path is not None:
             sinks.append(self._guard.run(WRITING, LogSink, self.log_path))
         if folder is not None and self.config.scalars:

@@ -1,4 +1,4 @@
-"""Records memory in scheduled windows of steps: MemoryProfiler."""
+"""Records memory in scheduled windows of steps with torch.profiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
-from tbmem.model.run_summary import ProfilerCost
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.identity import find_rank
@@ -36,19 +35,19 @@ PART = "profiler"
 
 
 class MemoryProfiler(Lifecycle):
-    """Records memory in windows: wait, warm up, record, and again.
+    """Records memory in windows: wait, warm up, record, repeat.
 
     Use it alone as a context manager with ``step()`` after each training step, or through ``MemoryCallback``.
-    An error while it runs switches it off and is logged; it never reaches the training.
+    An error while it runs is logged and switches it off; it never reaches the training loop.
 
     Args:
         config: Lengths of the windows and what to record.
         folder: Run folder for the files, a path or a RunFolder.
         snapshot: Memory history to record over the same windows; off by default.
-        guard: Where errors go; its own by default.
+        guard: Handles errors; a new one by default.
         on_window: Called with each window that was written.
         console: Whether the schedule's states are logged as they come.
-        clock: Seconds; a test gives its own.
+        clock: Returns seconds.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
     Raises:
@@ -83,10 +82,10 @@ class MemoryProfiler(Lifecycle):
         self._step = 0
         self._resources = ExitStack()
         self.is_done = False
-        """Nothing is on, and nothing comes any more: ``step()`` need not be called."""
-        self._said_off = False
+        """Nothing is on or scheduled: ``step()`` need not be called."""
+        self._reported_end = False
         self.has_oom_snapshot = False
-        """Somebody has written one when memory ran out, with what held it still there: none is needed later."""
+        """Whether a snapshot was written when the allocation failed, so that none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = False
@@ -107,16 +106,16 @@ class MemoryProfiler(Lifecycle):
 
     @property
     def state(self) -> ScheduleState:
-        """What the profiler does in the step that is running."""
+        """The schedule's state in the current step."""
         return schedule_at(self._step, self.config).state if self._is_running else ScheduleState.STOPPED
 
     @property
     def is_interfering(self) -> bool:
-        """Whether a window is open, so that the host's memory is not the training's alone."""
+        """Whether a window is open, so that the host's memory includes the profiler's."""
         return self._window is not None
 
     def is_off_for(self, steps: int) -> bool:
-        """Whether no window is open, nor comes up in the next ``steps`` steps."""
+        """Whether no window is open or begins in the next ``steps`` steps."""
         if not self._is_running or not self.config.enabled:
             return True
         off = (ScheduleState.WAIT, ScheduleState.STOPPED)
@@ -124,19 +123,14 @@ class MemoryProfiler(Lifecycle):
         return self._window is None and all(schedule_at(step, self.config).state in off for step in coming)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Give the address book names; without it optimizers are found by themselves, parameters have numbers.
-
-        Args:
-            model: Whose parameters, buffers and modules are named as in ``named_parameters()``.
-            *optimizers: Whose state is noted.
-        """
+        """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
         self._addresses.watch(model, *optimizers)
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """The first training step begins.
+        """Start before the first training step.
 
         Args:
-            awaits_resume: The schedule begins with ``resume()``: only then it is known at which step.
+            awaits_resume: Whether the schedule begins with ``resume()``, which gives the first step.
 
         Raises:
             UsageError: It was started before.
@@ -153,11 +147,10 @@ class MemoryProfiler(Lifecycle):
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
-        """A training step has ended, the next one begins.
+        """Record the end of a training step and the start of the next.
 
         Returns:
-            Whether the profiler did something of its own between the two, which leaves its mark on the
-            host's memory and on the clock.
+            Whether the profiler did work of its own in between, which shows in the host's memory and in the time.
         """
         if not self._is_running:
             return False
@@ -173,23 +166,19 @@ class MemoryProfiler(Lifecycle):
         return bool(busy)
 
     def resume(self, after_step: int) -> None:
-        """The training goes on from a checkpoint: steps are called as there; the schedule is that of a new run."""
+        """Continue the step numbers of a checkpoint; the schedule is that of a new run."""
         self._resumed_after = max(after_step, 0)
         awaited, self._awaits_resume = self._awaits_resume and self._is_running, False
         if awaited and self.config.enabled:
             self._guard.run(PART, self._begin_schedule)
 
     def mute(self) -> None:
-        """The run ends: an open window shall not record what tbmem itself does from here on."""
+        """Exclude what tbmem itself does at the end of the run from an open window."""
         if self._window is not None:
             self._window.mute()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """The run has ended; a window that is open is written as far as it got.
-
-        Args:
-            error: The exception that ended it, if one did.
-        """
+        """End the run, by ``error`` if given; an open window is written with the steps recorded so far."""
         if not self._is_running:
             return
         self._ended = True
@@ -198,31 +187,20 @@ class MemoryProfiler(Lifecycle):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
-            # whatever interrupts the writing: nothing stays on
+            # switched off even if writing is interrupted
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Write the allocator's state now, with the history if one is being recorded.
-
-        Args:
-            name: Goes into the file's name.
-
-        Returns:
-            The file, or ``None`` where the device keeps no such state.
-        """
+        """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
         if not self._is_running:
             return None
         return self._guard.run("snapshot", self._snapshots.write, name)
 
     def short_run(self) -> Finding | None:
-        """What to change, if the run ended before the schedule did; ``None`` if every window is there."""
+        """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if not self._guard.is_on(PART):
             return None
         return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
-
-    def cost(self) -> ProfilerCost | None:
-        """What profiling took from the run; ``None`` if no window was recorded."""
-        return self.ledger.cost()
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -235,7 +213,7 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._say("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         self._enter_step()
 
     def _between_steps(self) -> bool:
@@ -262,7 +240,7 @@ class MemoryProfiler(Lifecycle):
         return False
 
     def _enter_step(self) -> bool:
-        """Do what the schedule says for the step that begins."""
+        """Apply the schedule to the step that begins."""
         point = schedule_at(self._step, self.config)
         busy = False
         if point.first and point.window:
@@ -274,15 +252,15 @@ class MemoryProfiler(Lifecycle):
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
-        if stopped and not self._said_off:
-            self._said_off = True
-            self._say("profiler · off from step %d on", self._step + self._resumed_after)
+        if stopped and not self._reported_end:
+            self._reported_end = True
+            self._log("profiler · off from step %d on", self._step + self._resumed_after)
             self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, window: int) -> bool:
         if state is ScheduleState.WAIT:
-            self._say("profiler · %s wait", self._steps(self.config.wait))
+            self._log("profiler · %s wait", self._steps(self.config.wait))
         if state is ScheduleState.WARMUP:
             return self._prepare_window(window)
         if state is ScheduleState.ACTIVE:
@@ -295,7 +273,7 @@ class MemoryProfiler(Lifecycle):
         if not self._guard.is_on(WRITING):
             return False
         if threading.current_thread() is not threading.main_thread():
-            # one that is still on when its thread ends crashes the interpreter, with torch.profiler alone too
+            # torch.profiler crashes the interpreter if its thread ends while it is on
             self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
             return False
         if profiler_is_busy():
@@ -318,7 +296,7 @@ class MemoryProfiler(Lifecycle):
         )
         self._window.prepare()
         if config.warmup:
-            self._say("profiler · %s warm-up", self._steps(config.warmup))
+            self._log("profiler · %s warm-up", self._steps(config.warmup))
         return True
 
     def _begin_window(self) -> bool:
@@ -326,12 +304,12 @@ class MemoryProfiler(Lifecycle):
         if window is None:
             return False
         of = f" of {self.config.repeat}" if self.config.repeat else ""
-        self._say("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
+        self._log("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
         window.begin()
         return True
 
     def _give_way(self) -> None:
-        """The program starts a profiler of its own within this step: the window ends with the step before."""
+        """End the window with the previous step: the program starts a profiler of its own."""
         window, self._gave_way = self._window, True
         if window is None:
             return
@@ -342,13 +320,13 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def _end_early(self, window: Window) -> None:
-        """Keep the steps that were recorded, for torch has one profiler at a time."""
-        kept = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        """Write the steps recorded so far: torch supports one profiler at a time."""
+        outcome = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
         get_logger().warning(
             "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
             self._step + self._resumed_after,
             window.number,
-            kept,
+            outcome,
         )
         if window.steps:
             self._finish_window(complete=False)
@@ -378,7 +356,7 @@ class MemoryProfiler(Lifecycle):
 
     def _report(self, window: Window, files: WindowFiles) -> None:
         name = files.trace.name if files.trace is not None else "no trace"
-        self._say(
+        self._log(
             "profiler · window %d written: %s (%s, %.1f s)",
             window.number,
             name,
@@ -389,7 +367,7 @@ class MemoryProfiler(Lifecycle):
             self._snapshots.warn_of_overflow(files.snapshot.name)
 
     def _steps(self, count: int) -> str:
-        """``'steps 4-6'``: this one and those that follow."""
+        """The next ``count`` steps in words, ``'steps 4-6'``."""
         first = self._step + self._resumed_after
         return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
 
@@ -398,7 +376,7 @@ class MemoryProfiler(Lifecycle):
             self._warned.add(line)
             get_logger().warning("%s", line)
 
-    def _say(self, line: str, *values: object) -> None:
+    def _log(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)
 
     def _close(self, error: BaseException | None) -> None:
@@ -411,7 +389,7 @@ class MemoryProfiler(Lifecycle):
             self._finish_window(complete=False)
 
     def _abandon(self) -> None:
-        """Switch everything off, whatever state it is in."""
+        """Switch everything off."""
         self.is_done = True
         window, self._window = self._window, None
         if window is not None:

@@ -1,4 +1,4 @@
-"""record: the allocations of any code, as a snapshot or a trace."""
+"""Records the allocations of a block of code as a snapshot or a trace."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PART = "record"
 
 @dataclass(slots=True)
 class Recording:
-    """What a ``record`` block writes."""
+    """Files of a ``record`` block."""
 
     folder: Path
-    """A run's folder; with a number, ``name_2``, where an earlier run has the name."""
+    """The run folder, numbered (``name_2``) if an earlier run has the name."""
     files: list[Path] = field(default_factory=list)
-    """Filled when the block ends."""
+    """Set when the block ends."""
 
 
 @contextmanager
@@ -40,21 +40,20 @@ def record(
     optimizer: torch.optim.Optimizer | None = None,
     max_entries: int = 100_000,
 ) -> Iterator[Recording]:
-    """Record the memory of any code.
+    """Record the memory of a block of code.
 
-    On CUDA and XPU the allocator's history is written as a snapshot that pytorch.org/memory_viz opens; elsewhere
-    torch.profiler's trace serves instead. Recording is off again afterwards, whatever happened inside, and what
-    was recorded is written after an exception too.
+    On CUDA and XPU the allocator's history is written as a snapshot that pytorch.org/memory_viz opens; on other
+    devices a torch.profiler trace is written. The files are written after an exception, too.
 
     Args:
-        name: Folder below ``logdir``, a run for TensorBoard; numbered (``name_2``) where an earlier run has it.
+        name: Folder below ``logdir``, a run for TensorBoard; numbered (``name_2``) if an earlier run has the name.
         logdir: Folder that holds all runs.
-        model: Gives the address book names of parameters and modules.
-        optimizer: Gives it the optimizer's state.
+        model: Model whose parameters and modules are named in the address book.
+        optimizer: Optimizer whose state is recorded in it.
         max_entries: Allocator events that are kept (snapshot only).
 
     Yields:
-        The recording: its ``folder``, and its ``files``, which are filled at the end.
+        The recording, with its ``folder`` and, at the end of the block, its ``files``.
 
     Raises:
         RunFolderError: The folder cannot be written.
@@ -96,8 +95,8 @@ def _history(
                 recording.files.append(path)
             book = guard.run(PART, addresses.end, {"snapshot": path.name})
             if book is not None:
-                place = guard.run(PART, folder.write_address_book, book, path)
-                recording.files += [place] if place is not None else []
+                book_path = guard.run(PART, folder.write_address_book, book, path)
+                recording.files += [book_path] if book_path is not None else []
         finally:
             guard.run("record (switching off)", addresses.close)
             guard.run("record (switching off)", history.stop)

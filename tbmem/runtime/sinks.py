@@ -1,4 +1,4 @@
-"""Console lines, the live log ``monitor.jsonl`` and TensorBoard scalars: where a monitor's records go."""
+"""Writes a monitor's records to the console, to ``monitor.jsonl`` and to TensorBoard scalars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
 def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:
-    """The live log's first record: who writes it, where, from when on, with which settings, and ``about``."""
+    """The live log's first record: process, start time and settings of the run."""
     return {
         "type": "header",
         "schema": SCHEMA_VERSION,
@@ -58,7 +58,7 @@ def log_end(
 
 
 class LineSink:
-    """Shows a memory line for every row that ends on a multiple of ``every`` steps, and a signal that came."""
+    """Logs a memory line for each row that ends on a multiple of ``every`` steps, and a line per signal."""
 
     part = "console lines"
 
@@ -66,7 +66,7 @@ class LineSink:
         self._every = every
 
     def write(self, records: Sequence[LogRecord]) -> None:
-        """Log the lines that are due."""
+        """Log the lines of these records."""
         logger = get_logger()
         if not logger.isEnabledFor(logging.INFO):
             return
@@ -78,11 +78,11 @@ class LineSink:
                 logger.warning("%s", signal_line(record))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no file."""
 
 
 class LogSink:
-    """Appends to ``monitor.jsonl``; each batch is handed to the operating system, so a kill loses no more.
+    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it.
 
     Raises:
         OSError: The file cannot be opened.
@@ -99,11 +99,11 @@ class LogSink:
         """Append a line per record."""
         data = "\n".join([*map(to_line, records), ""]).encode()
         while data:
-            # an unbuffered file may take only a part, on a disk that is nearly full
+            # an unbuffered write may be partial on a nearly full disk
             data = data[self._file.write(data) :]
 
     def _mend_last_line(self) -> None:
-        """A run that was killed may have left half a line: what comes next must not be appended to it."""
+        """End the incomplete last line that a killed run may have left."""
         size = self._file.seek(0, 2)
         if size:
             self._file.seek(size - 1)
@@ -126,7 +126,7 @@ class ScalarSink:
         self.close = self._writer.close
 
     def write(self, records: Sequence[LogRecord]) -> None:
-        """Add the points of every row of samples."""
+        """Add the values of each row of samples."""
         samples = [record.sample for record in records if isinstance(record, SampleRow)]
         self._devices.update([sample.device for sample in samples])
         self._writer.write(samples, several=len(self._devices) > 1)

@@ -113,6 +113,11 @@ def test_a_variable_sets_its_key(name: str, text: str, key: str, value: object) 
     assert loaded.origins[key] == name
 
 
+@pytest.mark.parametrize("key", list(load_with_origins(environment={}).values()))
+def test_a_value_of_another_type_is_refused_with_what_the_key_takes(key: str) -> None:
+    assert f"{key}: must be " in refusal(None, [f"{key}={{a: 1}}"])
+
+
 def test_every_key_has_its_own_variable() -> None:
     keys = list(load_with_origins().values())
     assert len({key.replace(".", "_") for key in keys}) == len(keys)
@@ -259,11 +264,18 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         (b"profiling:\n", "profiling: is a section"),
         (b"profiling: 3\n", "profiling: is a section"),
         (b"profiling: [1]\n", "profiling: is a section"),
-        (b"profiling:\n  active:\n", "profiling.active"),
-        (b"profiling:\n  active: many\n", "profiling.active"),
+        (b"profiling: ???\n", "profiling: has no value"),
+        (b"run.name: a\n", "run.name: unknown key; write 'run: {name: ...}'"),
+        (b"profilng.active: 5\n", "profilng.active: unknown key; did you mean profiling.active?"),
+        (b"profiling:\n  active.x: 5\n", "profiling.active: must be a whole number, without keys below it"),
+        (b"profiling:\n  active:\n", "profiling.active: must be a whole number (got null)"),
+        (b"profiling:\n  active: many\n", "profiling.active: must be a whole number (got 'many')"),
+        (b"run:\n  name: [a]\n", "run.name: must be a text or null (got ['a'])"),
+        (b"run:\n  ranks: [0, 8]\n", "run.ranks: must be a whole number or a text (got [0, 8])"),
+        (b"oom:\n  host_percent: most\n", "oom.host_percent: must be a number (got 'most')"),
         (b"profiling:\n  active: |\n    a\n    b\n", "profiling.active"),
         (b"profiling:\n  active: 0\n", "profiling.active must be at least 1"),
-        (b"enabled: perhaps\n", "enabled"),
+        (b"enabled: perhaps\n", "enabled: must be true or false (got 'perhaps')"),
         (b"patterns:\n  min_growth: 2 M\n", "patterns.min_growth: '2 M' is not a size"),
         (b"patterns:\n  min_growth: 100\n", "patterns.min_growth: 100 lacks its unit; write '100 MiB', or '100 B'"),
         (b"patterns:\n  capacity_percent: [a, b, c]\n", "patterns.capacity_percent"),
@@ -365,8 +377,21 @@ def test_a_variable_that_is_wrong_is_named_in_one_line(name: str, text: str, par
         ({"profiling": object()}, "profiling"),
         ({"profiling": {"active": object()}}, "profiling"),
         ({None: 1}, "NoneType"),
+        ({"run.name": "a"}, "write 'run: {name: ...}'"),
     ],
-    ids=["int", "list", "bytes", "section", "NUL", "typo", "no keys", "object", "object in a section", "key None"],
+    ids=[
+        "int",
+        "list",
+        "bytes",
+        "section",
+        "NUL",
+        "typo",
+        "no keys",
+        "object",
+        "object in a section",
+        "key None",
+        "dotted",
+    ],
 )
 def test_a_source_that_is_wrong_is_refused_in_one_line(source: Any, part: str) -> None:
     assert part in refusal(source)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.integrations.base import Session
+from tbmem.integrations.base import TrainingSession
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 
@@ -25,7 +25,7 @@ LEAK = Finding(
 )
 
 
-def find_leak(session: Session) -> None:
+def find_leak(session: TrainingSession) -> None:
     """The monitor finds a leak, in the middle of a step; what it takes to find one is tested elsewhere."""
     assert session.memory is not None
     assert session.memory.monitor is not None

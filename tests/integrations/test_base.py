@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tbmem.integrations.base import Session
+from tbmem.errors import MissingDependencyError
+from tbmem.integrations import base
+from tbmem.integrations.base import TrainingSession, require
 from tbmem.model.monitor_log import MonitorLog
 
 NO_PROFILER = {"enabled": False}
 
 
 @pytest.fixture
-def make_session(tmp_path: Path) -> Callable[..., Session]:
-    def make(*, hears_errors: bool = True) -> Session:
-        return Session(
+def make_session(tmp_path: Path) -> Callable[..., TrainingSession]:
+    def make(*, hears_errors: bool = True) -> TrainingSession:
+        return TrainingSession(
             None, (), {"run": {"logdir": str(tmp_path)}, "profiling": NO_PROFILER}, hears_errors=hears_errors
         )
 
@@ -27,7 +31,7 @@ def make_session(tmp_path: Path) -> Callable[..., Session]:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"])
 def test_a_copy_has_the_settings_and_no_training(
-    copied: Callable[[Session], Session], make_session: Callable[..., Session]
+    copied: Callable[[TrainingSession], TrainingSession], make_session: Callable[..., TrainingSession]
 ) -> None:
     # given a session whose training runs
     session = make_session()
@@ -50,7 +54,7 @@ def test_a_copy_has_the_settings_and_no_training(
 
 
 def test_the_second_session_of_a_training_has_no_part_in_it(
-    make_session: Callable[..., Session],
+    make_session: Callable[..., TrainingSession],
     tmp_path: Path,
     only_log: Callable[[Path], MonitorLog],
     caplog: pytest.LogCaptureFixture,
@@ -77,7 +81,7 @@ def test_the_second_session_of_a_training_has_no_part_in_it(
 
 
 def test_a_session_that_is_given_twice_takes_part_once(
-    make_session: Callable[..., Session], tmp_path: Path, only_log: Callable[[Path], MonitorLog]
+    make_session: Callable[..., TrainingSession], tmp_path: Path, only_log: Callable[[Path], MonitorLog]
 ) -> None:
     session, training = make_session(), object()
     for _ in range(2):
@@ -94,7 +98,7 @@ def test_a_session_that_is_given_twice_takes_part_once(
 
 @pytest.mark.parametrize("hears_errors", [True, False])
 def test_a_training_that_failed_without_a_word_is_closed_by_the_next(
-    hears_errors: bool, make_session: Callable[..., Session]
+    hears_errors: bool, make_session: Callable[..., TrainingSession]
 ) -> None:
     # given a training of which nothing has been heard since it began
     before = make_session(hears_errors=hears_errors)
@@ -108,3 +112,44 @@ def test_a_training_that_failed_without_a_word_is_closed_by_the_next(
     assert before.is_active is hears_errors
     for each in (before, session):
         each.end()
+
+
+# versions of frameworks
+
+MODULES = {
+    "lightning": ("lightning", "lightning.pytorch", "pytorch_lightning"),
+    "huggingface": ("transformers",),
+    "accelerate": ("accelerate",),
+    "ignite": ("ignite",),
+    "keras": ("keras",),
+}
+
+
+@pytest.mark.parametrize("adapter", MODULES)
+def test_a_missing_framework_names_its_extra(adapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in MODULES[adapter]:
+        if "." in module:
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        else:
+            monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"tbmem.integrations.{adapter}", raising=False)
+    if adapter == "lightning":
+        monkeypatch.delitem(sys.modules, "pytorch_lightning")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        monkeypatch.setattr(base, "find_spec", lambda name: None)
+
+    with pytest.raises(MissingDependencyError, match=rf"pip install 'tbmem\[{adapter}\]'") as caught:
+        import_module(f"tbmem.integrations.{adapter}")
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("found", "fits"), [("0.4.13", False), ("0.5", True), ("0.5.5rc1", True), ("1.0", True)])
+def test_an_old_version_is_refused(found: str, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "version", lambda name: found)
+
+    if fits:
+        require("pytest", extra="ignite", minimum="0.5")
+    else:
+        with pytest.raises(MissingDependencyError, match=r"needs pytest 0\.5 or newer \(0\.4\.13 is installed\)"):
+            require("pytest", extra="ignite", minimum="0.5")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.model.monitor_log import LogRecord, SampleRow
-from tbmem.runtime.background_writer import CLOSE_ROWS, Background, Chore
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask
 from tbmem.runtime.process.guard import Guard
 from tests.conftest import GIB, MakeSample
 
@@ -39,7 +39,7 @@ class ListSink:
 
 def test_what_was_left_is_written_at_the_end() -> None:
     sink = ListSink()
-    background = Background([sink], [], Guard(), interval=60)
+    background = BackgroundWriter([sink], [], Guard(), interval=60)
     background.start()
     for number in range(5):
         background.put({"type": "x", "number": number})
@@ -52,7 +52,7 @@ def test_what_was_left_is_written_at_the_end() -> None:
 
 def test_rounds_come_by_themselves() -> None:
     sink, seen = ListSink(), threading.Event()
-    background = Background([sink], [Chore(seen.set, every=0.01)], Guard(), interval=0.01)
+    background = BackgroundWriter([sink], [PeriodicTask(seen.set, every=0.01)], Guard(), interval=0.01)
     background.start()
     background.put({"type": "x"})
 
@@ -67,7 +67,7 @@ def test_rounds_come_by_themselves() -> None:
 def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
     # given rounds that are a minute apart
     sink = ListSink()
-    background = Background([sink], [], Guard(), interval=60)
+    background = BackgroundWriter([sink], [], Guard(), interval=60)
     background.start()
     # when
     background.put({"type": "x"})
@@ -83,7 +83,7 @@ def test_what_is_urgent_does_not_wait_for_the_next_round() -> None:
 def test_many_samples_do_not_wait_for_the_next_round(make_sample: MakeSample) -> None:
     # given
     sink = ListSink()
-    background = Background([sink], [], Guard(), interval=60)
+    background = BackgroundWriter([sink], [], Guard(), interval=60)
     background.start()
     # when
     for step in range(0, 300, 10):
@@ -100,7 +100,7 @@ def test_many_samples_do_not_wait_for_the_next_round(make_sample: MakeSample) ->
 def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
     # given
     sink = ListSink()
-    background = Background([sink], [], Guard(), interval=60, row_steps=2)
+    background = BackgroundWriter([sink], [], Guard(), interval=60, row_steps=2)
     background.start()
     # when two steps end, and half of a row
     samples = [make_sample(step, 45.0 + step, device=device) for step in (1, 2, 3) for device in ("cuda:0", "cuda:1")]
@@ -122,29 +122,29 @@ def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
 
 def test_a_chore_comes_early_at_first_and_then_regularly() -> None:
     # given
-    chore = Chore(lambda: None, early=(0.02, 0.05, 0.1, 0.5))
+    task = PeriodicTask(lambda: None, early=(0.02, 0.05, 0.1, 0.5))
     # when it takes a moment, and once so long that two dates go by
-    dates = [chore.due]
+    dates = [task.due]
     for took in (0.001, 0.06, 0.001, 0.001, 0.001):
-        chore.plan(chore.due, chore.due + took)
-        dates.append(chore.due)
+        task.plan(task.due, task.due + took)
+        dates.append(task.due)
     # then
     assert dates == pytest.approx([0.02, 0.05, 0.5, 1.5, 2.5, 3.5])
 
 
 def test_a_chore_that_takes_long_comes_less_often() -> None:
     # given
-    chore = Chore(lambda: None)
+    task = PeriodicTask(lambda: None)
     # when
-    chore.plan(began=1.0, ended=1.5)
+    task.plan(began=1.0, ended=1.5)
     # then it takes one per cent of the time
-    assert chore.due == pytest.approx(51.0)
+    assert task.due == pytest.approx(51.0)
 
 
 def test_a_full_disk_is_one_warning_for_all_files(caplog: pytest.LogCaptureFixture) -> None:
     # given two files on a disk that is full
     sinks = [ListSink(OSError(28, "No space left on device")) for _ in range(2)]
-    background = Background(sinks, [], Guard(), interval=0.005)
+    background = BackgroundWriter(sinks, [], Guard(), interval=0.005)
 
     # when records keep coming
     with caplog.at_level(logging.WARNING, "tbmem"):
@@ -164,7 +164,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_caller(monkeypatch: pytest.Monke
     # given a disk that does not answer
     monkeypatch.setattr("tbmem.runtime.background_writer._JOIN_SECONDS", 0.2)
     gate = threading.Event()
-    background = Background([ListSink(gate=gate)], [], Guard(), interval=0.001)
+    background = BackgroundWriter([ListSink(gate=gate)], [], Guard(), interval=0.001)
     background.start()
     background.put({"type": "x"})
     time.sleep(0.05)
@@ -182,7 +182,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_caller(monkeypatch: pytest.Monke
 
 
 def test_stop_before_start_and_twice() -> None:
-    background = Background([], [], Guard())
+    background = BackgroundWriter([], [], Guard())
 
     background.stop()
     background.start()

@@ -268,7 +268,7 @@ def test_cost_counts_what_the_clock_says(tmp_path: Path, train_step: TrainStep) 
     profiler = MemoryProfiler(folder=tmp_path, wait=1, warmup=1, active=2, repeat=1, clock=clock)
     _run(profiler, train_step, 6)
 
-    cost = profiler.cost()
+    cost = profiler.ledger.cost()
     assert cost is not None
     assert (cost.windows, cost.recorded_steps) == (1, 2)
     assert cost.recorded_step_seconds == 1.0

@@ -1,1 +1,1 @@
-"""Looks into a suspicion for a few steps."""
+"""Gathers evidence on suspected growth for a few steps."""

@@ -1,4 +1,4 @@
-"""Investigator of suspicions: watches the next few steps, draws conclusions and writes what was seen."""
+"""Investigates suspicions: examines a few steps, draws conclusions and writes the evidence."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.program.ownership import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
-    from tbmem.runtime.evidence.session import Instruments, Session
-    from tbmem.sources.survivors.tracker import SurvivorTracker
+    from tbmem.runtime.evidence.session import EvidenceSession, Instruments
+    from tbmem.sources.survivors.tracker import Births
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
 _WORTH_A_LOOK = 0.5
-"""Share of ``evidence.min_leak`` from which on growth is looked into: a rate is an estimate, and what is well below the
-smallest leak (Python's own caches, a logger's) would cost seconds of looking to be dismissed."""
+"""Share of ``evidence.min_leak`` from which growth is investigated: the rate is an estimate, and growth far below the
+smallest leak (Python's caches, a logger's) is not worth the cost."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
-"""Channels whose growth this process can explain; child processes are not ours to look into."""
+"""Channels whose growth this process can explain; child processes are not examined."""
 
 Suspect = tuple[str, Channel]
 """A device and the channel that grows there."""
 
 
 class Investigator:
-    """Looks into suspicions, one after the other, within the budget of a run.
+    """Investigates suspicions one at a time, within the limits of a run.
 
     Args:
-        config: How much may be spent.
-        folder: Where the files of what was seen go; ``None`` writes none.
-        guard: Where errors go.
-        is_free: Whether no profiler window comes up in the next so many steps.
-        room: Bytes that are still free on a device, where that is known.
-        instruments: What is looked with; a test gives its own.
+        config: Limits.
+        folder: Folder of the evidence files; ``None`` writes none.
+        guard: Handles errors.
+        is_free: Returns whether no profiler window overlaps the next ``n`` steps.
+        room: Returns the free bytes of a device, if known.
+        instruments: Creates the searches and trackers; loaded on first use by default.
     """
 
     def __init__(
@@ -64,41 +64,34 @@ class Investigator:
         self._is_free = is_free
         self._room = room
         self._instruments = instruments
-        self._session: Session | None = None
+        self._session: EvidenceSession | None = None
         self._snapshot: Path | None = None
         self._windows = 0
         self.resumed_after = 0
-        """Steps before this run, in a training that goes on."""
-        self._drawn: dict[Suspect, Conclusion] = {}
-        self._left_open: Counter[Suspect] = Counter()
+        """Steps before this run, if it was resumed from a checkpoint."""
+        self._conclusions: dict[Suspect, Conclusion] = {}
+        self._inconclusive: Counter[Suspect] = Counter()
         self._suspected: dict[Suspect, int] = {}
 
     @property
     def is_watching(self) -> bool:
-        """Whether a session is open: the host's figures are not the training's alone."""
+        """Whether a session is open, so that the host's figures include tbmem's own memory."""
         return self._session is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is something to do at each step."""
-        return self._session is not None or bool(self._drawn)
+        """Whether ``step`` must be called after each step."""
+        return self._session is not None or bool(self._conclusions)
 
     def prepare(self) -> None:
-        """Load what a session needs: when the training has begun, so that no start waits for it, and no later.
-
-        Loaded in the middle of a training it would itself be growth.
-        """
+        """Import what a session needs at the first steps: earlier it delays the start, later it appears as growth."""
         if self._instruments is None:
             from tbmem.runtime.evidence.session import Instruments
 
             self._instruments = Instruments()
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
-        """A step has ended and was judged.
-
-        Returns:
-            What the detectors make of new conclusions.
-        """
+        """Process an evaluated step; returns the detectors' findings on new conclusions."""
         if not self._guard.is_on(PART):
             return []
         try:
@@ -109,24 +102,25 @@ class Investigator:
             return []
 
     def close(self) -> None:
-        """Switch off what is on."""
+        """Close the open session."""
         session, self._session = self._session, None
         if session is not None:
             self._guard.run("evidence (switching off)", session.abandon)
 
     def _step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
-        standing = _standing(detectors)
+        current = _current_suspicions(detectors)
         if self._session is not None:
             evidence = self._session.advance(step, frame)
             if evidence is None:
                 return []
             self._session = None
-            self._conclude(evidence, standing, detectors)
-        findings = self._hand_over(step, standing, detectors)
+            self._conclude(evidence, current, detectors)
+        findings = self._hand_over(step, current, detectors)
         new = [
-            each
-            for suspect, each in _standing(detectors).items()
-            if suspect not in self._drawn and each.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
+            suspicion
+            for suspect, suspicion in _current_suspicions(detectors).items()
+            if suspect not in self._conclusions
+            and suspicion.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
         ]
         if new and self._windows < self._config.max_windows:
             self._begin(step, new[0], frame)
@@ -144,48 +138,48 @@ class Investigator:
         self._session.begin(step, frame)
 
     def _conclude(
-        self, evidence: Evidence, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
+        self, evidence: Evidence, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> None:
-        for suspect, suspicion in standing.items():
+        for suspect, suspicion in current.items():
             self._suspected.setdefault(suspect, evidence.first_step)
             conclusion = explain(
                 suspicion,
                 evidence,
                 min_rate=self._config.min_leak_bytes,
                 room=self._room(suspicion.device),
-                looked_before=self._left_open[suspect],
+                looked_before=self._inconclusive[suspect],
             )
-            self._left_open[suspect] += conclusion.outcome is Outcome.OPEN
+            self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)
-            files = [each.name for each in (path, self._snapshot) if each is not None]
+            files = [file.name for file in (path, self._snapshot) if file is not None]
             if files:
                 conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": files})
-            self._drawn[suspect] = conclusion
+            self._conclusions[suspect] = conclusion
 
     def _hand_over(
-        self, step: int, standing: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
+        self, step: int, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
     ) -> list[Finding]:
-        """Give the detectors their conclusions; a leak waits until the growth is old enough to be no epoch."""
+        """Pass conclusions to the detectors; a leak waits until the growth has outlasted an epoch."""
         findings: list[Finding] = []
-        for suspect, conclusion in list(self._drawn.items()):
-            suspicion = standing.get(suspect)
+        for suspect, conclusion in list(self._conclusions.items()):
+            suspicion = current.get(suspect)
             if suspicion is None:
-                # it has fallen back by itself meanwhile
-                del self._drawn[suspect]
+                # the growth has ended
+                del self._conclusions[suspect]
             elif self._is_ripe(conclusion, suspicion, step):
-                del self._drawn[suspect]
+                del self._conclusions[suspect]
                 when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
                 final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
                 findings += detectors[suspect[0]].conclude(suspicion, final)
         return findings
 
     def _is_ripe(self, conclusion: Conclusion, suspicion: Suspicion, step: int) -> bool:
-        """Whether the growth is old enough; what grew when the judging began has probably grown from the start."""
+        """Whether the growth has lasted long enough; if seen at the first evaluation, it counts from the start."""
         began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
         return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
 
-    def _capture(self, births: SurvivorTracker) -> None:
-        """Write the device's own snapshot of the watched steps, where it keeps one (CUDA, XPU)."""
+    def _capture(self, births: Births) -> None:
+        """Write a memory snapshot of the examined steps (CUDA, XPU)."""
         from tbmem.sources.survivors.history_backend import HistorySurvivors
 
         if isinstance(births, HistorySurvivors) and self._folder is not None:
@@ -203,7 +197,7 @@ class Investigator:
         return path
 
 
-def _standing(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
+def _current_suspicions(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
     return {
         (device, suspicion.channel): suspicion
         for device, detector in detectors.items()
@@ -213,5 +207,5 @@ def _standing(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:
 
 
 def loop_frame() -> FrameType | None:
-    """The innermost running frame that is not tbmem's own: the training loop, or the framework that runs it."""
+    """The innermost running frame outside tbmem: the training loop, or the framework that runs it."""
     return next(stack_of(sys._getframe(1)), None)

@@ -1,4 +1,4 @@
-"""A session of watched steps that gathers the evidence on one suspicion."""
+"""Gathers the evidence on one suspicion over a few steps."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from tbmem.sources.survivors.tracker import SurvivorTracker
 from tbmem.sources.torch_state.memory_history import cuda_history_is_on
 
 _LOOKS = 4
-"""Censuses of a session, the first before its first step: three intervals tell growth from coming and going."""
+"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation."""
 _FEWEST_LOOKS = 3
-"""Without three nothing can be said to grow; a heap too large for so many is not searched."""
+"""Three are needed to detect growth; a heap too large for three is not searched."""
 _LONGEST_GAP = 30
-"""Steps between two censuses at most, where memory grows only every few steps."""
+"""Maximum steps between two censuses, if memory grows only every few steps."""
 _BIRTHS_GAP = 2
-"""Allocations are followed where memory grows at least every so many steps; else too few generations would be seen."""
+"""Allocations are followed if memory grows at least every ``_BIRTHS_GAP`` steps."""
 
 
-class Session:
-    """One stretch of watched steps: censuses of who holds what, births in between, one traced step at the end.
+class EvidenceSession:
+    """Censuses of holders, allocations followed in between, and a traced step at the end.
 
     Args:
-        suspicion: Growth that it is about; tells how far apart the looks must be.
-        config: How much may be spent.
-        hunt: Looks for what grows.
-        births: Follows allocations; ``None`` where that cannot be done.
-        capture: Called with the births before they end, to write what the device keeps of them.
+        suspicion: The growth to examine; its gap sets the distance of the censuses.
+        config: Limits.
+        hunt: Searches for growing holders.
+        births: Follows allocations; ``None`` if that is not possible.
+        capture: Called before ``births`` ends, to write a snapshot.
     """
 
     def __init__(
@@ -56,67 +56,63 @@ class Session:
         spacing = math.ceil(config.steps / (_LOOKS - 1))
         self._spacing = min(max(spacing, math.ceil(1.5 * suspicion.gap)), _LONGEST_GAP)
         self._traces_left = suspicion.gap + 1 if config.trace_lines else 0
-        self._looks_left = _LOOKS
+        self._censuses_left = _LOOKS
         self._is_tracing = False
-        self._first_step = self._next_look = 0
+        self._first_step = self._next_census = 0
         self._sites: tuple[Site, ...] | None = None
         self._sizes_grow = 0.0
         self._notes: list[str] = []
         self._seconds = 0.0
 
     def begin(self, step: int, frame: FrameType | None) -> None:
-        """``step`` has ended; the next one is watched."""
+        """Begin with the step after ``step``."""
         self._first_step = step
-        self._look(step, frame)
+        self._take_census(step, frame)
         if self._births is not None:
-            with self._counted():
+            with self._timed():
                 self._births.begin(step + 1)
 
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
-        """A watched step has ended.
-
-        Returns:
-            The evidence, when enough has been seen.
-        """
+        """Process the end of a step; returns the evidence when it is complete."""
         if self._is_tracing:
             return self._advance_trace(step, frame)
-        self._end_step(step, lambda: self._look(step, frame) if step >= self._next_look else None)
-        if self._looks_left:
+        self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
+        if self._censuses_left:
             return None
         self._finish_births()
         return self._trace_or_finish(step, frame)
 
     def abandon(self) -> None:
-        """Switch everything off; what was seen is lost."""
+        """Switch everything off and discard the evidence."""
         try:
             if self._births is not None:
                 self._births.abandon()
         finally:
             self._hunt.close()
 
-    def _look(self, step: int, frame: FrameType | None) -> None:
-        self._looks_left -= 1
-        self._next_look = step + self._spacing
+    def _take_census(self, step: int, frame: FrameType | None) -> None:
+        self._censuses_left -= 1
+        self._next_census = step + self._spacing
         before = self._seconds
-        with self._counted():
+        with self._timed():
             self._hunt.look(step, frame)
         took = self._seconds - before
         affordable = self._config.max_seconds / max(took, 1e-9)
-        if self._looks_left and affordable < _FEWEST_LOOKS:
-            self._looks_left = 0
+        if self._censuses_left and affordable < _FEWEST_LOOKS:
+            self._censuses_left = 0
             self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
-        elif self._looks_left == 1 and affordable < _LOOKS:
-            self._looks_left = 0
+        elif self._censuses_left == 1 and affordable < _LOOKS:
+            self._censuses_left = 0
 
-    def _end_step(self, step: int, look: Callable[[], None]) -> None:
-        """Hand the step over to the births, and look while they do not record."""
+    def _end_step(self, step: int, census: Callable[[], None]) -> None:
+        """Mark the step for ``births``, and take the census while it does not record."""
         births = self._births
         if births is None:
-            look()
+            census()
             return
         began, before = time.thread_time(), self._seconds
-        births.mark(step, look)
-        self._seconds = before + time.thread_time() - began  # what the look took is counted once
+        births.mark(step, census)
+        self._seconds = before + time.thread_time() - began  # the census was timed already
         if births.is_full:
             self._finish_births()
 
@@ -125,13 +121,13 @@ class Session:
         if births is None:
             return
         self._capture(births)
-        with self._counted():
+        with self._timed():
             report = births.finish()
         self._sites, self._sizes_grow = report.sites, report.sizes_grow
         self._notes += report.notes
 
     def _trace_or_finish(self, step: int, frame: FrameType | None) -> Evidence | None:
-        with self._counted():
+        with self._timed():
             self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
@@ -142,7 +138,7 @@ class Session:
         return self._trace_or_finish(step, frame)
 
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
-        with self._counted():
+        with self._timed():
             holders, notes = self._hunt.result(frame)
             self._hunt.close()
         return Evidence(
@@ -157,15 +153,15 @@ class Session:
         )
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count the seconds of what runs inside: this thread's own, so that other work does not count."""
+    def _timed(self) -> Iterator[None]:
+        """Add the CPU seconds of this thread in the block."""
         began = time.thread_time()
         yield
         self._seconds += time.thread_time() - began
 
 
 def births_of(device: str) -> SurvivorTracker | None:
-    """What watches births on a device (``cuda:0``), for one window of steps; ``None`` where nothing can."""
+    """The tracker of allocations on a device (``cuda:0``); ``None`` if there is none."""
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return ProfilerSurvivors()
@@ -178,12 +174,12 @@ def births_of(device: str) -> SurvivorTracker | None:
 
 
 class Instruments(NamedTuple):
-    """What sessions look with."""
+    """Creates the searches and trackers of sessions."""
 
     births_of: Callable[[str], SurvivorTracker | None] = births_of
-    """Returns what follows allocations on a device."""
+    """Returns the tracker of allocations on a device."""
     new_hunt: Callable[[], RetainerSearch] = RetainerSearch
-    """Makes what looks for holders."""
+    """Returns a search for holders."""
 
     def session(
         self,
@@ -192,7 +188,7 @@ class Instruments(NamedTuple):
         capture: Callable[[SurvivorTracker], object],
         *,
         births: bool,
-    ) -> Session:
+    ) -> EvidenceSession:
         """A session for one suspicion."""
         following = self.births_of(suspicion.device) if births else None
-        return Session(suspicion, config, self.new_hunt(), following, capture)
+        return EvidenceSession(suspicion, config, self.new_hunt(), following, capture)

@@ -1,4 +1,4 @@
-"""Explains spikes that a profiler window covered by what allocated them."""
+"""Attributes spikes within a profiler window to allocations."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from tbmem.sources.trace.reader import read_trace
 from tbmem.units import MIB
 
 _MOST_BYTES = 16 * MIB
-"""Largest trace that is read, as it lies on the disk: a packed megabyte takes some 0.1 s."""
+"""Largest trace file that is read: a compressed megabyte takes about 0.1 s."""
 _MOST_SECONDS = 2.0
-"""Seconds after which no further trace is begun: a run shall end soon, and ``tbmem analyze`` reads the rest."""
+"""Seconds after which no further trace is read; ``tbmem analyze`` reads the rest."""
 
 
 def explain_spikes(
     findings: Iterable[Finding], traces: Mapping[Path, range], clock: Callable[[], float] = time.monotonic
 ) -> list[Finding]:
-    """Say which allocations made the spikes that fell into a profiler window.
-
-    Returns:
-        A further finding for each spike that is explained.
-    """
+    """A further finding for each spike whose allocations a trace of ``traces`` (path to steps) contains."""
     explained = []
     until = clock() + _MOST_SECONDS
     for spike in findings:

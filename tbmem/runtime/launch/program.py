@@ -1,22 +1,126 @@
-"""WatchedProgram: a program whose training run is watched by a MemoryCallback without its knowing."""
+"""Runs a program under a MemoryCallback and counts its training steps."""
 
 from __future__ import annotations
 
 import atexit
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tbmem.config import LoadedConfig
 from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.script import Program
-from tbmem.runtime.launch.step_counter import FIRST, OptimizerSteps
 from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.optimizer_hook import OptimizerHook
+from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.sources.torch_state.storages import model_of
 
+FIRST, EACH = "first", "each"
+_MAX_OTHER_STEPS = 100
+"""Steps of other optimizers after which the chosen one is considered unused."""
 
-class WatchedProgram:
-    """One program, from its first line to the interpreter's end; ``step_on`` is the choice of ``OptimizerSteps``.
+
+class StepCounter:
+    """Counts the training steps of an unmodified program through torch's global optimizer hook.
+
+    A training step is a step of one chosen optimizer; steps of other optimizers, as in a GAN, belong to it. If the
+    chosen optimizer is deleted, or has not stepped for a hundred steps of the others, the next to step replaces it.
+
+    The step of an optimizer inside the backward pass (in a gradient hook) is reported at the next module call: before,
+    activations are still freed and nothing can be recorded.
+
+    Args:
+        on_step: Called after each training step with the optimizer.
+        choice: Which optimizer counts: ``'first'`` (the first to step), ``'2'`` (the second to step), a class's name
+            (``'AdamW'``), or ``'each'`` for all.
+    """
+
+    def __init__(self, on_step: Callable[[torch.optim.Optimizer], None], choice: str = FIRST) -> None:
+        self.seen: list[str] = []
+        """Classes of the optimizers that have stepped, in the order of their first steps."""
+        self._on_step = on_step
+        self._choice = choice
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._leader: weakref.ref[torch.optim.Optimizer] | None = None
+        self._others = 0
+        self._hook: OptimizerHook | None = None
+        self._unreported: torch.optim.Optimizer | None = None
+        self._forward_hook: Any = None
+
+    def open(self) -> None:
+        """Add the hook."""
+        self._hook = OptimizerHook(self._after_step)
+
+    def close(self, *, report_last: bool = True) -> None:
+        """Remove the hooks; ``report_last``: whether a step that was not reported yet is reported."""
+        if not report_last:
+            self._unreported = None
+        self._report_step()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
+            self._others = 0
+            self._report_step()
+            self._unreported = optimizer
+            if in_backward():
+                self._forward_hook = register_module_forward_pre_hook(self._before_forward)
+            else:
+                self._report_step()
+
+    def _before_forward(self, _module: torch.nn.Module, _arguments: Any) -> None:
+        if not torch.compiler.is_compiling() and not in_backward():  # checkpointing calls modules in backward
+            self._report_step()
+
+    def _report_step(self) -> None:
+        optimizer, self._unreported = self._unreported, None
+        if self._forward_hook is not None:
+            self._forward_hook.remove()
+            self._forward_hook = None
+        if optimizer is not None:
+            self._on_step(optimizer)
+
+    def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether this optimizer is chosen from now on."""
+        self._note_optimizer(optimizer)
+        self._others += 1
+        if self._choice == EACH:
+            return True
+        leader = self._leader() if self._leader is not None else None
+        if (leader is None and self._fits(optimizer)) or (leader is not None and self._others > _MAX_OTHER_STEPS):
+            if self._leader is not None:
+                get_logger().info("steps are counted by another optimizer from here on: %s", type(optimizer).__name__)
+            self._leader = weakref.ref(optimizer)
+            return True
+        return False
+
+    def _fits(self, optimizer: torch.optim.Optimizer) -> bool:
+        if self._choice.isdigit():
+            # if the chosen one is deleted: any other
+            return len(self.seen) >= int(self._choice)
+        return self._choice in (FIRST, type(optimizer).__name__)
+
+    def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        self.seen.append(type(optimizer).__name__)
+        if len(self.seen) == 2 and self._choice == FIRST:
+            get_logger().info(
+                "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's"
+                " name chooses otherwise",
+                *self.seen,
+            )
+
+
+class MonitoredProgram:
+    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``.
 
     Raises:
         RunFolderError: The run folder cannot be written.
@@ -26,18 +130,18 @@ class WatchedProgram:
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
         self._memory = MemoryCallback(config)
-        self._steps = OptimizerSteps(self._step, step_on)
+        self._steps = StepCounter(self._step, step_on)
         self._guard = Guard()
         self._is_first = True
         self._memory.start()
         if not self._memory.is_active:
-            return  # switched off, or a rank that is not watched: nothing is to be seen
+            return  # switched off, or a rank that is not monitored
         self._steps.open()
-        # threads of the program may go on training after its last line: atexit comes when they are done
+        # threads may continue training after the last line; atexit runs after them
         atexit.register(self._end)
 
     def run(self) -> None:
-        """Run it; what it raises, and ``SystemExit``, goes on to the interpreter."""
+        """Run the program; exceptions and ``SystemExit`` propagate to the interpreter."""
         self._program.run(self._end)
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -52,10 +156,10 @@ class WatchedProgram:
             self._memory.watch(model, optimizer)
 
     def _end(self, error: BaseException | None = None) -> None:
-        """The program has ended, in order or by ``error``; in a child that it forked nothing is ours to end."""
+        """End the run, by ``error`` if given; does nothing in a forked child."""
         if not self._memory.is_active:
             return
-        self._steps.close(tell=error is None)  # after an error the step may not be whole
+        self._steps.close(report_last=error is None)  # after an error the step may not be whole
         if self._is_first and error is None:
             stepped = ", ".join(self._steps.seen)
             reason = f"only {stepped} stepped" if stepped else "no optimizer of torch stepped in this process"

@@ -1,4 +1,4 @@
-"""Program: a script, module, folder or archive that is run as if Python had been given it."""
+"""Runs a script, module, folder or archive as Python itself would."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _STDIN = "<stdin>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What shall run."""
+    """A program to run."""
 
     name: str
-    """What ``sys.argv`` begins with."""
+    """First item of ``sys.argv``."""
     path: str
     """Its ``__file__``."""
     arguments: tuple[str, ...] = ()
     spec: ModuleSpec | None = None
-    """Of a module, a folder or an archive; ``None`` for a script, as in Python itself."""
-    place: str | None = None
-    """What the path for imports begins with; ``None`` leaves it alone."""
+    """Spec of a module, folder or archive; ``None`` for a script, as in Python itself."""
+    import_path: str | None = None
+    """First item of ``sys.path``; ``None`` leaves it unchanged."""
 
     @classmethod
     def find(cls, words: Sequence[str]) -> Program:
-        """The program that a command line means.
+        """The program of a command line.
 
         Args:
             words: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``, a folder or an archive
@@ -56,7 +56,7 @@ class Program:
         if name == "-":
             if sys.stdin is None or sys.stdin.isatty():
                 raise UsageError("-: there is no script on standard input")
-            return cls(name=name, path=_STDIN, arguments=tuple(arguments), place=_unless_safe(""))
+            return cls(name=name, path=_STDIN, arguments=tuple(arguments), import_path=_unless_safe_path(""))
         if not os.path.exists(name):
             raise UsageError(f"{name}: no such script; a module is run with -m")
         if not os.access(name, os.R_OK):
@@ -65,7 +65,7 @@ class Program:
         if os.path.isdir(path) or zipfile.is_zipfile(path):
             return cls._archive(name, path, arguments)
         folder = os.path.dirname(os.path.realpath(path))
-        return cls(name=name, path=path, arguments=tuple(arguments), place=_unless_safe(folder))
+        return cls(name=name, path=path, arguments=tuple(arguments), import_path=_unless_safe_path(folder))
 
     @classmethod
     def _archive(cls, name: str, path: str, arguments: Sequence[str]) -> Program:
@@ -73,21 +73,21 @@ class Program:
         if spec is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
             kind = "a folder" if os.path.isdir(path) else "an archive"
             raise UsageError(f"{name}: {kind} without __main__.py; name the script in it")
-        return cls(name=name, path=spec.origin, arguments=tuple(arguments), spec=spec, place=path)
+        return cls(name=name, path=spec.origin, arguments=tuple(arguments), spec=spec, import_path=path)
 
     @classmethod
     def _module(cls, name: str, arguments: Sequence[str]) -> Program:
-        place = _unless_safe(os.getcwd())
-        _import_first_from(place)  # `tbmem run -m` finds what `python -m` finds
+        import_path = _unless_safe_path(os.getcwd())
+        _import_first_from(import_path)  # `tbmem run -m` finds what `python -m` finds
         spec = _find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = _find_spec(f"{name}.__main__")
         if spec is None or spec.loader is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
             raise UsageError(f"{name}: no module of this name that can be run")
-        return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, place=place)
+        return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, import_path=import_path)
 
     def run(self, on_error: Callable[[BaseException], None]) -> None:
-        """Run it; an exception (``SystemExit`` is none) is given to ``on_error`` and goes on to the interpreter."""
+        """Run it; exceptions other than ``SystemExit`` are passed to ``on_error`` and propagate."""
         module = self._become_main()
         try:
             exec(self._code(), module.__dict__)
@@ -99,7 +99,7 @@ class Program:
             raise
 
     def _become_main(self) -> ModuleType:
-        """What Python does before a program's first line."""
+        """Set up ``__main__``, ``sys.argv`` and ``sys.path`` as Python does."""
         module = ModuleType("__main__")
         spec = self.spec
         module.__dict__.update(
@@ -114,7 +114,7 @@ class Program:
             module.__dict__["__annotations__"] = {}
         sys.modules["__main__"] = module
         sys.argv[:] = [self.name, *self.arguments]
-        _import_first_from(self.place)
+        _import_first_from(self.import_path)
         return module
 
     def _loader(self) -> Any:
@@ -133,19 +133,19 @@ class Program:
             return compile(file.read(), self.path, "exec", dont_inherit=True)
 
 
-def _unless_safe(place: str) -> str | None:
-    """A place for imports, unless Python was told to leave such out (``-P``, ``-I``)."""
-    return None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else place
+def _unless_safe_path(import_path: str) -> str | None:
+    """The entry for ``sys.path``, unless Python was told to leave such out (``-P``, ``-I``)."""
+    return None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else import_path
 
 
-def _import_first_from(place: str | None) -> None:
-    """Let imports look there first, in the place of what Python has put there for tbmem itself."""
-    if place is None or sys.path[:1] == [place]:
+def _import_first_from(import_path: str | None) -> None:
+    """Put a folder first on ``sys.path``, in place of what Python has put there for tbmem itself."""
+    if import_path is None or sys.path[:1] == [import_path]:
         return
-    if _unless_safe(place) is None:
-        sys.path.insert(0, place)  # Python has put nothing there
+    if _unless_safe_path(import_path) is None:
+        sys.path.insert(0, import_path)  # Python has put nothing there
     else:
-        sys.path[0] = place
+        sys.path[0] = import_path
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
@@ -156,17 +156,16 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def _hide_frames_below(error: BaseException, last: FrameType) -> None:
-    """Leave out of the printed traceback what lies between the interpreter and the program.
+    """Remove tbmem's frames from the printed traceback.
 
-    The exception passes our own frames on its way out and each is written into its traceback, so that they can be
-    taken away only at the very end: when the interpreter hands it to ``sys.excepthook``, whosever that is by then.
+    Frames are added while the exception propagates, so they are removed in ``sys.excepthook``.
     """
     shown = error.__traceback__
     while shown is not None and shown.tb_frame is not last:
         shown = shown.tb_next
     tail = shown.tb_next if shown is not None else None
     if tail is not None and tail.tb_frame.f_code.co_filename == __file__:
-        tail = None  # it could not even be compiled
+        tail = None  # a syntax error
     hook = sys.excepthook
 
     def show(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:

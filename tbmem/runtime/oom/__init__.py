@@ -1,1 +1,1 @@
-"""Detects, explains and records an out-of-memory; SIGTERM."""
+"""Detects, explains and records out-of-memory errors; handles SIGTERM."""

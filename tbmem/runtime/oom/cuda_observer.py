@@ -1,9 +1,8 @@
-"""Reports each request that CUDA's allocator cannot serve to the recorder of the run, before unwinding.
+"""Observes requests that CUDA's allocator cannot serve, before the stack is unwound.
 
-torch's observer (``torch._C._cuda_attach_out_of_memory_observer``) cannot be taken off again, and an exception in it
-would take the place of the out-of-memory error. So there is one for the process, which hands on and raises nothing.
-It also sees requests whose failure nobody notices, as when cuDNN tries an algorithm that needs too much. torch calls it
-when it has let go of the allocator's lock, so that the allocator may be asked, and then raises its own error.
+torch's observer (``torch._C._cuda_attach_out_of_memory_observer``) cannot be detached, and an exception in it would
+replace the out-of-memory error. Therefore a process has one, which calls a listener and never raises. It also sees
+failures that are caught, as when cuDNN tries an algorithm. torch calls it without holding the allocator's lock.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _ATTACH = "_cuda_attach_out_of_memory_observer"
 
 
 class FailedRequest(NamedTuple):
-    """What the allocator says of a request, in bytes."""
+    """The allocator's report of a failed request, in bytes."""
 
     device: int
     requested: int
-    """Rounded up to what the allocator would have taken from the device."""
+    """Rounded up to the size that the allocator would have requested from the device."""
     allowed: int
-    """All of the device, or the part that this process may use."""
+    """The device's memory, or the part that this process may use."""
     free: int
     """Free on the device."""
 
@@ -37,40 +36,40 @@ Listener = Callable[[FailedRequest], None]
 
 
 class _Observer:
-    """The process's one observer."""
+    """The observer of the process."""
 
     attached_in: int | None = None
     listeners: tuple[Listener, ...] = ()
 
 
 def listen(listener: Listener) -> None:
-    """Tell a listener of requests that fail, until it leaves; of several only the last that came is told."""
+    """Call a listener for failed requests until ``stop_listening``; only the latest listener is called."""
     _Observer.listeners += (listener,)
     if _Observer.attached_in is None and hasattr(torch._C, _ATTACH):
         _Observer.attached_in = Process.number
-        # to attach it now would wake up a device that the program may never use
+        # attaching it now would initialise a device that the program may never use
         lazily: Any = torch.cuda._lazy_call
         lazily(_attach)
 
 
-def leave(listener: Listener) -> None:
-    """Tell it no more."""
-    _Observer.listeners = tuple(one for one in _Observer.listeners if one != listener)
+def stop_listening(listener: Listener) -> None:
+    """Remove a listener."""
+    _Observer.listeners = tuple(other for other in _Observer.listeners if other != listener)
 
 
 def _attach() -> None:
-    # cudaMallocAsync and pluggable allocators refuse: what explains the error then is the error itself
+    # cudaMallocAsync and pluggable allocators do not support observers
     with contextlib.suppress(Exception):
         getattr(torch._C, _ATTACH)(_forward)
 
 
 def _forward(device: int, requested: int, allowed: int, free: int) -> None:
-    """Called by the allocator in whatever thread asked; must not raise."""
+    """Called by the allocator in the requesting thread; must not raise."""
     listeners = _Observer.listeners
     try:
         if listeners:
             listeners[-1](FailedRequest(device, requested, allowed, free))
     except KeyboardInterrupt:
-        _thread.interrupt_main()  # once more, when the error is on its way
+        _thread.interrupt_main()  # raised again after the out-of-memory error
     except BaseException:
         return

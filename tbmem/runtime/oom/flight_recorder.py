@@ -1,4 +1,4 @@
-"""FlightRecorder: report, finding and snapshot when memory runs out, or nearly."""
+"""Reports why memory ran out, or nearly did: text file, finding and snapshot."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ PART = "out-of-memory report"
 """Name of this part in the log and in the summary's problems."""
 _REPORTS = 3
 _SHARE_OF_TIME = 0.01
-"""So many failed requests of a run are looked into at once; later ones take this share of the time at most: a loop
-that tries ever smaller batches, or a library that tries algorithms, must not be slowed down."""
+"""The first ``_REPORTS`` failed requests of a run are examined, later ones within this share of the time: a loop
+that tries smaller batches, or a library that tries algorithms, must not be slowed down."""
 _AHEAD = 3.0
-"""Seconds ahead that the host's memory is watched for, at the pace of the last reading ..."""
+"""Seconds for which the use of the host's memory is extrapolated from the last reading ..."""
 _AHEAD_FROM = 0.75
 """... once this share of it is in use."""
 
 
-class _Noted(NamedTuple):
-    """A failed request of which it is not known yet whether it ends the run."""
+class _FailedRequestReport(NamedTuple):
+    """Report of a failed request that may or may not end the run."""
 
     report: OomReport
     files: tuple[str, ...] = ()
 
 
 class Run(Protocol):
-    """The run that is recorded."""
+    """The monitored run."""
 
     def situation(self) -> RunContext:
         """What is known of it at this moment."""
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding and show it."""
+        """Store and display a finding."""
 
     def log(self, record: LogRecord) -> None:
-        """Write another record."""
+        """Append a record to the live log."""
 
     def flush(self, ends: bool) -> None:
-        """Write what is left: SIGTERM came, and maybe the process ends now."""
+        """Write pending records after a SIGTERM; ``ends``: whether the process ends now."""
 
 
 class FlightRecorder:
-    """Writes down why memory ran out, while what held it is still there.
+    """Reports why memory ran out, while the allocations still exist.
 
-    An exception is never kept from its way, and nothing is allocated on a device.
+    Exceptions are not suppressed, and nothing is allocated on a device.
 
     Args:
-        folder: Where reports and snapshots go; ``None`` writes none.
-        config: What is done.
-        snapshot: Whether the allocator's state is written.
-        guard: Where errors go.
-        console: Whether the report is shown.
+        folder: Folder of reports and snapshots; ``None`` writes none.
+        config: Settings of the reports.
+        snapshot: Settings of memory snapshots.
+        guard: Handles errors.
+        console: Whether the report is displayed.
         wrote: Called with each snapshot that was written.
-        host: Reads the host's limits; a test gives its own.
+        host: Reads the host's limits.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class FlightRecorder:
         self._console = console
         self._wrote = wrote
         self._host = host
-        self._noted: _Noted | None = None
+        self._pending: _FailedRequestReport | None = None
         self._reports = 0
         self._next_report = 0.0
         self._is_busy = False
@@ -106,49 +106,53 @@ class FlightRecorder:
         self._before: tuple[float, int] | None = None
 
     def open(self, run: Run) -> None:
-        """Begin to listen to the allocator; to SIGTERM from the first step on."""
+        """Start to observe the allocator; SIGTERM is handled from the first step on."""
         self._run = run
         if self._config.enabled:
             oom_observer.listen(self._device_failed)
 
     def close(self) -> None:
-        """Listen no more."""
-        oom_observer.leave(self._device_failed)
+        """Stop observing the allocator and SIGTERM."""
+        oom_observer.stop_listening(self._device_failed)
         forget_sigterm(self._run.flush)
 
     def settle(self) -> None:
-        """Steps have gone on: a request that failed before has not ended the run."""
+        """After further steps, log a failed request that did not end the run."""
         if not self._heeds_sigterm and self._config.sigterm:
-            # not before: trainers install handlers of their own when they begin, and put back what they found
+            # not earlier: trainers install handlers of their own at their start and restore the previous ones
             self._heeds_sigterm = True
             on_sigterm(self._run.flush)
-        noted = self._noted
-        if noted is not None and self._run.situation().step > noted.report.shortage.step:
-            self._noted = None
-            self._log_caught(noted)
+        pending = self._pending
+        if pending is not None and self._run.situation().step > pending.report.shortage.step:
+            self._pending = None
+            self._log_caught(pending)
 
     def end(self, error: BaseException | None) -> bool:
-        """The run ends; if it does so because memory ran out, say why.
+        """End the run; report why memory ran out, if it did.
 
         Returns:
-            Whether the allocator's state at that moment has been written.
+            Whether a snapshot of that moment was written.
         """
         if not self._config.enabled:
             return False
-        noted, self._noted = self._noted, None
-        found = out_of_memory_in(error)
-        in_this_step = noted is not None and noted.report.shortage.step >= self._run.situation().step
-        if noted is not None and in_this_step and (error is None if found is None else device_of(found) != "cpu"):
-            self._report(self._completed(noted, found), found)
-            return bool(noted.files)
-        if noted is not None:
-            self._log_caught(noted)
-        if found is not None:
-            self._report(_Noted(self._look_back(found)), found)
+        pending, self._pending = self._pending, None
+        oom_error = out_of_memory_in(error)
+        in_this_step = pending is not None and pending.report.shortage.step >= self._run.situation().step
+        if (
+            pending is not None
+            and in_this_step
+            and (error is None if oom_error is None else device_of(oom_error) != "cpu")
+        ):
+            self._report(self._with_holders(pending, oom_error), oom_error)
+            return bool(pending.files)
+        if pending is not None:
+            self._log_caught(pending)
+        if oom_error is not None:
+            self._report(_FailedRequestReport(self._look_back(oom_error)), oom_error)
         return False
 
     def look_at_host(self) -> None:
-        """Warn once, with a report, when the host's memory or the container's limit comes near."""
+        """Warn once, with a report, when the host's or container's memory is nearly exhausted."""
         if self._has_warned or not self._config.enabled:
             return
         host = self._host()
@@ -168,7 +172,7 @@ class FlightRecorder:
         return limit.free - _AHEAD * pace <= least
 
     def _device_failed(self, request: FailedRequest) -> None:
-        """CUDA's allocator gives up, in whatever thread asked; the stack is still there."""
+        """Report a failed CUDA request, in the requesting thread, before the stack is unwound."""
         if self._is_busy or self._pid != Process.number or not self._guard.is_on(PART):
             return
         self._is_busy = True
@@ -176,17 +180,17 @@ class FlightRecorder:
         try:
             if self._reports < _REPORTS or began >= self._next_report:
                 self._reports += 1
-                self._noted = self._guard.run(PART, self._look, request)
+                self._pending = self._guard.run(PART, self._report_of_request, request)
                 ended = time.monotonic()
                 self._next_report = ended + (ended - began) / _SHARE_OF_TIME
             else:
                 shortages, situation = _shortages(), self._run.situation()
                 brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
-                self._noted = _Noted(brief)
+                self._pending = _FailedRequestReport(brief)
         finally:
             self._is_busy = False
 
-    def _look(self, request: FailedRequest) -> _Noted:
+    def _report_of_request(self, request: FailedRequest) -> _FailedRequestReport:
         history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
@@ -196,17 +200,19 @@ class FlightRecorder:
                 self._wrote(path)
                 files = (path.name,)
         shortages = _shortages()
-        return _Noted(shortages.device_report(request, self._run.situation(), snapshot), files)
+        return _FailedRequestReport(shortages.device_report(request, self._run.situation(), snapshot), files)
 
-    def _completed(self, noted: _Noted, error: BaseException | None) -> _Noted:
-        """One of many failures has only been noted; the exception still knows who held what."""
-        if noted.report.holdings or error is None:
-            return noted
+    def _with_holders(self, pending: _FailedRequestReport, error: BaseException | None) -> _FailedRequestReport:
+        """Add the holders found from the exception's frames to a brief report."""
+        if pending.report.holdings or error is None:
+            return pending
         back = self._look_back(error)
-        return noted._replace(report=replace(noted.report, holdings=back.holdings, seen=back.seen, notes=back.notes))
+        return pending._replace(
+            report=replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
+        )
 
     def _look_back(self, error: BaseException) -> OomReport:
-        """What an exception that has come out of the loop tells; at the least, that it has."""
+        """Report of an exception raised by the loop; at least device and step."""
         situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
@@ -215,15 +221,15 @@ class FlightRecorder:
             report = OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
-    def _report(self, noted: _Noted, error: BaseException | None) -> None:
+    def _report(self, pending: _FailedRequestReport, error: BaseException | None) -> None:
         reason = " ".join(str(error).split()) if error is not None else ""
-        kind = type(error).__name__ if error is not None else noted.report.shortage.error
-        sentence = shortage_sentence(noted.report)
-        self._publish(FindingKind.OOM, noted, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
+        kind = type(error).__name__ if error is not None else pending.report.shortage.error
+        sentence = shortage_sentence(pending.report)
+        self._publish(FindingKind.OOM, pending, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
 
-    def _log_caught(self, noted: _Noted) -> None:
-        """A request failed and the run went on: nobody's emergency, but worth knowing."""
-        shortage = noted.report.shortage
+    def _log_caught(self, pending: _FailedRequestReport) -> None:
+        """Log a failed request after which the run continued."""
+        shortage = pending.report.shortage
         get_logger().info(
             "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
             " needs less",
@@ -231,18 +237,24 @@ class FlightRecorder:
             format_bytes(shortage.requested or 0),
             shortage.device,
         )
-        self._run.log({"type": "caught", "time": time.time(), "files": list(noted.files), **noted.report.to_dict()})
+        self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})
 
     def _report_near(self, host: HostState) -> None:
-        """The kernel kills without a word: this is the last one."""
+        """Report that the host's memory is nearly exhausted, since the kernel kills without a message."""
         report = _shortages().host_report(host, self._run.situation())
-        self._publish(FindingKind.NEAR_CAPACITY, _Noted(report), near_sentence(report), "near-limit")
+        self._publish(FindingKind.NEAR_CAPACITY, _FailedRequestReport(report), near_sentence(report), "near-limit")
 
     def _publish(
-        self, kind: FindingKind, noted: _Noted, message: str, word: str, more: Sequence[str] = (), **evidence: str
+        self,
+        kind: FindingKind,
+        pending: _FailedRequestReport,
+        message: str,
+        word: str,
+        more: Sequence[str] = (),
+        **evidence: str,
     ) -> None:
-        """Write a report into a file, keep it as a finding, and show it."""
-        report, shortage, files = noted.report, noted.report.shortage, list(noted.files)
+        """Write a report to a file, store it as a finding, and display it."""
+        report, shortage, files = pending.report, pending.report.shortage, list(pending.files)
         lines = shortage_lines(report)
         if self._folder is not None:
             text = "\n".join([message, "", *lines, *more]) + "\n"
@@ -262,12 +274,12 @@ class FlightRecorder:
             )
         )
         if self._console:
-            # in one piece: other threads log as well
+            # as one message: other threads log as well
             get_logger().warning("%s", "\n  ".join(lines))
 
 
 def _shortages() -> Any:
-    """Loaded when there is something to explain: a tenth of the start-up of `tbmem run` would be for nothing."""
+    """The report module, imported late: it takes a tenth of the start-up of `tbmem run`."""
     from tbmem.runtime.oom import report as shortages
 
     return shortages

@@ -1,6 +1,6 @@
 """Explains a failed request or an out-of-memory exception in a OomReport.
 
-Nothing is allocated on a device, and everything is bounded in time (half a second for looking at what is alive).
+Nothing is allocated on a device, and the search for live objects is limited to half a second.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NOT_ALL = "there are more objects than were looked at: some names may be missin
 
 
 def device_report(request: FailedRequest, situation: RunContext, snapshot: Mapping[str, Any] | None) -> OomReport:
-    """What is known while the allocator gives up: the stack is still there."""
+    """Report of a failed CUDA request, before the stack is unwound."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
     timeline = _timeline(snapshot)
-    if timeline is None or device not in [each.name for each in timeline.devices]:
+    if timeline is None or device not in [entry.name for entry in timeline.devices]:
         shortage = device_shortage(request, situation)
         return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
     number = timeline.device_number(device)
@@ -40,7 +40,7 @@ def device_report(request: FailedRequest, situation: RunContext, snapshot: Mappi
 
 
 def device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None = None) -> OomEvent:
-    """What the allocator and the counters say alone; costs microseconds."""
+    """The failed request by the allocator and the counters alone; takes microseconds."""
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
     pieces = pieces or _pieces(sample)
@@ -63,12 +63,12 @@ def device_shortage(request: FailedRequest, situation: RunContext, pieces: Alloc
 
 
 def brief_report(shortage: OomEvent, situation: RunContext) -> OomReport:
-    """A shortage with its reasons; nobody has looked at what is alive."""
+    """Report with reasons but without holders."""
     return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
 
 
 def error_report(error: BaseException, situation: RunContext) -> OomReport:
-    """What can still be known when an exception has come out of the loop; its frames hold their variables."""
+    """Report of an exception raised by the loop, whose frames still hold their variables."""
     device = device_of(error)
     sample = situation.last.get(device)
     known: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def error_report(error: BaseException, situation: RunContext) -> OomReport:
 
 
 def host_report(host: HostState, situation: RunContext) -> OomReport:
-    """Who holds the host's memory while there is still some."""
+    """Report of the holders of the host's memory before it is exhausted."""
     shortage = OomEvent(device="cpu", step=situation.step, requested=None, **_of_host(host))
     found = live_memory(None)
     return _report(shortage, situation, holdings_of(found.live, "cpu", found.lines), found)
@@ -116,14 +116,14 @@ def _report(
 
 
 def _timeline(snapshot: Mapping[str, Any] | None) -> AllocationTimeline | None:
-    """The blocks of a snapshot; its events take long to read and say nothing of this moment."""
+    """The blocks of a snapshot, without its events."""
     if snapshot is None or not snapshot.get("segments"):
         return None
     return timeline_of_snapshot({"segments": snapshot["segments"]})
 
 
 def _pieces(sample: MemorySample | None) -> AllocatorUsage | None:
-    """What the counters say of the allocator, where blocks are not known."""
+    """The allocator's usage by its counters, if its blocks are not known."""
     if sample is None or sample.reserved is None or sample.device == "cpu":
         return None
     used = sample.active if sample.active is not None else sample.allocated

@@ -1,4 +1,4 @@
-"""A SIGTERM handler that writes what is left, and then does what the signal would have done without it."""
+"""A SIGTERM handler that writes pending records and then calls the previous handler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from tbmem.runtime.process.identity import Process
 
 Flush = Callable[[bool], None]
-"""Told whether the process ends now."""
+"""Called with whether the process ends now."""
 
 
 class _Handler:
-    """One installation: what it found there, and who is to be told. Others may still call it after it was removed."""
+    """An installed handler, with the previous one. Other handlers may still call it after its removal."""
 
     installed: _Handler | None = None
 
@@ -28,7 +28,7 @@ class _Handler:
         self._busy = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        # a handler of the program's own that calls this one has taken over: it decides what comes of the signal
+        # if a handler of the program calls this one, the program decides whether it ends
         ends = self.previous is signal.SIG_DFL and signal.getsignal(number) is self
         if self.pid == Process.number and not self._busy:
             self._flush(ends)
@@ -48,29 +48,29 @@ class _Handler:
             self._busy = False
 
     def origin(self) -> Any:
-        """What was there before any of ours."""
+        """The handler before any of tbmem's."""
         return self.previous.origin() if isinstance(self.previous, _Handler) else self.previous
 
     def remove(self) -> None:
-        """Put back what was there, unless the program has put something else there since."""
-        found: object = signal.getsignal(signal.SIGTERM)
-        if found is self:
+        """Restore the previous handler, unless the program has set another since."""
+        current: object = signal.getsignal(signal.SIGTERM)
+        if current is self:
             signal.signal(signal.SIGTERM, self.previous)
 
 
 def on_sigterm(flush: Flush) -> None:
-    """Have ``flush`` called at SIGTERM, until ``forget_sigterm``.
+    """Call ``flush`` at SIGTERM, until ``forget_sigterm``.
 
-    Nothing is done outside of the main thread (Python sets handlers there only), and where the signal is ignored or
-    a library written in C handles it.
+    Has no effect outside the main thread, where Python cannot set handlers, and if the signal is ignored or handled
+    by a C library.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     handler = _Handler.installed
     if handler is None or handler.pid != Process.number:
-        found: object = signal.getsignal(signal.SIGTERM)
-        # a parent's, or one that was closed in another thread
-        previous = found.origin() if isinstance(found, _Handler) else found
+        current: object = signal.getsignal(signal.SIGTERM)
+        # a handler of the parent process, or one closed in another thread
+        previous = current.origin() if isinstance(current, _Handler) else current
         if previous is None or previous is signal.SIG_IGN:
             return
         handler = _Handler.installed = _Handler(previous)
@@ -79,7 +79,7 @@ def on_sigterm(flush: Flush) -> None:
 
 
 def forget_sigterm(flush: Flush) -> None:
-    """Call it no more; the last to leave puts back the handler that was there before."""
+    """Stop calling ``flush``; the last removal restores the previous handler."""
     handler = _Handler.installed
     if handler is None or flush not in handler.flushes:
         return

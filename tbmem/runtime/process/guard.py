@@ -1,4 +1,4 @@
-"""Guard: an error inside tbmem is logged once, and that part is off from then on."""
+"""Logs an error inside tbmem once and switches the failed part off."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from typing import ParamSpec, TypeVar
 from tbmem.present.lines import get_logger
 
 WRITING = "writing to the run folder"
-"""The part that every file belongs to: a disk that is full for one of them is full for all."""
+"""The part of all files: a full disk affects all of them."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Guard:
-    """Keeps the errors of tbmem's parts out of the training that it watches.
-
-    One guard belongs to one callback; ``problems`` ends up in its summary.
-    """
+    """Keeps errors of tbmem's parts out of the training loop; ``problems`` appears in the run's summary."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed: set[str] = set()
-        """Parts that are off."""
+        """Parts that are switched off."""
 
     def is_on(self, part: str) -> bool:
-        """Whether ``part`` has not failed so far."""
+        """Whether ``part`` has not failed."""
         return part not in self.failed
 
     def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -44,7 +41,7 @@ class Guard:
             return None
 
     def fail(self, part: str, error: BaseException) -> None:
-        """Switch ``part`` off and say so, once."""
+        """Switch ``part`` off and log the error."""
         if part in self.failed:
             return
         self.failed.add(part)

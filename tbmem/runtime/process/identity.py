@@ -1,4 +1,4 @@
-"""Number of this process over forks, and its rank in a job."""
+"""The process id, updated after a fork, and the rank in a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Process:
-    """This process; ``Process.number`` is ``os.getpid()`` without a call of the kernel, a child's own after a fork."""
+    """This process; ``Process.number`` is ``os.getpid()`` without a system call, updated in a forked child."""
 
     number = os.getpid()
 
@@ -23,18 +23,14 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """This process's place among the processes of a job."""
+    """Rank of this process in a job."""
 
     rank: int = 0
     world_size: int = 1
 
 
 def find_rank(environment: Mapping[str, str] = os.environ) -> Rank:
-    """Rank and world size, from torch.distributed where it is initialised, else from RANK and WORLD_SIZE.
-
-    Returns:
-        Rank 0 of 1 where nothing says otherwise.
-    """
+    """Rank and world size from torch.distributed if initialised, else from RANK and WORLD_SIZE; 0 of 1 by default."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():

@@ -1,10 +1,9 @@
-"""Start, stop and ``with`` block that MemoryCallback, MemoryMonitor and MemoryProfiler share: Lifecycle."""
+"""Start, stop and ``with`` block of MemoryCallback, MemoryMonitor and MemoryProfiler."""
 
 from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
 from typing import TypeVar
 
 from tbmem.errors import UsageError
@@ -13,24 +12,24 @@ from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 
 Own = TypeVar("Own", bound="Lifecycle")
 _ENDS_IN_ORDER = (StopIteration, GeneratorExit, SystemExit)
-"""A loop over an iterator, a generator and a program that end so have not failed."""
+"""Exceptions that end an iterator, a generator or a program without a failure."""
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """The exception, unless it is one by which programs end in order."""
+    """The exception, or ``None`` if it is part of a regular end."""
     return None if isinstance(error, _ENDS_IN_ORDER) else error
 
 
 class LastError:
-    """Looks for an exception that is newer than itself; it keeps none."""
+    """Finds an exception raised since its creation, without holding a reference to any."""
 
     def __init__(self) -> None:
         self._before = {id(sys.exc_info()[1]), id(getattr(sys, "last_value", None))}
 
     def find(self) -> BaseException | None:
-        """The exception on its way through the caller, as in ``finally``; else the one that the interpreter printed.
+        """The exception being handled, as in ``finally``; else the one that the interpreter printed.
 
-        In an interactive session a cell or a line that failed does not end what ran before it, unless memory ran out.
+        In an interactive session a printed exception counts only if memory ran out.
         """
         passing, printed = sys.exc_info()[1], getattr(sys, "last_value", None)
         if passing is not None and id(passing) not in self._before:
@@ -42,7 +41,7 @@ class LastError:
 
 
 class Lifecycle:
-    """What is started once, in one process, and stopped once: there it runs, and not in a forked child."""
+    """An object that is started and stopped once, in one process; it is inactive in forked children."""
 
     def __init__(self) -> None:
         self._pid: int | None = None
@@ -53,27 +52,22 @@ class Lifecycle:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._stop(failure(error))
 
     def start(self) -> None:
-        """The first training step begins."""
+        """Start before the first training step."""
         raise NotImplementedError
 
     def _stop(self, error: BaseException | None) -> None:
-        """The run has ended, by ``error`` if by one."""
+        """End the run, by ``error`` if given."""
         raise NotImplementedError
 
     def _begin(self) -> None:
-        """This process begins.
+        """Mark as started in this process.
 
         Raises:
-            UsageError: It has begun before.
+            UsageError: It was started before.
         """
         if self._pid is not None:
             name = type(self).__name__
@@ -83,5 +77,5 @@ class Lifecycle:
 
     @property
     def _is_running(self) -> bool:
-        """Started, not stopped, and not in a forked child, where nothing is ours to touch."""
+        """Whether it is started, not stopped, and not in a forked child."""
         return self._pid == Process.number and not self._ended

@@ -1,4 +1,4 @@
-"""Steps of all optimizers of the process, seen through one global hook of torch."""
+"""Observes the steps of all optimizers of the process through one global hook of torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class OptimizerHook:
-    """Calls a listener at each step of any optimizer, from now on until ``remove()``.
+    """Calls a listener at each step of any optimizer until ``remove()``.
 
-    torch iterates over its hooks while they run, and raises into the training if one is removed meanwhile: the
-    profiler does so at its last window, which under ``tbmem run`` ends inside of a hook. So all listeners share one
-    hook of torch's, which stays until the last of them has gone.
+    torch raises into the training loop if a hook is removed while hooks run, which happens when the profiler's last
+    window ends under ``tbmem run``. Therefore all listeners share one torch hook, removed with the last of them.
 
     Args:
-        listener: Called with the optimizer; not where a graph is being traced, which must not hold what we do.
+        listener: Called with the optimizer, except while torch.compile traces a graph.
     """
 
     _listeners: tuple[OptimizerHook, ...] = ()
@@ -30,26 +29,26 @@ class OptimizerHook:
             OptimizerHook._handle = register_optimizer_step_post_hook(_after_step)
 
     def remove(self) -> None:
-        """Listen no longer."""
-        OptimizerHook._listeners = tuple(each for each in OptimizerHook._listeners if each is not self)
+        """Stop calling the listener."""
+        OptimizerHook._listeners = tuple(hook for hook in OptimizerHook._listeners if hook is not self)
         if not OptimizerHook._listeners and OptimizerHook._handle is not None:
             OptimizerHook._handle.remove()
             OptimizerHook._handle = None
 
     @classmethod
-    def tell(cls, optimizer: torch.optim.Optimizer) -> None:
+    def notify(cls, optimizer: torch.optim.Optimizer) -> None:
         """Call all listeners."""
-        for each in cls._listeners:
-            each._listener(optimizer)
+        for hook in cls._listeners:
+            hook._listener(optimizer)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
-        OptimizerHook.tell(optimizer)
+        OptimizerHook.notify(optimizer)
 
 
-class UpdateWatch:
-    """Tells steps that update the model from those that only accumulate gradients; whichever optimizer it is."""
+class UpdateTracker:
+    """Distinguishes steps that update the model from those that only accumulate gradients."""
 
     def __init__(self) -> None:
         self._stepped: bool | None = None
@@ -63,7 +62,7 @@ class UpdateWatch:
         return stepped
 
     def close(self) -> None:
-        """Take the hook away; may be repeated."""
+        """Remove the hook; may be called again."""
         self._hook.remove()
 
     def _after_step(self, _optimizer: torch.optim.Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its owner (one run, or one job with all of its ranks), and the files of one rank."""
+"""Run folders: their name, their owner (one run, or all ranks of one job), and the paths of a rank's files."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tbmem.model.files import atomic_write
 from tbmem.runtime.process.identity import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
-"""Variables that hold the same word on every rank of a job and another one for every job."""
+"""Variables with one value per job, the same on all ranks."""
 _LAUNCH_VARIABLES = (
     *("TORCHELASTIC_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
 )
-"""Variables that tell one launch of a job from the next, and are the same on every rank."""
+"""Variables that differ between launches of a job and are the same on all ranks."""
 _NO_JOB = ("", "none")
-"""What torchrun sets where it was given no id."""
+"""Values that torchrun sets without a job id."""
 _LOOKS, _BETWEEN_LOOKS = 20, 0.05
-"""How often, and how many seconds apart, an owner is read that has not written its name yet."""
+"""Number of attempts, and seconds between them, to read an owner's file that is still empty."""
 
 
 class RunFolder:
-    """Where one rank of a run writes.
+    """The files of one rank of a run.
 
     Raises:
         RunFolderError: The folder cannot be made or written.
@@ -45,7 +45,7 @@ class RunFolder:
         self.path = Path(path).expanduser().absolute()
         self.worker = files.worker_name(socket.gethostname(), rank)
         self.note = ""
-        """What the user shall know of it, in one line."""
+        """A line for the user; may be empty."""
         try:
             (self.path / files.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
@@ -61,25 +61,25 @@ class RunFolder:
         return self.path / files.MONITOR_LOG
 
     def trace(self, time_ns: int) -> Path:
-        """A trace that was begun at ``time_ns`` (Unix nanoseconds)."""
+        """Path of a trace begun at ``time_ns`` (Unix nanoseconds)."""
         return self.path / files.trace_name(self.worker, time_ns)
 
     def snapshot(self, label: str | int) -> Path:
-        """A memory snapshot; a number is counted up until its file does not exist yet."""
+        """Unused path of a memory snapshot; a number is increased until the file does not exist."""
         return self._free(files.snapshot_name, label)
 
     def _free(self, name_of: Callable[[str, Any], str], label: str | int) -> Path:
-        """The first path of that name, of those with a number, that does not exist yet."""
+        """The first path that does not exist yet: ``label``, then with increasing numbers."""
         again = (label + number if isinstance(label, int) else f"{label}-{number + 1}" for number in count(1))
         labels = chain([label], again)
-        return next(path for each in labels if not (path := self.path / name_of(self.worker, each)).exists())
+        return next(path for number in labels if not (path := self.path / name_of(self.worker, number)).exists())
 
     def evidence(self, number: int) -> Path:
-        """What was seen when growth was suspected for the ``number``-th time."""
+        """Path of the evidence on the ``number``-th suspicion."""
         return self.path / files.evidence_name(number)
 
     def write_shortage(self, text: str, word: str) -> Path:
-        """Write a report on memory that ran out, whole or not at all; a second one has a number.
+        """Write an out-of-memory report atomically; a second one has a number.
 
         Raises:
             OSError: The file cannot be written.
@@ -90,7 +90,7 @@ class RunFolder:
         return path
 
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
-        """Write the address book of a trace or snapshot, whole or not at all.
+        """Write the address book of a trace or snapshot atomically.
 
         Raises:
             OSError: The file cannot be written.
@@ -102,7 +102,7 @@ class RunFolder:
 
 
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
-    """Make the folder of this rank; where an earlier run has the name, the folder has a number, and ``note`` says so.
+    """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so.
 
     Raises:
         RunFolderError: The folder cannot be made or written.
@@ -112,20 +112,19 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
     try:
         run = claim_folder(logdir, name, rank)
     except OSError:
-        run = logdir / name  # RunFolder says what is wrong
-    place = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
-    folder = RunFolder(place, rank.rank)
+        run = logdir / name  # RunFolder raises with the reason
+    path = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
+    folder = RunFolder(path, rank.rank)
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
     return folder
 
 
 def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
-    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... where an earlier run has that.
+    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name.
 
-    The first process that makes the owner's file has the folder, whoever starts at the same moment. Ranks of a job find
-    the owner that all of them are, without asking each other; and because a rank takes its place in a folder once,
-    those of a second run of the same job go on to the next number, each by itself.
+    The first process that creates the owner's file owns the folder. All ranks of a job compute the same owner without
+    communication. A rank claims a folder once, so that the ranks of a second run of the job take the next number.
 
     Raises:
         OSError: The folder cannot be made or written.
@@ -133,17 +132,17 @@ def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
     owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
     for number in count(1):
         folder = logdir / (f"{name}_{number}" if number > 1 else name)
-        if _is_ours(folder, owner) and (rank.world_size == 1 or _make(folder / files.owner_name(rank.rank), owner)):
+        if _is_ours(folder, owner) and (rank.world_size == 1 or _create(folder / files.owner_name(rank.rank), owner)):
             return folder
     raise AssertionError  # numbers do not end
 
 
 def _is_ours(folder: Path, owner: str) -> bool:
-    place = folder / files.owner_name()
-    if not place.exists() and _has_log(folder):
-        return False  # of a monitor that was given its folder, or of an earlier version
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return _make(place, owner) or _read(place) == owner
+    owner_file = folder / files.owner_name()
+    if not owner_file.exists() and _has_log(folder):
+        return False  # written by a MemoryMonitor with a given folder, or by an earlier version
+    owner_file.parent.mkdir(parents=True, exist_ok=True)
+    return _create(owner_file, owner) or _read_owner(owner_file) == owner
 
 
 def _has_log(folder: Path) -> bool:
@@ -151,20 +150,20 @@ def _has_log(folder: Path) -> bool:
     return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
 
 
-def _make(place: Path, text: str) -> bool:
-    """Make a file that nobody has made before; ``False`` if somebody has."""
+def _create(path: Path, text: str) -> bool:
+    """Create a file; ``False`` if it exists."""
     try:
-        with open(place, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         return False
     return True
 
 
-def _read(place: Path) -> str:
-    """Who the owner is; it may be writing its name just now."""
+def _read_owner(path: Path) -> str:
+    """The owner's name, which may be written at this moment."""
     for _ in range(_LOOKS):
-        text = place.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
         if text:
             return text
         time.sleep(_BETWEEN_LOOKS)
@@ -172,17 +171,16 @@ def _read(place: Path) -> str:
 
 
 def launch_of(environment: Mapping[str, str]) -> str:
-    """What is the same on every rank of this launch of a job, and another for every other launch."""
+    """An identifier of this launch of a job, the same on all ranks."""
     words = [job_name(environment), *(environment.get(variable, "") for variable in _LAUNCH_VARIABLES)]
     launcher = _launcher() if _on_one_machine(environment) else None
     return " ".join((*words, str(launcher.pid) if launcher is not None else "")).strip()
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """A name that is the same on every rank of a job.
+    """A run name that is the same on all ranks of a job, without communication between them.
 
-    Ranks start at slightly different times, and asking each other would be a collective that can hang. On one
-    machine it is the moment at which the launcher started, across machines the job's id.
+    On one machine it is the start time of the launcher, across machines the job's id.
     """
     for variable in _JOB_VARIABLES:
         if not _on_one_machine(environment) and environment.get(variable, "").lower() not in _NO_JOB:
@@ -192,13 +190,13 @@ def job_name(environment: Mapping[str, str]) -> str:
 
 
 def _launcher() -> psutil.Process | None:
-    """The process that started all ranks of this machine: shells between it and a rank belong to that rank."""
+    """The process that started all ranks of this machine; shells in between are skipped."""
     process = psutil.Process().parent()
     try:
         while process is not None and "LOCAL_RANK" in process.environ():
             process = process.parent()
     except (psutil.Error, OSError):
-        pass  # somebody else's: none of our shells
+        pass  # a process of another user
     return process
 
 
@@ -208,5 +206,5 @@ def _on_one_machine(environment: Mapping[str, str]) -> bool:
 
 
 def time_name(moment: float) -> str:
-    """Name of a run that began at a Unix time, in seconds."""
+    """Name of a run that started at a Unix time in seconds."""
     return time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))

@@ -1,1 +1,1 @@
-"""Schedule, one profiler window, address recorder."""
+"""Schedule and windows of the profiler, and the recorder of tensor addresses."""

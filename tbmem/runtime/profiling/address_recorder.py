@@ -1,4 +1,4 @@
-"""Notes where a model's and its optimizers' tensors lie while a window records, by name: AddressRecorder."""
+"""Records the names and storage addresses of a model's and its optimizers' tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
-from tbmem.runtime.profiling.saved_tensors import SavedTensorWatch
+from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 from tbmem.sources.torch_state.storages import (
     gradient_notes,
     model_notes,
@@ -22,10 +22,9 @@ from tbmem.sources.torch_state.storages import (
 
 
 class AddressRecorder:
-    """Knows what a training's long-lived tensors are called, and notes where they lie.
+    """Records the addresses of named long-lived tensors during a window.
 
-    Models and optimizers are held by weak references only: a monitor must not keep alive what it measures.
-    Optimizers that were not given are found when they first step, through torch's public global hook.
+    Models and optimizers are referenced weakly. Optimizers that were not given are found at their first step.
     """
 
     def __init__(self) -> None:
@@ -35,13 +34,13 @@ class AddressRecorder:
         self._module_names: dict[int, str] = {}
         self._named: dict[int, weakref.ref[Any]] = {}
         self._notes: list[StorageNote] | None = None
-        self._saved = SavedTensorWatch(self._take_saved, self._module_names)
+        self._saved = SavedTensorRecorder(self._add_saved, self._module_names)
         self._hook: OptimizerHook | None = None
         self._gaps = 0
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Learn names from a model, and state from optimizers.
+        """Register a model's names and optimizers.
 
         Raises:
             TypeError: An argument is neither.
@@ -60,57 +59,57 @@ class AddressRecorder:
         for optimizer in optimizers:
             self._optimizers.add(optimizer)
 
-    def _name(self, one: object, name: str, names: dict[int, str]) -> None:
-        """Know an object by its ``id`` as long as it lives: a later one may have the same."""
-        key = id(one)
+    def _name(self, target: object, name: str, names: dict[int, str]) -> None:
+        """Name an object by its ``id`` during its lifetime: a later object may have the same."""
+        key = id(target)
         names[key] = name
-        self._named[key] = weakref.ref(one, lambda _gone: names.pop(key, None))
+        self._named[key] = weakref.ref(target, lambda _gone: names.pop(key, None))
 
     def open(self) -> None:
-        """Begin to look for optimizers; costs a microsecond at each of their steps."""
+        """Start to observe optimizer steps, at a microsecond each."""
         if self._hook is None:
             self._hook = OptimizerHook(self._after_optimizer_step)
 
     def abandon(self) -> None:
-        """Stop noting and forget what was noted."""
+        """Stop recording and discard the notes."""
         self._saved.end()
         self._notes = None
 
     def close(self) -> None:
-        """Take every hook away."""
+        """Remove all hooks."""
         self.abandon()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def begin(self) -> None:
-        """A window begins: note what exists, and what is saved from now on."""
+        """Start a window: record existing tensors, and saved tensors from now on."""
         self._notes, self._gaps = [], 0
         self._note_all()
         self._long_lived = {(note.device, note.address) for note in self._notes}
         self._saved.begin()
 
     def end(self, about: Mapping[str, Any]) -> AddressBook:
-        """The window has ended: note what exists, and hand over the book."""
+        """End the window: record existing tensors and return the address book."""
         self._saved.end()
         self._note_all()
         notes, self._notes = self._notes or [], None
         return AddressBook.from_notes(notes, {**about, "gaps": self._gaps})
 
-    def _take_saved(self, note: StorageNote) -> None:
-        """Weights are saved for backward too, but that is not what they are for."""
+    def _add_saved(self, note: StorageNote) -> None:
+        """Record a saved tensor, unless it is a long-lived one such as a weight."""
         if self._notes is not None and (note.device, note.address) not in self._long_lived:
             self._notes.append(note)
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The one moment at which gradients and state surely exist: zero_grad may come right after."""
+        """Record gradients and state, which exist at this moment; zero_grad may follow."""
         self._optimizers.add(optimizer)
         if self._notes is None:
             return
         try:
             self._notes.extend(self._optimizer_notes(optimizer))
         except Exception:
-            # a book with a gap is better than an error in the middle of somebody's training
+            # a gap in the address book is better than an error in the training loop
             self._gaps += 1
 
     def _note_all(self) -> None:
@@ -123,8 +122,8 @@ class AddressRecorder:
                 self._notes.extend(gradient_notes(model.named_parameters()))
         noted = {(note.device, note.address) for note in self._notes if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            own = self._parameter_notes(optimizer)
-            self._notes.extend(note for note in own if (note.device, note.address) not in noted)
+            parameters = self._parameter_notes(optimizer)
+            self._notes.extend(note for note in parameters if (note.device, note.address) not in noted)
             self._notes.extend(self._optimizer_notes(optimizer))
 
     def _parameter_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:

@@ -1,4 +1,4 @@
-"""Notes which storages autograd saves for backward, and for which module."""
+"""Records the storages that autograd saves for backward, and the module that saves them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ from tbmem.sources.torch_state.storages import tensor_notes
 
 _autograd: Any = torch._C._autograd
 _functions: Any = BackwardCFunction
-"""What ``ctx`` is in the backward of the program's own functions."""
-_torchs_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
+"""Class of ``ctx`` in the backward of custom functions."""
+_torch_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
 
 
 class _Saved(NamedTuple):
-    """What autograd keeps in place of a tensor while the hooks are set."""
+    """Object that autograd stores in place of a tensor while the hooks are set."""
 
     tensor: torch.Tensor
     version: int | None
     is_original: bool
-    """Whether it is the program's own tensor, not an alias of it."""
+    """Whether it is the program's tensor and not an alias."""
     origin: str
-    """For torch's own words about a change in place: which output of which operation the tensor is."""
+    """Operation and output of the tensor, for torch's message about an in-place change."""
 
 
-class SavedTensorWatch:
-    """Notes every tensor that is saved for backward while it is on.
+class SavedTensorRecorder:
+    """Records every tensor that is saved for backward.
 
-    It stores what torch stores without hooks: a leaf as it is, and of every other tensor an alias without its
-    ``grad_fn``. The tensor itself would make a cycle that no collector sees where an operation saves its own output
-    (ReLU, softmax, exp): node, saved tensor, ``grad_fn``, node. Changes in place are checked as torch does without
-    hooks. The watch stays off where hooks of someone else are set (activation offloading around the whole loop):
-    only the innermost pair of hooks is called.
+    It stores what torch stores without hooks: a leaf itself, and of other tensors an alias without ``grad_fn``.
+    The tensor itself would form a cycle that the garbage collector cannot see if an operation saves its own output
+    (ReLU, softmax, exp). In-place changes are checked as by torch without hooks. Nothing is recorded if other hooks
+    are set (activation offloading): only the innermost pair of hooks is called.
 
     Args:
-        note: Takes each note.
-        module_names: Name by ``id`` of the module, to say who saved a tensor.
+        note: Called with each note.
+        module_names: Name by ``id`` of the module.
     """
 
     def __init__(self, note: Callable[[StorageNote], None], module_names: Mapping[int, str]) -> None:
@@ -57,20 +56,19 @@ class SavedTensorWatch:
         self._disable: Callable[..., None] | None = None
 
     def begin(self) -> None:
-        """Start noting, if that is possible without getting in anybody's way."""
+        """Start recording, unless other hooks are set."""
         if self._hooks is not None or _top_hooks() is not None or not _can_be_disabled():
             return
-        self._hooks = saved_tensors_hooks(self._pack, _hand_back)
+        self._hooks = saved_tensors_hooks(self._pack, _unpack)
         self._hooks.__enter__()
         self._on = True
         self._let_functorch_pass()
         _functions.saved_tensors = property(_saved_tensors)
 
     def end(self) -> None:
-        """Stop noting.
+        """Stop recording.
 
-        A context that the user has opened since and not closed lies above our hooks: then they stay where they
-        are, without effect, until ``end`` is called again.
+        If hooks set later are still active, ours remain below them without effect until ``end`` is called again.
         """
         self._on = False
         if self._disable is not None:
@@ -90,11 +88,11 @@ class SavedTensorWatch:
                     self._note(note)
             except Exception:
                 self._on = False
-        kept = _alias(tensor)
-        return _Saved(kept, _version(kept), kept is tensor, _origin(tensor))
+        alias = _alias(tensor)
+        return _Saved(alias, _version(alias), alias is tensor, _origin(tensor))
 
     def _saving_module(self, frame: FrameType | None) -> str:
-        """The innermost watched module whose forward is running."""
+        """The innermost named module whose forward is running."""
         while frame is not None:
             if frame.f_code.co_name == "_call_impl":
                 name = self._module_names.get(id(frame.f_locals.get("self")))
@@ -104,10 +102,9 @@ class SavedTensorWatch:
         return ""
 
     def _let_functorch_pass(self) -> None:
-        """torch.func refuses to run while hooks are set; ours may be set aside, so let it do that.
+        """Let torch.func disable our hooks, which it otherwise refuses while hooks are set.
 
-        The C++ function takes a flag for just that, which torch.func does not pass (torch 2.13,
-        ``torch/autograd/graph.py``, ``disable_saved_tensors_hooks``).
+        The C++ function has a flag for this that torch.func does not pass (torch 2.13, ``torch/autograd/graph.py``).
         """
         original = self._disable = _autograd._saved_tensors_hooks_disable
 
@@ -120,11 +117,10 @@ class SavedTensorWatch:
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same storage and version counter without a ``grad_fn``, which autograd keeps itself.
+    """The same storage and version counter without ``grad_fn``.
 
-    A leaf has none, and stays the tensor that it is: what is saved of it must follow ``parameter.data = ...``.
-    Neither a ``__torch_function__`` of the program nor a profiler sees the call. Dispatch modes do, as they see
-    torch's own aliases of saved outputs: tensors that they have not seen would be constants to them.
+    A leaf is returned itself, so that it follows ``parameter.data = ...``. The call is hidden from
+    ``__torch_function__`` and profilers, but not from dispatch modes, which treat unknown tensors as constants.
     """
     if tensor.is_leaf:
         return tensor
@@ -136,7 +132,7 @@ def _alias(tensor: torch.Tensor) -> torch.Tensor:
             finally:
                 _autograd._enable_record_function(True)
     except Exception:
-        return tensor  # a subclass that cannot be detached fails in torch's own unpacking, in its own words
+        return tensor  # for a subclass without detach, torch's own unpacking raises
 
 
 def _origin(tensor: torch.Tensor) -> str:
@@ -144,8 +140,8 @@ def _origin(tensor: torch.Tensor) -> str:
     return f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""
 
 
-def _hand_back(saved: _Saved) -> torch.Tensor:
-    """The tensor as it was saved; torch leaves its check for changes in place to whoever sets hooks."""
+def _unpack(saved: _Saved) -> torch.Tensor:
+    """The saved tensor, after the check for in-place changes that torch leaves to saved-tensor hooks."""
     tensor, version, is_original, origin = saved
     if version is not None and tensor._version != version:
         raise RuntimeError(
@@ -159,7 +155,7 @@ def _hand_back(saved: _Saved) -> torch.Tensor:
 
 
 class _Unpacking(threading.local):
-    """What was handed back to the ``ctx.saved_tensors`` that is being read in this thread."""
+    """The originals returned to the ``ctx.saved_tensors`` that is being read in this thread."""
 
     originals: list[torch.Tensor | None] | None = None
 
@@ -168,21 +164,20 @@ _unpacking = _Unpacking()
 
 
 def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
-    """``ctx.saved_tensors`` of the program's own functions.
+    """``ctx.saved_tensors`` of custom functions, with leaves themselves as without hooks.
 
-    Without hooks torch gives back a leaf itself, with hooks a copy that is no Parameter and has none of its
-    attributes: functions that look for ``weight.main_grad`` would not find it.
+    With hooks torch returns a copy without the Parameter's attributes, such as ``weight.main_grad``.
     """
     originals: list[torch.Tensor | None] = []
     _unpacking.originals = originals
     try:
-        unpacked: tuple[torch.Tensor | None, ...] = _torchs_saved_tensors(context)
+        unpacked: tuple[torch.Tensor | None, ...] = _torch_saved_tensors(context)
     finally:
         _unpacking.originals = None
-    if len(originals) != sum(each is not None for each in unpacked):
+    if len(originals) != sum(tensor is not None for tensor in unpacked):
         return unpacked  # saved under other hooks, or before the window
-    handed = iter(originals)
-    return tuple(each if each is None else _or(next(handed), each) for each in unpacked)
+    returned_originals = iter(originals)
+    return tuple(copy if copy is None else _or(next(returned_originals), copy) for copy in unpacked)
 
 
 def _or(original: torch.Tensor | None, copy: torch.Tensor) -> torch.Tensor:
@@ -218,7 +213,7 @@ def _top_hooks() -> tuple[Any, Any] | None:
 
 
 def _can_be_disabled() -> bool:
-    """Whether this torch lets hooks be set aside; without that, torch.func would fail inside a window."""
+    """Whether this torch can disable hooks; otherwise torch.func would fail inside a window."""
     if not _autograd._saved_tensors_hooks_is_enabled():
         return False
     try:

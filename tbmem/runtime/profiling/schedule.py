@@ -1,4 +1,4 @@
-"""The profiler's schedule: what it does in a step of that number."""
+"""The profiler's schedule: its state in each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tbmem.config.schema import ProfilingConfig
 
 
 class ScheduleState(str, Enum):
-    """What the profiler does in a step."""
+    """State of the profiler in a step."""
 
     WAIT = "wait"
     WARMUP = "warmup"
@@ -19,7 +19,7 @@ class ScheduleState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulePoint:
-    """One step's place in the schedule."""
+    """Position of a step in the schedule."""
 
     state: ScheduleState
     window: int
@@ -31,6 +31,7 @@ class SchedulePoint:
 
 
 _OUTSIDE = 0
+_CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
 def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
@@ -47,23 +48,16 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     cycle, position = divmod(since, config.cycle)
     if config.repeat and cycle >= config.repeat:
         return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
-    for state, length in _stretches(config):
+    lengths = (config.wait, config.warmup, config.active)
+    for state, length in zip(_CYCLE, lengths, strict=True):
         if position < length:
             return SchedulePoint(state, cycle + 1, position == 0, position == length - 1)
         position -= length
-    raise AssertionError("a position lies in one of the three stretches of its cycle")
-
-
-def _stretches(config: ProfilingConfig) -> tuple[tuple[ScheduleState, int], ...]:
-    return (
-        (ScheduleState.WAIT, config.wait),
-        (ScheduleState.WARMUP, config.warmup),
-        (ScheduleState.ACTIVE, config.active),
-    )
+    raise AssertionError("a position lies in one of the three states of its cycle")
 
 
 def describe_schedule(config: ProfilingConfig, shown: int = 3, *, resumed_after: int = 0) -> str:
-    """The schedule in words: which steps are recorded."""
+    """The recorded steps in words; at most ``shown`` windows."""
     begin = resumed_after + config.skip_first + config.wait + config.warmup + 1
     windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
     lasts = [first + config.active - 1 for first in windows]

@@ -1,4 +1,4 @@
-"""The memory snapshots of a run: when the device's history is recorded, and what is written of it."""
+"""Records the device's memory history and writes snapshots of it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tbmem.sources.torch_state.memory_history import MemoryHistory
 
 
 class Snapshots:
-    """Finds the history of the device in use, and writes snapshots of it."""
+    """Snapshots of the device in use."""
 
     def __init__(self, config: SnapshotConfig, folder: RunFolder, written: list[Path]) -> None:
         self.folder = folder
         self._config = config
         self._written = written
         self.history: MemoryHistory | None = None
-        """Of the device in use; ``None`` as long as none is, and where none is wanted."""
+        """History of the device in use; ``None`` before one is used, or if snapshots are off."""
 
     @property
     def waits_for_history(self) -> bool:
-        """Whether the whole run's history is wanted, and no device that keeps one is in use yet."""
+        """Whether the history of the run is requested and no supporting device is in use yet."""
         wanted = self._config.enabled and self._config.history == "run" and self.history is None
         return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
 
     def find_history(self) -> None:
-        """A program may touch its accelerator late, so this is asked again as long as there is none."""
+        """Look for a device in use; called repeatedly, since a program may use its accelerator late."""
         if not self._config.enabled or self.history is not None:
             return
         self.history = MemoryHistory.of_this_process(self._config.max_entries)
@@ -37,7 +37,7 @@ class Snapshots:
             self.history.start()
 
     def write(self, label: str) -> Path | None:
-        """Write the allocator's state now; ``None`` where no device keeps one."""
+        """Write a snapshot now; ``None`` if no device supports one."""
         history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
         if history is None:
             get_logger().info(
@@ -55,13 +55,13 @@ class Snapshots:
         return path
 
     def write_at_oom(self) -> None:
-        """Memory has run out: write a snapshot, if one is wanted then."""
+        """Write a snapshot after an out-of-memory error, if configured."""
         self.find_history()
         if self._config.on_oom and self.history is not None:
             self.write("oom")
 
     def warn_of_overflow(self, name: str) -> None:
-        """Say that the history in a file is not whole."""
+        """Warn that the history in a file is incomplete."""
         get_logger().warning(
             "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are"
             " lost; raise it or record fewer steps",
@@ -70,6 +70,6 @@ class Snapshots:
         )
 
     def stop(self) -> None:
-        """Record no history any longer."""
+        """Stop recording history."""
         if self.history is not None:
             self.history.stop()

@@ -1,4 +1,4 @@
-"""One stretch of recorded steps: its trace, its address book and its snapshot."""
+"""Records one profiler window: trace, address book and snapshot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tbmem.sources.torch_state.profiler_state import (
 
 @dataclass(slots=True, kw_only=True)
 class WindowFiles:
-    """What a window wrote."""
+    """Files of a window."""
 
     trace: Path | None = None
     address_book: Path | None = None
@@ -55,10 +55,10 @@ class WindowFiles:
 
 @dataclass(slots=True, kw_only=True)
 class WindowCost:
-    """What a window took from the training."""
+    """Time and memory that a window cost."""
 
     writing: float = 0.0
-    """Seconds in which training waited for records to be collected and written."""
+    """Seconds in which the training loop waited for records to be collected and written."""
     steps: list[float] = field(default_factory=list)
     """Seconds of each recorded step."""
     host_before: int = 0
@@ -69,7 +69,7 @@ class WindowCost:
 
 
 class Window:
-    """One stretch of steps under ``torch.profiler``.
+    """A range of steps under ``torch.profiler``.
 
     The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
     ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. When the program starts a profiler
@@ -86,7 +86,7 @@ class Window:
     """
 
     current: Window | None = None
-    """The one window of this process that is open, in warm-up or recording."""
+    """The open window of this process, in warm-up or recording."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class Window:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a profiler of the program in another thread waits for this window to end."""
+        """Whether a profiler in another thread waits for the end of this window."""
         return self._others.are_waiting
 
     def prepare(self) -> None:
-        """Warm up: the profiler is on, its records are thrown away."""
+        """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
         self._thread = threading.get_ident()
         self.cost.host_before = _resident()
@@ -145,7 +145,7 @@ class Window:
         self._others.begin()
 
     def begin(self) -> None:
-        """Record from now on."""
+        """Start recording."""
         assert self._profile is not None, "prepare comes first"
         if self._history is not None:
             self._began_history = self._history.start()
@@ -158,21 +158,21 @@ class Window:
             self._addresses.begin()
 
     def begin_step(self, step: int) -> None:
-        """A training step begins; it gets the annotation that viewers split steps by."""
+        """Start a training step with the annotation that viewers use."""
         self.steps.append(step)
         self._annotation = record_function(f"ProfilerStep#{step}")
         self._annotation.__enter__()
         self._step_began = self._clock()
 
     def end_step(self) -> None:
-        """The training step has ended."""
+        """End the training step."""
         if self._annotation is not None and self.is_own_thread:
             annotation, self._annotation = self._annotation, None
             self.cost.steps.append(self._clock() - self._step_began)
             annotation.__exit__(None, None, None)
 
     def forget_step(self) -> None:
-        """The step that began last was never run: the loop ended before it."""
+        """Discard the last step, which did not run."""
         self.end_step()
         self.steps.pop()
         self.cost.steps.pop()
@@ -209,7 +209,7 @@ class Window:
             self._stop_profile()
         finally:
             if self._profile is not None:
-                # torch's object sits in a reference cycle: cut it, or it outlives the window, and its records with it
+                # torch's object is part of a reference cycle, which would keep its records alive
                 vars(self._profile).clear()
                 self._profile = None
             if self._history is not None and self._began_history:
@@ -221,9 +221,9 @@ class Window:
                 Window.current = None
 
     def mute(self) -> None:
-        """Record no further Python calls in this thread: what follows at the end of a run is tbmem's own work."""
+        """Stop recording Python calls in this thread: the end of a run is tbmem's own work."""
         if self.is_recording and self._config.with_stack and self.is_own_thread:
-            # torch's tracer is the profile function; it looks whether it still is before it takes itself away
+            # torch's tracer is the profile function; it checks this before it removes itself
             sys.setprofile(None)
 
     @property
@@ -235,13 +235,13 @@ class Window:
         was_recording, self.is_recording = self.is_recording, False
         was_on, self._is_on = self._is_on, False
         if self._profile is not None and not self.is_own_thread:
-            # torch crashes the process when a profile is stopped in another thread than its own
+            # stopping a profile in another thread crashes the process
             self._profile = None
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
         if self._profile is None or not was_on:
             return
         if not was_recording and not torch._C._autograd._profiler_enabled():
-            # what is only warmed up can be stopped in no other way
+            # a profile in warm-up can only be stopped after it was started
             with self._others.own():
                 self._profile.start_trace()
         self._ranges.end_open()
@@ -280,7 +280,7 @@ class Window:
         files.trace = trace
 
     def _additions(self) -> TraceAdditions:
-        """What the trace itself does not tell; a trace without is better than none."""
+        """Information that the trace itself lacks; errors leave it out."""
         assert self._profile is not None
         lines = TraceAdditions()
         if self._config.with_stack:
@@ -305,12 +305,12 @@ def _resident() -> int:
 
 
 def profiler_is_busy() -> bool:
-    """Whether some profiler of torch runs in this process already, or is in its warm-up; there can be only one."""
+    """Whether a torch profiler runs or warms up in this process; there can be only one."""
     return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
 
 
 def why_not_now(window: Window | None) -> str:
-    """Why no window can begin or end at this moment: one clause; empty where it can."""
+    """Why no window can begin or end now, in one clause; empty if it can."""
     if window is not None and not window.is_own_thread:
         return "step() came from another thread than start(); the window stays as it is"
     if in_backward():

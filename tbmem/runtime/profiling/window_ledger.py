@@ -1,4 +1,4 @@
-"""WindowLedger: what the profiler's windows wrote and cost, and what is missing."""
+"""Files and cost of the profiler's windows, and the finding on missing windows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tbmem.model.run_summary import ProfilerCost
 from tbmem.runtime.profiling.window import Window, WindowCost, WindowFiles
 
 _PLAIN_STEPS = 256
-"""Steps outside windows whose length is remembered, to compare recorded ones with."""
+"""Number of steps outside windows whose duration is kept for comparison."""
 
 
 @dataclass(slots=True)
 class WindowLedger:
-    """Keeps account of a run's windows."""
+    """Files and cost of a run's windows."""
 
     recorded: dict[Path, range] = field(default_factory=dict)
-    """The traces, and the steps that each holds."""
+    """The traces and their steps."""
     snapshots: list[Path] = field(default_factory=list)
     address_books: list[Path] = field(default_factory=list)
     complete: int = 0
-    """Windows all of whose steps were run."""
+    """Number of windows with all of their steps."""
     _costs: list[WindowCost] = field(default_factory=list)
     _plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_PLAIN_STEPS))
 
     def add(self, window: Window, files: WindowFiles, *, complete: bool) -> None:
-        """Take a finished window in."""
+        """Add a finished window."""
         self._costs.append(window.cost)
         self.complete += complete
         if files.trace is not None:
@@ -45,7 +45,7 @@ class WindowLedger:
         return list(self.recorded)
 
     def add_plain_step(self, seconds: float) -> None:
-        """Take in how long a step took in which nothing was on."""
+        """Add the duration of a step outside windows."""
         self._plain_steps.append(seconds)
 
     @property
@@ -54,11 +54,11 @@ class WindowLedger:
         return len(self._plain_steps) == _PLAIN_STEPS
 
     def cost(self) -> ProfilerCost | None:
-        """What profiling took from the run; ``None`` if no step was recorded."""
+        """Cost of profiling; ``None`` if no step was recorded."""
         recorded = [seconds for cost in self._costs for seconds in cost.steps]
         if not recorded:
             return None
-        from statistics import median  # brings all of decimal with it, and most scripts start without a window
+        from statistics import median  # slow to import
 
         return ProfilerCost(
             windows=len(self._costs),
@@ -74,11 +74,7 @@ class WindowLedger:
 def short_run_finding(
     config: ProfilingConfig, steps: int, ledger: WindowLedger, *, resumed_after: int = 0
 ) -> Finding | None:
-    """Say how far a run came, how many steps the schedule needs, and what to change.
-
-    Returns:
-        The finding, or ``None`` if every window is there (one of them, if they repeat for ever).
-    """
+    """The finding on a run shorter than its schedule; ``None`` if all windows (with repeat=0: one) are complete."""
     wanted = max(config.repeat, 1)
     if not config.enabled or steps >= config.steps_needed or ledger.complete >= wanted:
         return None

@@ -49,7 +49,7 @@ def test_what_made_a_spike_is_named_where_a_window_covered_it(traces: dict[Path,
     [maker] = finding.evidence["allocated_by"]
     usual = 64 * 64 * 4
     assert maker["bytes"] == SCORES * SCORES * 4 - usual
-    assert maker["line"].split(":")[0] == "runtime/test_spikes.py"
+    assert maker["line"].split(":")[0] == "evidence/test_spike_explainer.py"
     assert maker["line"].endswith(" attend")
     assert finding.message.endswith(f": 3.98 MiB by {maker['line']} (aten::ones)")
     assert finding.evidence["files"] == [next(iter(traces)).name]

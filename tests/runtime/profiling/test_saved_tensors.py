@@ -14,13 +14,13 @@ from torch.utils.checkpoint import checkpoint
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
-from tbmem.runtime.profiling.saved_tensors import SavedTensorWatch
+from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 
 
 @contextmanager
 def _watching(names: dict[int, str] | None = None) -> Iterator[list[StorageNote]]:
     notes: list[StorageNote] = []
-    watch = SavedTensorWatch(notes.append, names or {})
+    watch = SavedTensorRecorder(notes.append, names or {})
     watch.begin()
     try:
         yield notes
@@ -142,7 +142,7 @@ def test_stays_off_where_hooks_are_set_already() -> None:
 def test_a_context_that_outlives_the_window_is_left_alone() -> None:
     # given a context of the user's that is opened inside the window and closed after it
     notes: list[StorageNote] = []
-    watch = SavedTensorWatch(notes.append, {})
+    watch = SavedTensorRecorder(notes.append, {})
     outer = torch.autograd.graph.save_on_cpu()
     watch.begin()
     outer.__enter__()
@@ -174,7 +174,7 @@ def test_an_error_in_noting_does_not_reach_the_training() -> None:
     def refuses(note: StorageNote) -> None:
         raise ValueError("no more room")
 
-    watch = SavedTensorWatch(refuses, {})
+    watch = SavedTensorRecorder(refuses, {})
     watch.begin()
     try:
         torch.randn(4, requires_grad=True).exp().sum().backward()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from tbmem.demo import Fault
-from tbmem.demo.model import LanguageModel, ModelSize
-from tbmem.demo.training import VOCABULARY, DemoTraining, draw_batch, load_text
+from tbmem.demo.training import VOCABULARY, DemoTraining, LanguageModel, ModelSize, draw_batch, load_text
 
 
 def test_the_text_is_python() -> None:

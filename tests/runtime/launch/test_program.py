@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
-from tbmem.runtime.launch.step_counter import OptimizerSteps
+from tbmem.runtime.launch.program import StepCounter
 from tbmem.sources.torch_state.profiler_state import in_backward
 
 Watch = Callable[..., list[str]]
@@ -22,7 +22,7 @@ def watch() -> Iterator[Watch]:
 
     def begin(choice: str = "first") -> list[str]:
         counted: list[str] = []
-        steps = OptimizerSteps(lambda optimizer: counted.append(type(optimizer).__name__), choice)
+        steps = StepCounter(lambda optimizer: counted.append(type(optimizer).__name__), choice)
         steps.open()
         opened.append(steps)
         return counted
@@ -100,7 +100,7 @@ def test_one_that_is_gone_is_replaced_at_once(watch: Watch) -> None:
 def test_one_that_steps_inside_of_the_backward_pass_is_told_after_it() -> None:
     # given an optimizer that steps in a gradient's hook, and a checkpoint that calls its module again in backward
     where = []
-    steps = OptimizerSteps(lambda optimizer: where.append(in_backward()))
+    steps = StepCounter(lambda optimizer: where.append(in_backward()))
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.weight.register_post_accumulate_grad_hook(lambda _weight: optimizer.step())
