@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tbmem.cli.launch import Runnable, plain_order
+from tbmem.cli.launch import Runnable, plain_spec
 from tbmem.errors import TbmemError
 
 
 def main() -> None:
     """Start a program for `tbmem run`, at once where its command line is plain; hand all else to the commands."""
-    order = plain_order(sys.argv[2:]) if sys.argv[1:2] == ["run"] else None
+    order = plain_spec(sys.argv[2:]) if sys.argv[1:2] == ["run"] else None
     if order is None:
         from tbmem.cli.main import main as commands
 

@@ -37,7 +37,7 @@ class Launch(BaseException):
 
 
 @dataclass(kw_only=True)
-class Order:
+class LaunchSpec:
     """What shall run, and how it is watched."""
 
     words: Sequence[str] = ()
@@ -86,14 +86,14 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:position]), list(words[position:])
 
 
-def plain_order(words: Sequence[str]) -> Order | None:
+def plain_spec(words: Sequence[str]) -> LaunchSpec | None:
     """The order that a plain command line means, without a parser: loading that takes as long as all of tbmem.
 
     Returns:
         ``None`` where a word is not plain (``--help``, ``--logdir=x``, a typo): the parser knows what to say.
     """
     own, program = split(words)
-    order = Order(words=program)
+    order = LaunchSpec(words=program)
     rest = iter(own)
     for word in rest:
         value = word if _OVERRIDE.match(word) else next(rest, None) if word in _OPTIONS else None

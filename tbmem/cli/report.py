@@ -25,7 +25,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
-    from tbmem.offline.reports.folders import RESULTS, read_story, recordings_of, write_run_report
+    from tbmem.offline.reports.folders import RESULTS, read_run_report, recordings_of, write_run_report
     from tbmem.offline.rules_file import load_rules
     from tbmem.present.text.run_readme import run_lines
 
@@ -33,9 +33,9 @@ def command(
         _write_page(run, html, as_json)
         return
     if as_json and out is None:
-        typer.echo(json.dumps(read_story(run).to_dict(), indent=2))
+        typer.echo(json.dumps(read_run_report(run).to_dict(), indent=2))
         return
-    story = read_story(run)
+    story = read_run_report(run)
     table = load_rules(rules) if rules is not None else None
     with processes(len(recordings_of(story.path))) as executor:
         report = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from tbmem.cli.arguments import ConfigFile, Overrides
-from tbmem.cli.launch import Launch, Order, split
+from tbmem.cli.launch import Launch, LaunchSpec, split
 
 
 class RunCommand(TyperCommand):
@@ -33,5 +33,7 @@ def command(
     ] = "first",
 ) -> None:
     """Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`."""
-    order = Order(words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on)
+    order = LaunchSpec(
+        words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on
+    )
     raise Launch(order.prepare())

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tbmem.cli.arguments import AsJson
-from tbmem.offline.live_logs import ReadRun
+from tbmem.offline.live_logs import FollowedRun
 from tbmem.present.text.run_status import run_lines, run_view
 from tbmem.sources.runs.catalog import RunFiles, find_runs
 
@@ -65,10 +65,10 @@ class _Watched:
     def __init__(self, path: Path, everything: bool) -> None:
         self._path = path
         self._everything = everything
-        self._runs: dict[Path, ReadRun] = {}
+        self._runs: dict[Path, FollowedRun] = {}
         self._found: list[RunFiles] = []
         self._found_at = -math.inf
-        self._shown: list[ReadRun] = []
+        self._shown: list[FollowedRun] = []
         self._is_one = False
 
     @property
@@ -89,7 +89,7 @@ class _Watched:
         for files in chosen:
             run = known.get(files.path)
             if run is None or run.files.logs != files.logs:
-                run = known[files.path] = ReadRun(files)
+                run = known[files.path] = FollowedRun(files)
             run.read()
             self._shown.append(run)
 

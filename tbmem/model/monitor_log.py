@@ -215,7 +215,7 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     log = MonitorLog()
     with open(path, "rb") as lines:
         for line in lines:
-            if not take_line(line, log):
+            if not parse_line(line, log):
                 log.damaged_lines += 1
     read = (log.headers, log.rows, log.findings, log.windows, log.end)
     if log.damaged_lines and not any(read):
@@ -223,7 +223,7 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     return log
 
 
-def take_line(line: bytes, log: MonitorLog) -> bool:
+def parse_line(line: bytes, log: MonitorLog) -> bool:
     """Add one line of a log to what was read before; ``False`` if it is none, as half a line after a kill."""
     try:
         data = json.loads(line)

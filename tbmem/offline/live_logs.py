@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
@@ -26,7 +26,7 @@ class RunLogs:
 
     folder: Path
     logs: tuple[MonitorLog, ...]
-    states: tuple[RunState, ...]
+    states: tuple[RankState, ...]
     """Where each rank stands, by rank."""
 
     @property
@@ -69,7 +69,7 @@ def _read(folder: Path, paths: Sequence[Path]) -> RunLogs:
     return RunLogs(folder=folder, logs=tuple(log for log, _ in pairs), states=tuple(states))
 
 
-def read_log(path: Path) -> tuple[MonitorLog, RunState]:
+def read_log(path: Path) -> tuple[MonitorLog, RankState]:
     """A log, and where its rank stands; whether its process is there is asked between two looks at how it ended.
 
     Raises:
@@ -80,18 +80,18 @@ def read_log(path: Path) -> tuple[MonitorLog, RunState]:
     if not log.has_ended:
         alive = is_alive((log.headers[-1] if log.headers else {}).get("process") or {})
         log = read_monitor_log(path) if alive is False else log
-    state = RunState()
+    state = RankState()
     state.add(log)
     state.is_alive = alive
     return log, state
 
 
-class ReadRun:
+class FollowedRun:
     """A run, read as far as it is written."""
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files
-        self._logs = [(FollowedLog(path), RunState()) for path in files.logs]
+        self._logs = [(FollowedLog(path), RankState()) for path in files.logs]
 
     def read(self) -> None:
         """Take in what was written since the last call.
@@ -107,7 +107,7 @@ class ReadRun:
                 _take(log, state)  # what a process that is gone wrote last
 
     @property
-    def states(self) -> Sequence[RunState]:
+    def states(self) -> Sequence[RankState]:
         """One per rank, in order."""
         return sorted((state for _, state in self._logs), key=lambda state: state.rank)
 
@@ -117,7 +117,7 @@ class ReadRun:
         return all(state.has_ended for state in self.states)
 
 
-def _take(log: FollowedLog, state: RunState) -> None:
+def _take(log: FollowedLog, state: RankState) -> None:
     try:
         for piece in log.read():
             state.add(piece)
@@ -125,7 +125,7 @@ def _take(log: FollowedLog, state: RunState) -> None:
         raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_one_run(path: str | os.PathLike[str]) -> ReadRun:
+def read_one_run(path: str | os.PathLike[str]) -> FollowedRun:
     """The one run that a path means.
 
     Raises:
@@ -136,6 +136,6 @@ def read_one_run(path: str | os.PathLike[str]) -> ReadRun:
     if len(found) > 1:
         names = ", ".join(run.name for run in found[-3:])
         raise UsageError(f"{path}: holds {len(found)} runs; name one, such as {names}")
-    run = ReadRun(found[0])
+    run = FollowedRun(found[0])
     run.read()
     return run

@@ -17,7 +17,7 @@ from werkzeug import wrappers
 
 from tbmem.errors import TbmemError
 from tbmem.offline.queries.answers import Answers
-from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.offline.queries.run_reader import MissingError, OutsideError
 from tbmem.present.page import as_json, page_script, page_style
 from tbmem.sources.runs.catalog import Catalog, roots_of
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tbmem.cli.main import main
+from tests.offline.reports.test_folders import FILES, _log
 from tests.offline.snapshots import write_snapshot
-from tests.offline.test_reports import FILES, _log
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -1,10 +1,11 @@
-"""A view's name and parameters go in; its answer, as ``present.views`` declares it, comes out: for tab and report."""
+"""Answers of all views on runs, as ``present.views`` declares them, for the Memory tab and for report pages."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,7 @@ from tbmem import __version__
 from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
-from tbmem.offline.queries.params import Asked, MissingError, Params
-from tbmem.offline.queries.run_reader import RunReader, reason
+from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
 from tbmem.present.views.empty_states import (
@@ -39,6 +39,67 @@ from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
 from tbmem.sources.runs.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
 
+Params = Mapping[str, Sequence[str]]
+
+
+class QueryParams:
+    """Parameters of a question."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = {name: [value for value in values if value != ""] for name, values in params.items()}
+
+    def all(self, name: str) -> list[str]:
+        """Every value."""
+        return list(self._params.get(name, ()))
+
+    def text(self, name: str) -> str | None:
+        """The value; ``None`` if it is not given.
+
+        Raises:
+            UsageError: It is given twice.
+        """
+        values = self.all(name)
+        if len(values) > 1:
+            raise UsageError(f"{name}= is given {len(values)} times")
+        return values[0] if values else None
+
+    def number(self, name: str) -> float | None:
+        """The value as a finite number.
+
+        Raises:
+            UsageError: It is none.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{name}={text}: not a number")
+        return value
+
+    def whole(self, name: str, default: int | None, least: int, most: int) -> int:
+        """The value as a whole number.
+
+        Raises:
+            UsageError: It is none, or not in the range, or missing without a default.
+        """
+        text = self.text(name)
+        if text is None:
+            if default is None:
+                raise UsageError(f"{name}= is missing")
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise UsageError(f"{name}={text}: not a whole number") from None
+        if not least <= value <= most:
+            raise UsageError(f"{name}={text}: not between {least} and {most}")
+        return value
+
+
 _LATEST = 20
 _STATE_ROWS = 4000
 _MOST_POINTS = 20_000
@@ -62,7 +123,7 @@ class Answers:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
         self._source, self._written, self._now = source, written, now
-        self._views: Mapping[str, Callable[[Asked], Any]] = {
+        self._views: Mapping[str, Callable[[QueryParams], Any]] = {
             "index": self._index,
             "overview": self._overview,
             "live": self._live,
@@ -101,7 +162,7 @@ class Answers:
         """
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
-        return self._views[view](Asked(params))
+        return self._views[view](QueryParams(params))
 
     def subject(self, run: str, file: str) -> Subject:
         """A recording, analysed.
@@ -119,15 +180,15 @@ class Answers:
         found = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
         return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in found)
 
-    def _subject(self, asked: Asked) -> Subject:
+    def _subject(self, asked: QueryParams) -> Subject:
         run = self._reader.run(asked.text("run"))
         return self._reader.open(run, self._reader.file(run, asked.text("file")))
 
-    def _part(self, asked: Asked) -> tuple[Subject, str | None, str | None, float | None, float | None]:
+    def _part(self, asked: QueryParams) -> tuple[Subject, str | None, str | None, float | None, float | None]:
         subject = self._subject(asked)
         return subject, asked.text("device"), asked.text("axis"), asked.number("from"), asked.number("to")
 
-    def _tensors(self, asked: Asked) -> Any:
+    def _tensors(self, asked: QueryParams) -> Any:
         return tensors_view(
             self._subject(asked),
             asked.text("device"),
@@ -139,7 +200,7 @@ class Answers:
             limit=asked.whole("limit", LIMIT, 0, 1 << 31),
         )
 
-    def _index(self, asked: Asked) -> Index:
+    def _index(self, asked: QueryParams) -> Index:
         runs = self.catalog.runs()
         empty: Empty | None = None
         if not runs:
@@ -168,7 +229,7 @@ class Answers:
             "estimates": [self._reader.file_item(one) for one in run.of(ESTIMATE)],
         }
 
-    def _overview(self, asked: Asked) -> Any:
+    def _overview(self, asked: QueryParams) -> Any:
         runs = self.catalog.runs()
         names = asked.all("run")
         chosen = [self._reader.run(name) for name in names] if names else list(runs.values())[:_LATEST]
@@ -179,7 +240,7 @@ class Answers:
             "empty": None if chosen else NO_RUNS if self.catalog.roots else NO_LOGDIR,
         }
 
-    def _live(self, asked: Asked) -> Any:
+    def _live(self, asked: QueryParams) -> Any:
         x = asked.text("x") or "step"
         if x not in ("step", "time"):
             raise UsageError(f"x={x}: write step or time")
@@ -216,7 +277,7 @@ class Answers:
             "empty": empty,
         }
 
-    def _ranks(self, asked: Asked) -> Any:
+    def _ranks(self, asked: QueryParams) -> Any:
         run = self._reader.run(asked.text("run"))
         logged = self._reader.logged(run)
         columns, odd = rank_columns(logged)
@@ -257,7 +318,7 @@ class Answers:
         }
         return columns, errors
 
-    def _compare(self, asked: Asked) -> Any:
+    def _compare(self, asked: QueryParams) -> Any:
         pairs, subjects, errors = self._pair(asked)
         before, after = (run for run, _ in pairs)
         states = [self._reader.logged(run).states for run, _ in pairs]
@@ -281,13 +342,13 @@ class Answers:
             empty=NOTHING_TO_COMPARE,
         )
 
-    def _side_by_side(self, asked: Asked) -> Any:
+    def _side_by_side(self, asked: QueryParams) -> Any:
         pairs, subjects, _ = self._pair(asked)
         found = [side_of(one) for one in subjects if one is not None]
         same = len({one.run for one in found}) < len(found)
         return sides_view([one._replace(name=f"{one.run}/{one.name}" if same else one.run) for one in found])
 
-    def _pair(self, asked: Asked) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
+    def _pair(self, asked: QueryParams) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
         """Two runs with the recordings that were asked for, what is compared of them, what cannot be read."""
         runs = [self._reader.run(asked.text(key), key) for key in ("before", "after")]
         pairs = list(zip(runs, (asked.text("before_file"), asked.text("after_file")), strict=True))
@@ -300,7 +361,7 @@ class Answers:
             return self._reader.open(run, self._reader.file(run, file))
         return self._sides(run, errors)[1]
 
-    def _estimate(self, asked: Asked) -> Any:
+    def _estimate(self, asked: QueryParams) -> Any:
         run = self._reader.run(asked.text("run"))
         points = asked.whole("points", POINTS, 10, _MOST_POINTS)
         errors: list[FileItem] = []

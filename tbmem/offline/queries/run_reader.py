@@ -17,14 +17,12 @@ import numpy as np
 
 from tbmem.analysis.plots.curves import even_stretches, extremes
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.runs.run_peak import peak_levels
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_status import RunStatus, run_status
+from tbmem.analysis.runs.device_history import peak_levels
+from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog, take_line
-from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.model.monitor_log import MonitorLog, parse_line
 from tbmem.present.views.recording_view import Subject
 from tbmem.present.views.run_logs import DeviceSeries, LoggedRun
 from tbmem.present.views.run_schema import FileItem
@@ -47,6 +45,14 @@ _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
 
+class MissingError(UsageError):
+    """The requested view, run or file does not exist (any more)."""
+
+
+class OutsideError(UsageError):
+    """The requested file lies outside of the log folder."""
+
+
 class RunReader:
     """Reads what is asked for, once."""
 
@@ -58,7 +64,7 @@ class RunReader:
         self._subjects: OrderedDict[Key, Subject] = OrderedDict()
         self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
-        self._edges: dict[str, tuple[Key, RunState]] = {}
+        self._edges: dict[str, tuple[Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
@@ -167,7 +173,7 @@ class RunReader:
         """From the first and the last lines of the logs alone: five hundred runs are listed at once."""
         return run_status([_looked_at(self._edge(one), one) for one in logs], self._now())
 
-    def _edge(self, one: RunFile) -> RunState:
+    def _edge(self, one: RunFile) -> RankState:
         """What the header and the last lines of a log say, and nothing of its devices."""
         known = self._edges.get(str(one.path))
         if known is None or known[0] != one.key:
@@ -205,7 +211,7 @@ class RunReader:
         return found
 
     def _read_logs(self, run: Run) -> LoggedRun:
-        states: list[tuple[RunState, RunFile]] = []
+        states: list[tuple[RankState, RunFile]] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []
         findings: list[Finding] = []
@@ -241,8 +247,8 @@ class RunReader:
         )
 
 
-def _state(log: MonitorLog, devices: Sequence[DeviceColumns], series: Sequence[DeviceSeries]) -> RunState:
-    state = RunState()
+def _state(log: MonitorLog, devices: Sequence[DeviceColumns], series: Sequence[DeviceSeries]) -> RankState:
+    state = RankState()
     state.add(replace(log, headers=log.headers[-1:], windows=[]))
     for device, one in zip(devices, series, strict=True):
         state.add(MonitorLog(rows=sample_rows(device, _telling(one))))
@@ -262,7 +268,7 @@ def _notes(log: MonitorLog, rank: int) -> list[str]:
     return notes
 
 
-def _looked_at(state: RunState, one: RunFile) -> RunState:
+def _looked_at(state: RankState, one: RunFile) -> RankState:
     """The same, with whether its process is there; what a process that is gone wrote last is read first."""
     if state.end is None and state.signal is None:
         state.is_alive = is_alive(state.header.get("process") or {})
@@ -272,8 +278,8 @@ def _looked_at(state: RunState, one: RunFile) -> RunState:
     return state
 
 
-def _edge_of(one: RunFile) -> RunState:
-    state = RunState()
+def _edge_of(one: RunFile) -> RankState:
+    state = RankState()
     try:
         with open(one.path, "rb") as file:
             state.add(_piece(_header_line(file)))
@@ -306,7 +312,7 @@ def _header_line(file: BinaryIO) -> bytes:
 def _piece(*lines: bytes) -> MonitorLog:
     piece = MonitorLog()
     for line in lines:
-        take_line(line, piece)
+        parse_line(line, piece)
     return piece
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.recordings.category_rules import CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import OddOne, odd_one
-from tbmem.analysis.runs.run_summary import RunStory, story_of
+from tbmem.analysis.runs.run_report import RunReport, run_report
 from tbmem.errors import FileFormatError
+from tbmem.model.files import PARTIAL_SUFFIX
 from tbmem.offline.analyze import analyze_recording, each, without_rows
 from tbmem.offline.live_logs import read_run
 from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html, run_html, subject_of
-from tbmem.offline.reports.result_folder import result_folder
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
 from tbmem.present.text.analysis_readme import comparison_text, findings_text
@@ -30,8 +35,92 @@ from tbmem.present.text.run_readme import Recorded, run_text
 from tbmem.present.views.comparison import Side, side_of
 from tbmem.present.views.recording_view import Subject
 from tbmem.sources.recording import read_recording
-from tbmem.sources.runs.recording_files import Found, find_recordings
+from tbmem.sources.runs.recording_files import RecordingFile, find_recordings
 from tbmem.units import format_moment
+
+LATEST = "latest"
+"""Link to the newest folder, beside it."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST = 120
+
+
+class ResultFolder:
+    """A folder that is being filled.
+
+    ``path`` is where to write; ``final`` is where it will be, known once the block has ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.final = path
+
+
+@contextmanager
+def result_folder(out: str | os.PathLike[str], name: str, moment: float) -> Iterator[ResultFolder]:
+    """Fill a folder under another name first, so that nobody ever sees half of it.
+
+    Args:
+        out: In which folder; made with its parents if missing.
+        name: What the results are of.
+        moment: Unix time; the folder is called ``YYYYMMDD_HHMMSS_<name>``.
+
+    Yields:
+        The folder; renamed at the end, and ``latest`` points to it. After an error nothing is left.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    place = Path(out).expanduser()
+    made = _make(place)
+    title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
+    folder = ResultFolder(place / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}")
+    try:
+        folder.path.mkdir()
+        yield folder
+        folder.final = _rename(folder.path, place, title)
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
+    _point_to(folder.final)
+
+
+def clean_name(name: str) -> str:
+    """A name that a folder can have everywhere."""
+    return _UNFIT.sub("_", name).strip("._-")[:_LONGEST] or "recording"
+
+
+def _make(place: Path) -> list[Path]:
+    """Make a folder with its parents; those that were missing, the innermost first."""
+    missing = [each for each in (place, *place.parents) if not each.exists()]
+    place.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _rename(partial: Path, place: Path, title: str) -> Path:
+    """Two of one second get a number."""
+    for number in count(1):
+        final = place / (title if number == 1 else f"{title}-{number}")
+        if final.exists():
+            continue
+        partial.rename(final)
+        return final
+    raise AssertionError("numbers do not end")
+
+
+def _point_to(folder: Path) -> None:
+    """Let ``latest`` be a link to the folder, where links can be made; what is no link is left alone."""
+    link = folder.with_name(LATEST)
+    fresh = folder.with_name(f".{LATEST}.{os.getpid()}{PARTIAL_SUFFIX}")
+    if link.exists() and not link.is_symlink():
+        return
+    with contextlib.suppress(OSError, NotImplementedError):
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(folder.name, target_is_directory=True)
+        fresh.replace(link)
+
 
 RESULTS = "results"
 """Where reports go unless another folder is named."""
@@ -90,7 +179,7 @@ def write_report(
 
 
 def write_one(
-    found: Found, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
+    found: RecordingFile, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
 ) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder of its name.
 
@@ -143,15 +232,15 @@ def write_json(path: Path, data: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
+class WrittenRunReport:
     """What was written."""
 
     folder: Path
-    story: RunStory
+    story: RunReport
     recorded: tuple[Recorded, ...]
 
 
-def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
+def recordings_of(run: str | os.PathLike[str]) -> tuple[RecordingFile, ...]:
     """Traces and snapshots of a run; there may be none."""
     try:
         return find_recordings([run])
@@ -159,7 +248,7 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
         return ()
 
 
-def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
+def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunReport:
     """What happened in a run, from its live logs.
 
     Raises:
@@ -168,7 +257,7 @@ def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time
         OSError: A file cannot be read.
     """
     logs = read_run(run)
-    return story_of(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
+    return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 
 
 def write_run_report(
@@ -180,7 +269,7 @@ def write_run_report(
     executor: Executor | None = None,
     on_skip: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.time,
-) -> RunReport:
+) -> WrittenRunReport:
     """Write down what happened in a run.
 
     Args:
@@ -197,7 +286,7 @@ def write_run_report(
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read or written.
     """
-    story = read_story(run, now)
+    story = read_run_report(run, now)
     found = recordings_of(story.path)
     moment = now()
     written = format_moment(moment)
@@ -221,4 +310,4 @@ def write_run_report(
             folder.path / "run.json",
             {**story.to_dict(), "recordings": {one.file: one.analysis.to_dict() for one in recorded}},
         )
-    return RunReport(folder=folder.final, story=story, recorded=recorded)
+    return WrittenRunReport(folder=folder.final, story=story, recorded=recorded)

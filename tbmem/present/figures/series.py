@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tbmem.analysis.runs.series import Series, thinned
+from tbmem.analysis.runs.run_report import Series, thinned
 from tbmem.model.finding import Finding
 from tbmem.present.figures.canvas import byte_axis, picture
 from tbmem.present.labels import shortened

@@ -11,9 +11,8 @@ import torch
 
 from tbmem.errors import ConfigError
 from tbmem.model.sample import NOTHING, DeviceReading
-from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.host import HostMemory, SharedPeak
 from tbmem.sources.counters.malloc import MallocHeap
-from tbmem.sources.counters.shared_peak import SharedPeak
 
 CPU = "cpu"
 AUTO = "auto"

@@ -1,4 +1,4 @@
-"""HostMemory: memory of this process and its workers, and what the host has left."""
+"""Memory of this process and its workers, the memory left on the host, and peak counters shared by several readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,54 @@ except ImportError:  # not on Windows
 from tbmem.model.oom import Limit
 from tbmem.sources.counters.child_processes import Children
 from tbmem.sources.counters.memory_limits import host_limits
-from tbmem.sources.counters.shared_peak import SharedPeak
+
+Peaks = tuple[int, ...]
+"""One or more peaks that are reset together, in bytes."""
+
+
+class SharedPeak:
+    """One resetting counter, shared by all monitors of a process.
+
+    Two monitors that reset the same counter would each see only what happened since the other's reset.
+    """
+
+    def __init__(self, reset: Callable[[], object]) -> None:
+        self._reset = reset
+        self._missed: dict[object, Peaks] = {}
+
+    def join(self, reader: object) -> SharedPeak:
+        """Count ``reader`` in from now on."""
+        self._missed[reader] = ()
+        return self
+
+    def leave(self, reader: object) -> None:
+        """Forget ``reader``."""
+        self._missed.pop(reader, None)
+
+    def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
+        """The peaks since this reader's last call, after which the counter starts anew.
+
+        Args:
+            reader: Who asks; must have joined.
+            reached: What the counter says now.
+            reset: False where the level is as high as the peak, so that there is nothing to bring down.
+        """
+        if len(self._missed) == 1 and not self._missed[reader]:
+            if reset:
+                self._reset()
+            return reached
+        if len(self._missed) > 1:
+            for other, missed in self._missed.items():
+                self._missed[other] = _larger(reached, missed)
+        reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
+        if reset:
+            self._reset()
+        return reached
+
+
+def _larger(left: Peaks, right: Peaks) -> Peaks:
+    return tuple(map(max, left, right)) if right else left
+
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
-from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, take_line
+from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
 
 COLUMNS = (
     *("step", "time", "allocated", "reserved", "peak_allocated", "peak_reserved", "device_used", "device_total"),
@@ -70,7 +70,7 @@ class _Lines:
 
     def _taken(self, line: bytes, log: MonitorLog) -> None:
         """Add a line to what was read before, and count it."""
-        if take_line(line, log):
+        if parse_line(line, log):
             self._understood += 1
         else:
             self._damaged += 1

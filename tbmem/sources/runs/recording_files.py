@@ -38,7 +38,7 @@ class NothingFoundError(FileFormatError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordingFile:
     """One file to analyse."""
 
     path: Path
@@ -47,7 +47,7 @@ class Found:
     """Whether the user named this very file; others are passed over if they turn out to be something else."""
 
 
-def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[Found, ...]:
+def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[RecordingFile, ...]:
     """Files that are meant.
 
     Args:
@@ -62,7 +62,7 @@ def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[Found, ...
         for path, named in _expand(text):
             found[path] = found.get(path, False) or named
     names = short_names(list(found))
-    return tuple(Found(path, name, named) for (path, named), name in zip(found.items(), names, strict=True))
+    return tuple(RecordingFile(path, name, named) for (path, named), name in zip(found.items(), names, strict=True))
 
 
 def _expand(text: str) -> list[tuple[Path, bool]]:
