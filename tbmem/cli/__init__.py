@@ -1,1 +1,1 @@
-"""Words on a command line go in; one small module per command calls what lies below, prints and exits."""
+"""Command line of tbmem, with one module per command."""

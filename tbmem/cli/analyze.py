@@ -1,4 +1,4 @@
-"""`tbmem analyze`: recordings of memory go in; what they mean comes out, on the terminal or as JSON."""
+"""The command ``tbmem analyze``: analysis of recordings, on the terminal, as JSON or as a report folder."""
 
 from __future__ import annotations
 
@@ -76,16 +76,15 @@ def command(
         typer.echo(json.dumps(analyses_view(analyses, odd), indent=2))
         return
     console = terminal()
-    chosen = next((one for one in analyses if odd is not None and one.name == odd.name), None)
+    outlier = next((analysis for analysis in analyses if odd is not None and analysis.name == odd.name), None)
     if len(analyses) > 1:
         console.print(overview_screen(analyses, odd))
-    console.print(analysis_screen(chosen or max(analyses, key=lambda one: one.main.peak.bytes)))
+    console.print(analysis_screen(outlier or max(analyses, key=lambda analysis: analysis.main.peak.bytes)))
     if folder is not None:
         console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 
 def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool) -> None:
-    """Only replay: nothing is written."""
     from tbmem.analysis.allocator.settings import idle
     from tbmem.model.gpus import gpu_named
     from tbmem.offline.analyze import replay_all
@@ -93,12 +92,12 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
 
     for sentence in dict.fromkeys(sentence for text in texts for sentence in idle(text)):
         print(f"tbmem: {sentence}", file=sys.stderr)
-    found = replay_all(paths, texts, gpu_named(gpu) if gpu is not None else None, on_skip=skipped)
+    results = replay_all(paths, texts, gpu_named(gpu) if gpu is not None else None, on_skip=skipped)
     if as_json:
-        typer.echo(json.dumps([what_if_view(name, one) for name, one in found.items()], indent=2))
+        typer.echo(json.dumps([what_if_view(name, result) for name, result in results.items()], indent=2))
         return
-    for name, one in found.items():
-        typer.echo("\n".join(what_if_lines(name, one)))
+    for name, result in results.items():
+        typer.echo("\n".join(what_if_lines(name, result)))
 
 
 def _report(
@@ -128,17 +127,13 @@ def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Ana
 
 
 def skipped(reason: str) -> None:
-    """Say on standard error that a file was passed over."""
+    """Report a skipped file on standard error."""
     print(f"tbmem: passed over: {reason}", file=sys.stderr)
 
 
 @contextmanager
 def processes(files: int) -> Iterator[Executor | None]:
-    """A process for each core, where there is more than one file.
-
-    Args:
-        files: How many there are.
-    """
+    """A pool with a process for each core, or ``None`` for a single file."""
     if files < 2:
         yield None
         return
@@ -152,11 +147,8 @@ def processes(files: int) -> Iterator[Executor | None]:
 
 
 def terminal() -> Console:
-    """Standard output; wide enough for tables where it is no terminal."""
+    """Console on standard output, wide enough for tables where that is no terminal."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
-
-
-_WIDTH = 140
+    return console if console.is_terminal else Console(highlight=False, width=140)

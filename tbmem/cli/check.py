@@ -1,4 +1,4 @@
-"""`tbmem check`: a run and limits go in; which of them hold, and an exit code for CI, come out."""
+"""The command ``tbmem check``: checks a run against limits, with an exit code for CI."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def command(
     """Hold a run against limits; exit 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
-    known = _read_baseline(baseline) if baseline is not None and not update_baseline else None
+    figures = _read_baseline(baseline) if baseline is not None and not update_baseline else None
     limits = Limits(
         max_peak=_size("--max-peak", max_peak),
         max_growth=_size("--max-growth", max_growth, ending="/step"),
         no_leak=no_leak,
-        baseline=known["peaks"] if known is not None else None,
-        baseline_levels=known["levels"] if known is not None else None,
+        baseline=figures["peaks"] if figures is not None else None,
+        baseline_levels=figures["levels"] if figures is not None else None,
         tolerance=_share("--tolerance", tolerance),
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
@@ -64,8 +64,8 @@ def command(
         peaks = peaks_of(run.states)
         data = {"schema": _SCHEMA, "peaks": peaks, "levels": levels_of(run.states)}
         _write(baseline, json.dumps(data, indent=2).encode() + b"\n")
-        told = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
-        typer.echo(f"wrote {baseline}: {told or 'no peak is known'}", err=as_json)
+        summary = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
+        typer.echo(f"wrote {baseline}: {summary or 'no peak is known'}", err=as_json)
     if junit is not None:
         _write(junit, gate_junit(run.files.name, results))
     if as_json:
@@ -78,8 +78,8 @@ def command(
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
 
 
-def _wants_annotations(asked: bool | None) -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true" if asked is None else asked
+def _wants_annotations(option: bool | None) -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true" if option is None else option
 
 
 def _size(option: str, text: str | None, ending: str = "") -> int | None:

@@ -1,4 +1,4 @@
-"""`tbmem compare`: two recordings go in; what grew comes out, and exit code 1 if it was too much."""
+"""The command ``tbmem compare``: changes between two recordings or runs, with exit code 1 above a limit."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ def command(
 
     pair = read_pair(before, after, table=load_rules(rules) if rules is not None else None)
     comparison = pair.compared()
-    too_much = [] if limit is None else [one for one in comparison.grown if one.change.growth > limit]
+    excess = [] if limit is None else [figure for figure in comparison.grown if figure.change.growth > limit]
     if html is not None:
         from tbmem.offline.reports.pages import write_pair_html
 
         write_pair_html(pair, html)
     if as_json:
-        verdict = {"fail_if_grown_percent": limit, "failed": bool(too_much)}
+        verdict = {"fail_if_grown_percent": limit, "failed": bool(excess)}
         typer.echo(json.dumps({**comparison.to_dict(), **verdict}, indent=2))
     else:
         console = terminal()
         console.print(comparison_screen(comparison))
         if html is not None:
             console.print(f"wrote {html}: open it in a browser, it needs no network", soft_wrap=True, markup=False)
-        for one in too_much:
-            line = f"{one.words} of {device_label(one.device)} grew by more than {limit:g} %: {one.change.text}"
+        for figure in excess:
+            line = (
+                f"{figure.words} of {device_label(figure.device)} grew by more than {limit:g} %: {figure.change.text}"
+            )
             console.print(line, style="bold red", soft_wrap=True, markup=False)
-    if too_much:
+    if excess:
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`tbmem config`: prints the merged configuration with the origin of each value."""
+"""The command ``tbmem config``: the merged configuration with the origin of each value."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def _yaml_lines(loaded: LoadedConfig) -> list[str]:
 
 
 def _scalar(value: Any) -> str:
-    """One value as it is written in YAML, on one line."""
+    """A value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()

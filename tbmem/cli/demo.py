@@ -1,4 +1,4 @@
-"""`tbmem demo`: a small training run under the callback, its verdict, its files and the line for TensorBoard."""
+"""The command ``tbmem demo``: a small training run under the callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
 
     from tbmem.config import Config
     from tbmem.model.run_summary import RunSummary
@@ -48,7 +47,7 @@ def _train(settings: Config, steps: int, inject: Fault | None, device: torch.dev
 
     from tbmem.demo.training import run_demo
 
-    # so small a model gains nothing from more threads, and loses minutes where they have to wait for a busy core
+    # so small a model gains nothing from more threads, and is slowed down by them on a busy machine
     torch.set_num_threads(1)
 
     console = Console(stderr=True)
@@ -70,14 +69,9 @@ def _train(settings: Config, steps: int, inject: Fault | None, device: torch.dev
             steps=steps,
             fault=inject,
             device=device,
-            console=_console_for_lines(console),
+            console=console if console.is_terminal else None,  # lines share the terminal with the progress bar
             on_step=show,
         )
-
-
-def _console_for_lines(console: Console) -> Console | None:
-    """Lines share the bar's terminal; where there is none they are plain."""
-    return console if console.is_terminal else None
 
 
 def _device(name: str | None) -> torch.device | None:

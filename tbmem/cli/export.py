@@ -1,4 +1,4 @@
-"""`tbmem export`: a recording goes in; a file for Perfetto, speedscope, a spreadsheet or memory_viz comes out."""
+"""The command ``tbmem export``: a recording as a file for Perfetto, speedscope, a spreadsheet or memory_viz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of `tbmem run`, read without a parser where it is plain."""
+"""Command line of ``tbmem run``, parsed without typer where it is plain, which halves the start-up time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,14 @@ _OPTIONS = {"-c": "config", "--config": "config", "--logdir": "logdir", "--step-
 
 
 class Runnable(Protocol):
-    """What is ready to run."""
+    """A program that is ready to run."""
 
     def run(self) -> None:
         """Run it."""
 
 
 class Launch(BaseException):
-    """A program is ready; it must not run under a parser that catches its exceptions.
-
-    Args:
-        program: What to run.
-    """
+    """Carries a program out of the command parser, which would catch the program's exceptions."""
 
     def __init__(self, program: Runnable) -> None:
         super().__init__()
@@ -37,8 +33,8 @@ class Launch(BaseException):
 
 
 @dataclass(kw_only=True)
-class Order:
-    """What shall run, and how it is watched."""
+class LaunchSpec:
+    """A program to run, and how it is watched."""
 
     words: Sequence[str] = ()
     """The script, or ``-m`` and a module, with its arguments."""
@@ -48,7 +44,7 @@ class Order:
     step_on: str = "first"
 
     def prepare(self) -> Runnable:
-        """The program under its callback; it only has to be run.
+        """The program under its callback, ready to run.
 
         Raises:
             TbmemError: There is no such program, or the configuration is wrong.
@@ -57,16 +53,16 @@ class Order:
             raise UsageError(f"no script to run: {USAGE}")
         if not _STEP_ON.fullmatch(self.step_on):
             raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
-        with gc_paused():  # looking for garbage in all that torch makes is half of our start-up
+        with gc_paused():  # collections while torch is imported take half of the start-up time
             return self._prepare()
 
     def _prepare(self) -> Runnable:
         from tbmem.config import load_with_origins
         from tbmem.runtime.launch.script import Program
 
-        own = [] if self.logdir is None else [f"run.logdir={json.dumps(self.logdir)}"]
-        settings = load_with_origins(self.config, [*self.overrides, *own])
-        program = Program.find(self.words)  # before torch is loaded: a typo is told at once
+        logdir = [] if self.logdir is None else [f"run.logdir={json.dumps(self.logdir)}"]
+        settings = load_with_origins(self.config, [*self.overrides, *logdir])
+        program = Program.find(self.words)  # before torch is loaded: a typo is reported at once
 
         from tbmem.runtime.launch.program import MonitoredProgram
 
@@ -74,7 +70,7 @@ class Order:
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our words, and the program with its own: after ``--``, from ``-m`` or from the first word that is not ours."""
+    """Arguments of tbmem and of the program, which begins after ``--``, at ``-m`` or at the first other word."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -86,21 +82,17 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:position]), list(words[position:])
 
 
-def plain_order(words: Sequence[str]) -> Order | None:
-    """The order that a plain command line means, without a parser: loading that takes as long as all of tbmem.
-
-    Returns:
-        ``None`` where a word is not plain (``--help``, ``--logdir=x``, a typo): the parser knows what to say.
-    """
-    own, program = split(words)
-    order = Order(words=program)
-    rest = iter(own)
+def plain_spec(words: Sequence[str]) -> LaunchSpec | None:
+    """The specification of a plain command line; ``None`` for one that needs the parser (``--help``, a typo)."""
+    options, program = split(words)
+    spec = LaunchSpec(words=program)
+    rest = iter(options)
     for word in rest:
         value = word if _OVERRIDE.match(word) else next(rest, None) if word in _OPTIONS else None
         if value is None:
             return None
         if value is word:
-            order.overrides.append(word)
+            spec.overrides.append(word)
         else:
-            setattr(order, _OPTIONS[word], value)
-    return order
+            setattr(spec, _OPTIONS[word], value)
+    return spec

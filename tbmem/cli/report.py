@@ -1,4 +1,4 @@
-"""`tbmem report`: a run's folder goes in; its live series, findings and windows come out, as a page and in short."""
+"""The command ``tbmem report``: memory, findings and windows of a run, as text, JSON or a page."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def command(
 ) -> None:
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
     from tbmem.offline.analyze import load_rules
-    from tbmem.offline.reports.folders import RESULTS, read_story, recordings_of, write_run_report
+    from tbmem.offline.reports.folders import RESULTS, read_run_report, recordings_of, write_run_report
     from tbmem.present.text.run_readme import run_lines
 
     if html is not None:
         _write_page(run, html, as_json)
         return
     if as_json and out is None:
-        typer.echo(json.dumps(read_story(run).to_dict(), indent=2))
+        typer.echo(json.dumps(read_run_report(run).to_dict(), indent=2))
         return
-    story = read_story(run)
+    folder = read_run_report(run).path
     table = load_rules(rules) if rules is not None else None
-    with processes(len(recordings_of(story.path))) as executor:
-        report = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
+    with processes(len(recordings_of(folder))) as executor:
+        written = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
     if as_json:
-        typer.echo(json.dumps(report.story.to_dict(), indent=2))
+        typer.echo(json.dumps(written.report.to_dict(), indent=2))
         return
     console = terminal()
-    for line in run_lines(report.story, report.recorded):
+    for line in run_lines(written.report, written.recorded):
         console.print(line, soft_wrap=True, markup=False)
-    console.print(f"wrote {report.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+    console.print(f"wrote {written.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 
 def _write_page(run: str, html: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`tbmem run`: runs an unmodified script under the callback, with its own exit code."""
+"""The command ``tbmem run``: an unmodified script under the callback."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import typer
 from typer.core import TyperCommand
 
 from tbmem.cli.arguments import ConfigFile, Overrides
-from tbmem.cli.launch import Launch, Order, split
+from tbmem.cli.launch import Launch, LaunchSpec, split
 
 
 class RunCommand(TyperCommand):
-    """A command line whose end belongs to somebody else."""
+    """A command line that ends with a program's own arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep our words, leave the program's alone."""
-        own, ctx.obj = split(args)
-        return super().parse_args(ctx, own)
+        """Parse only the arguments of tbmem."""
+        options, ctx.obj = split(args)
+        return super().parse_args(ctx, options)
 
 
 def command(
@@ -33,5 +33,7 @@ def command(
     ] = "first",
 ) -> None:
     """Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`."""
-    order = Order(words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on)
+    order = LaunchSpec(
+        words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on
+    )
     raise Launch(order.prepare())

@@ -1,4 +1,4 @@
-"""`tbmem watch`: runs that are written, or finished, go in; a live view of their memory comes out on the terminal."""
+"""The command ``tbmem watch``: a live view of running or finished runs on the terminal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rich.live import Live
 from rich.text import Text
 
 from tbmem.cli.arguments import AsJson
-from tbmem.offline.live_logs import ReadRun
+from tbmem.offline.live_logs import FollowedRun
 from tbmem.present.text.run_status import run_lines, run_view
 from tbmem.sources.runs.catalog import RunFiles, find_runs
 
 _LIVE_SECONDS = 60.0
-"""A run of a folder is shown if it was written to within this time; without one the latest is."""
+"""A run of a folder is shown if it was written to within this time; if there is none, the latest is."""
 _SEARCH_SECONDS = 5.0
-"""Time between two searches of a folder for runs that have begun."""
+"""Time between two searches of a folder for new runs."""
 
 
 def command(
@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Watch the memory of running or finished runs; ends with the run, or with Ctrl-C."""
     watched = _Watched(path, everything)
-    watched.look()
+    watched.update()
     console = Console()
     if as_json:
         typer.echo(json.dumps(watched.views(), indent=2))
@@ -54,7 +54,7 @@ def _show(watched: _Watched, console: Console, interval: float) -> None:
                 if watched.is_over:
                     return
                 time.sleep(interval)
-                watched.look()
+                watched.update()
     except KeyboardInterrupt:
         return  # the usual way to leave
 
@@ -65,31 +65,30 @@ class _Watched:
     def __init__(self, path: Path, everything: bool) -> None:
         self._path = path
         self._everything = everything
-        self._runs: dict[Path, ReadRun] = {}
+        self._runs: dict[Path, FollowedRun] = {}
         self._found: list[RunFiles] = []
         self._found_at = -math.inf
-        self._shown: list[ReadRun] = []
-        self._is_one = False
+        self._shown: list[FollowedRun] = []
+        self._is_single = False
 
     @property
     def is_over(self) -> bool:
-        """Whether one run was asked for, and it has ended."""
-        return self._is_one and all(run.has_ended for run in self._shown)
+        """Whether a single run was requested, and it has ended."""
+        return self._is_single and all(run.has_ended for run in self._shown)
 
-    def look(self) -> None:
-        """Read what is new; runs that have begun meanwhile are found."""
+    def update(self) -> None:
+        """Search for new runs, and read what was written since the last call."""
         if time.monotonic() - self._found_at > _SEARCH_SECONDS:
             self._found, self._found_at = find_runs(self._path), time.monotonic()
-        found = self._found
-        self._is_one = len(found) == 1 and found[0].path.resolve() == self._path.expanduser().resolve()
-        live = [run for run in found if time.time() - run.changed < _LIVE_SECONDS]
-        chosen = found if self._everything else live or found[-1:]
-        known = self._runs
+        runs = self._found
+        self._is_single = len(runs) == 1 and runs[0].path.resolve() == self._path.expanduser().resolve()
+        live = [run for run in runs if time.time() - run.changed < _LIVE_SECONDS]
+        chosen = runs if self._everything else live or runs[-1:]
         self._shown = []
         for files in chosen:
-            run = known.get(files.path)
+            run = self._runs.get(files.path)
             if run is None or run.files.logs != files.logs:
-                run = known[files.path] = ReadRun(files)
+                run = self._runs[files.path] = FollowedRun(files)
             run.read()
             self._shown.append(run)
 
@@ -99,7 +98,7 @@ class _Watched:
         return [run_view(run.files.name, run.states, now) for run in self._shown]
 
     def lines(self, width: int) -> list[Text]:
-        """The runs as lines of a terminal, an empty one between two."""
+        """The runs as lines of a terminal, separated by empty lines."""
         lines: list[Text] = []
         for view in self.views():
             lines += [*([Text("")] if lines else []), *run_lines(view, width=width)]

@@ -1,4 +1,4 @@
-"""The records of a run's live log, monitor.jsonl, and how each is written as a line and read.
+"""Records of a run's live log, monitor.jsonl, and their encoding as lines.
 
 Each line is one JSON object with a ``type``: ``header`` (a run begins or is resumed), ``samples`` (one device over
 a few steps), ``finding``, ``window`` (the profiler recorded), ``framework`` (an adapter's), ``caught`` (a request for
@@ -53,9 +53,8 @@ class SampleRow:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """All of it, in the order of ``ROW_FIELDS``."""
-        own = (self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step)
-        return (*self.sample, *own)
+        """Values in the order of ``ROW_FIELDS``."""
+        return (*self.sample, self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
@@ -80,7 +79,7 @@ class SampleRow:
 
 
 class RowBuilder:
-    """Gathers one device's samples into rows; the level of the row before stands in where reading malloc is rationed.
+    """Collects one device's samples into rows; a row in which malloc was not read repeats the level of the row before.
 
     Args:
         every: A row ends with each step whose number is a multiple of this.
@@ -96,8 +95,8 @@ class RowBuilder:
     def add(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
         """The rows that are complete with these samples.
 
-        A row also ends a second after the one before, so that slow steps are seen at once, and where a profiler is
-        switched on or off: its memory is in the figures of its own steps only.
+        A row also ends a second after the one before, so that slow steps are logged at once, and where a profiler
+        starts or stops, so that its memory is in the figures of its own steps only.
         """
         rows = []
         for sample in samples:
@@ -109,7 +108,7 @@ class RowBuilder:
         return rows
 
     def close(self) -> list[SampleRow]:
-        """The row that was still open, if there is one."""
+        """The incomplete row, if there is one."""
         samples, self._open = self._open, []
         if not samples:
             return []
@@ -124,7 +123,7 @@ class RowBuilder:
 
 
 def _peak_step(samples: Sequence[MemorySample]) -> int | None:
-    """Step of the highest peak, of several samples."""
+    """Step of the highest peak; ``None`` for a single sample."""
     if len(samples) == 1:
         return None
     known = [sample for sample in samples if sample.peak is not None]
@@ -133,13 +132,12 @@ def _peak_step(samples: Sequence[MemorySample]) -> int | None:
 
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:
-    """The last sample with the largest peaks, and with the level of the last that has one."""
+    """The last sample with the largest peaks of all and the last known level."""
     columns = list(zip(*samples, strict=True))
     values: list[Any] = list(samples[-1])
     values[_ALLOCATED], values[_RESERVED] = counted.allocated, counted.reserved
-    for place in _PEAKS:
-        values[place] = max([peak for peak in columns[place] if peak is not None], default=None)
-    # one step with an update is enough
+    for index in _PEAKS:
+        values[index] = max([peak for peak in columns[index] if peak is not None], default=None)
     values[_UPDATED] = True if True in columns[_UPDATED] else values[_UPDATED]
     return MemorySample._make(values)
 
@@ -159,7 +157,7 @@ class WindowRecord:
 
 
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
-"""What can be logged; a mapping is a header or an end, and carries its own ``type``."""
+"""A record of the log; a mapping is a header or an end with its own ``type``."""
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -170,7 +168,7 @@ _Line = msgspec.defstruct(
     tag="samples",
     omit_defaults=True,
 )
-"""A row as it is written, a fifth of the price of a dictionary; counters that the device does not have are left out."""
+"""Encodes a row five times faster than a dictionary; counters that the device does not have are left out."""
 
 
 def to_line(record: LogRecord) -> str:
@@ -186,22 +184,22 @@ def to_line(record: LogRecord) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class MonitorLog:
-    """Everything that a log holds, in order."""
+    """All records of a log, in order."""
 
     headers: list[dict[str, Any]] = field(default_factory=list)
     rows: list[SampleRow] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
     end: dict[str, Any] | None = None
-    """The last line of a run that ended in order; ``None`` if it was killed or still runs."""
+    """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: dict[str, Any] | None = None
-    """What a signal that ended the run has left behind; ``None`` if none has."""
+    """Record of the signal that ended the run, if there was one."""
     damaged_lines: int = 0
     """Lines that could not be read: a kill leaves at most one, at the end."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will be written any more, as far as the log says."""
+        """Whether nothing more will be written, according to the log."""
         return self.end is not None or self.signal is not None
 
 
@@ -215,16 +213,15 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     log = MonitorLog()
     with open(path, "rb") as lines:
         for line in lines:
-            if not take_line(line, log):
+            if not parse_line(line, log):
                 log.damaged_lines += 1
-    read = (log.headers, log.rows, log.findings, log.windows, log.end)
-    if log.damaged_lines and not any(read):
+    if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log
 
 
-def take_line(line: bytes, log: MonitorLog) -> bool:
-    """Add one line of a log to what was read before; ``False`` if it is none, as half a line after a kill."""
+def parse_line(line: bytes, log: MonitorLog) -> bool:
+    """Add one line to a log; ``False`` if it is not a valid line, such as an incomplete one after a kill."""
     try:
         data = json.loads(line)
         kind = data["type"]

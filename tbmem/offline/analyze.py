@@ -19,8 +19,7 @@ from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
 from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_status import status_notes
+from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
@@ -28,7 +27,7 @@ from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.live_logs import read_log
 from tbmem.sources.recording import Recording, read_recording
-from tbmem.sources.runs.recording_files import Found, NothingFoundError, find_recordings
+from tbmem.sources.runs.recording_files import NothingFoundError, RecordingFile, find_recordings
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
 _Result = TypeVar("_Result")
@@ -66,7 +65,7 @@ def analyze(
 
 def analyze_recording(
     recording: Recording,
-    found: Found,
+    found: RecordingFile,
     *,
     book: AddressBook | None = None,
     table: CategoryTable | None = None,
@@ -107,8 +106,8 @@ def analyze_all(
 
 
 def each(
-    work: Callable[[Found], _Result],
-    files: Sequence[Found],
+    work: Callable[[RecordingFile], _Result],
+    files: Sequence[RecordingFile],
     executor: Executor | None,
     on_skip: Callable[[str], None] | None = None,
 ) -> tuple[_Result, ...]:
@@ -135,7 +134,7 @@ def each(
     return tuple(done)
 
 
-def _analyze_one(found: Found, *, table: CategoryTable | None, rows: bool) -> Analysis:
+def _analyze_one(found: RecordingFile, *, table: CategoryTable | None, rows: bool) -> Analysis:
     analysis = analyze_recording(read_recording(found.path), found, table=table)
     return analysis if rows else without_rows(analysis)
 
@@ -214,8 +213,8 @@ def _distinct_names(before: Analysis, after: Analysis) -> tuple[Analysis, Analys
     return replace(before, name=first), replace(after, name=second)
 
 
-def _states(source: Source) -> list[RunState]:
-    """State of each live log of a run folder, a folder of runs or ranks, or of a log itself."""
+def _states(source: Source) -> list[RankState]:
+    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
     if isinstance(source, (Analysis, AllocationTimeline)):
         return []
     path = Path(source)

@@ -1,4 +1,4 @@
-"""Reads the live logs of a run, one for each rank, and where each rank stands."""
+"""Reads the live logs of a run, one for each rank, into the states of its ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
@@ -16,7 +16,7 @@ from tbmem.sources.runs.log_reader import FollowedLog
 from tbmem.sources.runs.process_identity import is_alive
 from tbmem.sources.runs.recording_files import IN_FOLDERS
 
-_NAMED = 5
+_MAX_NAMED_RUNS = 5
 _ELSEWHERE = "traces, snapshots and estimates are for tbmem analyze"
 
 
@@ -26,12 +26,12 @@ class RunLogs:
 
     folder: Path
     logs: tuple[MonitorLog, ...]
-    states: tuple[RunState, ...]
-    """Where each rank stands, by rank."""
+    states: tuple[RankState, ...]
+    """Sorted by rank."""
 
     @property
     def name(self) -> str:
-        """Of the run: its folder's."""
+        """Name of the run's folder."""
         return self.folder.name or "run"
 
 
@@ -46,21 +46,21 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read.
     """
-    place = Path(path).expanduser().absolute()
-    if place.is_file():
-        if place.name.endswith(IN_FOLDERS):
+    folder = Path(path).expanduser().absolute()
+    if folder.is_file():
+        if folder.name.endswith(IN_FOLDERS):
             raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
-        return _read(run_folder(place), [place])
-    if not place.is_dir():
+        return _read(run_folder(folder), [folder])
+    if not folder.is_dir():
         raise FileFormatError(f"{path}: no such file or folder")
-    found = sorted(place.rglob(MONITOR_LOG))
-    if not found:
+    logs = sorted(folder.rglob(MONITOR_LOG))
+    if not logs:
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
-    runs = sorted({run_folder(log) for log in found})
+    runs = sorted({run_folder(log) for log in logs})
     if len(runs) > 1:
-        names = ", ".join(run.name for run in runs[-_NAMED:])
+        names = ", ".join(run.name for run in runs[-_MAX_NAMED_RUNS:])
         raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
-    return _read(runs[0], found)
+    return _read(runs[0], logs)
 
 
 def _read(folder: Path, paths: Sequence[Path]) -> RunLogs:
@@ -69,46 +69,46 @@ def _read(folder: Path, paths: Sequence[Path]) -> RunLogs:
     return RunLogs(folder=folder, logs=tuple(log for log, _ in pairs), states=tuple(states))
 
 
-def read_log(path: Path) -> tuple[MonitorLog, RunState]:
-    """A log, and where its rank stands; whether its process is there is asked between two looks at how it ended.
+def read_log(path: Path) -> tuple[MonitorLog, RankState]:
+    """Read a log and the state of its rank; the log is read again if its process is gone by then.
 
     Raises:
-        FileFormatError: It is something else.
+        FileFormatError: The file is not a live log.
         OSError: It cannot be read.
     """
     log, alive = read_monitor_log(path), None
     if not log.has_ended:
         alive = is_alive((log.headers[-1] if log.headers else {}).get("process") or {})
         log = read_monitor_log(path) if alive is False else log
-    state = RunState()
+    state = RankState()
     state.add(log)
     state.is_alive = alive
     return log, state
 
 
-class ReadRun:
-    """A run, read as far as it is written."""
+class FollowedRun:
+    """A run whose logs may still be written to."""
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files
-        self._logs = [(FollowedLog(path), RunState()) for path in files.logs]
+        self._logs = [(FollowedLog(path), RankState()) for path in files.logs]
 
     def read(self) -> None:
-        """Take in what was written since the last call.
+        """Read what was written since the last call.
 
         Raises:
-            FileFormatError: A log is none.
+            FileFormatError: A file is not a live log.
             UsageError: A log cannot be read.
         """
         for log, state in self._logs:
-            _take(log, state)
+            _update(state, log)
             if state.end is None and state.signal is None:
                 state.is_alive = is_alive(state.header.get("process") or {})
-                _take(log, state)  # what a process that is gone wrote last
+                _update(state, log)  # the last lines of a process that is gone
 
     @property
-    def states(self) -> Sequence[RunState]:
-        """One per rank, in order."""
+    def states(self) -> Sequence[RankState]:
+        """Sorted by rank."""
         return sorted((state for _, state in self._logs), key=lambda state: state.rank)
 
     @property
@@ -117,7 +117,7 @@ class ReadRun:
         return all(state.has_ended for state in self.states)
 
 
-def _take(log: FollowedLog, state: RunState) -> None:
+def _update(state: RankState, log: FollowedLog) -> None:
     try:
         for piece in log.read():
             state.add(piece)
@@ -125,17 +125,17 @@ def _take(log: FollowedLog, state: RunState) -> None:
         raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_one_run(path: str | os.PathLike[str]) -> ReadRun:
-    """The one run that a path means.
+def read_one_run(path: str | os.PathLike[str]) -> FollowedRun:
+    """Read the only run that a path means.
 
     Raises:
         UsageError: There is none, or there are several.
-        FileFormatError: A log is none.
+        FileFormatError: A file is not a live log.
     """
-    found = find_runs(path)
-    if len(found) > 1:
-        names = ", ".join(run.name for run in found[-3:])
-        raise UsageError(f"{path}: holds {len(found)} runs; name one, such as {names}")
-    run = ReadRun(found[0])
+    runs = find_runs(path)
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs[-3:])
+        raise UsageError(f"{path}: holds {len(runs)} runs; name one, such as {names}")
+    run = FollowedRun(runs[0])
     run.read()
     return run

@@ -1,4 +1,4 @@
-"""TensorBoard's context goes in, the plugin comes out; light to import: an error here would end TensorBoard itself."""
+"""Loader of the TensorBoard plugin, without heavy imports: an error here would end TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tensorboard.plugins import base_plugin
 
 
 class MemoryPluginLoader(base_plugin.TBLoader):  # type: ignore[misc]
-    """What the entry point ``tensorboard_plugins`` names."""
+    """Target of the entry point ``tensorboard_plugins``."""
 
     def load(self, context: Any) -> base_plugin.TBPlugin:
         """The plugin; an exception here is logged by TensorBoard, which goes on without it."""

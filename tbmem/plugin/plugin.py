@@ -17,16 +17,16 @@ from werkzeug import wrappers
 
 from tbmem.errors import TbmemError
 from tbmem.offline.queries.answers import Answers
-from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.offline.queries.run_reader import MissingError, OutsideError
 from tbmem.present.page import as_json, page_script, page_style
 from tbmem.sources.runs.catalog import Catalog, roots_of
 
 _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
 _CHANGING = ("index", "overview")
-"""Views that speak of the time that has passed: never kept."""
-_KEPT_ANSWERS = 256
-"""Compressed answers that are given again at once while their files do not change: tens of megabytes."""
+"""Views that contain the elapsed time and are never cached."""
+_CACHED_ANSWERS = 256
+"""Limit of compressed answers cached while their files do not change: tens of megabytes."""
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -39,7 +39,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         roots = roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
         self._catalog = Catalog(roots)
         self._answers = Answers(self._catalog)
-        self._kept = functools.lru_cache(_KEPT_ANSWERS)(self._encoded)
+        self._cached = functools.lru_cache(_CACHED_ANSWERS)(self._encoded)
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """WSGI applications by route."""
@@ -50,35 +50,35 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         }
 
     def is_active(self) -> bool:
-        """Whether there is a run; asked on each listing, answered from memory."""
+        """Whether there is a run; called on each listing, answered from memory."""
         return self._catalog.has_any()
 
     def frontend_metadata(self) -> Any:
-        """Name of the tab, and the module that draws it."""
+        """Name and front-end module of the tab."""
         return base_plugin.FrontendMetadata(es_module_path=f"/page.js?v={_script()[0]}", tab_name="Memory")
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def _serve_answer(self, request: wrappers.Request) -> Any:
         view = _below(request, "/data/")
-        content = _refusing(functools.partial(self._answer, view, dict(request.args.lists())))
+        content = _with_http_errors(functools.partial(self._answer, view, dict(request.args.lists())))
         return http_util.Respond(request, content, "application/json", content_encoding="gzip")
 
     def _answer(self, view: str, params: dict[str, list[str]]) -> bytes:
-        """One answer as JSON, compressed once."""
-        asked = json.dumps(params, sort_keys=True)
+        """One answer as compressed JSON."""
+        query = json.dumps(params, sort_keys=True)
         if view in _CHANGING:
-            return self._encoded(view, asked)
-        return self._kept(view, asked, self._answers.version(params))
+            return self._encoded(view, query)
+        return self._cached(view, query, self._answers.version(params))
 
-    def _encoded(self, view: str, asked: str, version: Hashable = None) -> bytes:
-        """The same; ``version`` is what the answer depends on beside the question."""
-        text = as_json(self._answers.answer(view, json.loads(asked)))
+    def _encoded(self, view: str, query: str, version: Hashable = None) -> bytes:
+        """One answer; ``version`` stands for the state of the files in the cache's key."""
+        text = as_json(self._answers.answer(view, json.loads(query)))
         return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def _serve_script(self, request: wrappers.Request) -> Any:
         version, content = _script()
-        # asked for by an older address it is not what that address will be kept for
+        # a response to the address of an older version must not be cached under it
         expires = _YEAR if request.args.get("v") == version else 0
         return http_util.Respond(request, content, "text/javascript", content_encoding="gzip", expires=expires)
 
@@ -89,18 +89,18 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
 @functools.cache
 def _script() -> tuple[str, bytes]:
-    """The front end as one module, and a name that changes with it."""
+    """The front end as one module, and a hash of it."""
     content = f"export const {{ render }} = {page_script()};\n".encode()
     return hashlib.sha256(content).hexdigest()[:12], gzip.compress(content, mtime=0)
 
 
 def _below(request: wrappers.Request, route: str) -> str:
-    """What follows a route in the path, whatever prefix TensorBoard was started with."""
+    """The part of the path after a route, whatever prefix TensorBoard was started with."""
     return request.path.partition(f"/plugin/{MemoryPlugin.plugin_name}{route}")[2]
 
 
-def _refusing(make: Callable[[], bytes]) -> bytes:
-    """An answer, or the refusal that TensorBoard turns into a status.
+def _with_http_errors(make: Callable[[], bytes]) -> bytes:
+    """An answer, or the error that TensorBoard turns into an HTTP status.
 
     Raises:
         NotFoundError: There is no such view, run or file: 404.
@@ -116,6 +116,6 @@ def _refusing(make: Callable[[], bytes]) -> bytes:
     except TbmemError as error:
         raise errors.InvalidArgumentError(str(error)) from error
     except Exception as error:
-        # the page goes on with the other views; what it was stands in TensorBoard's log
+        # the page continues with the other views; the error is in TensorBoard's log
         _log.exception("the Memory tab could not answer")
         raise errors.InvalidArgumentError(f"cannot be shown: {type(error).__name__}: {error}") from error

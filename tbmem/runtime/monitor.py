@@ -12,7 +12,7 @@ from typing import Any
 
 from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.detector.thresholds import available_bytes
-from tbmem.analysis.runs.run_peak import RunPeak
+from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.cli.launch import Order, plain_order, split
+from tbmem.cli.launch import LaunchSpec, plain_spec, split
 
 
 @pytest.mark.parametrize(
@@ -26,15 +26,15 @@ def test_whose_words_are_whose(line: str, own: str, program: str) -> None:
 
 
 def test_a_plain_line_needs_no_parser() -> None:
-    order = plain_order(
+    order = plain_spec(
         ["-c", "my.yaml", "--step-on", "AdamW", "--logdir", "x", "profiling.active=5", "--", "a.py", "1"]
     )
 
-    assert order == Order(
+    assert order == LaunchSpec(
         words=["a.py", "1"], config="my.yaml", step_on="AdamW", logdir="x", overrides=["profiling.active=5"]
     )
 
 
 @pytest.mark.parametrize("line", ["--help", "--logdir=x a.py", "--nonsense a.py", "-c"])
 def test_what_is_not_plain_is_left_to_the_parser(line: str) -> None:
-    assert plain_order(line.split()) is None
+    assert plain_spec(line.split()) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.monitor_log import read_monitor_log
 
 STEPS = 150
@@ -33,7 +33,7 @@ def _verdict(how: str, loop: Path, folder: Path) -> str:
     prefix = watched if how == "script" else []
     done = subprocess.run([sys.executable, *prefix, *program], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    state = RunState()
+    state = RankState()
     state.add(read_monitor_log(folder / "run/plugins/tbmem/monitor.jsonl"))
     assert state.step == STEPS
     return state.verdict("cpu").value

@@ -1,1 +1,1 @@
-"""What live logs say of a run: status, series, checks."""
+"""Analysis of runs by their live logs: status, report, checks, comparison."""

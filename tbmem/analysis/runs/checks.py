@@ -1,4 +1,4 @@
-"""A run held against limits: one result per check."""
+"""Checks of a run against limits, with one result per check and device."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tbmem.analysis.runs.comparison import Change, is_material
-from tbmem.analysis.runs.device_history import Track
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.device_history import DeviceHistory
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import UsageError
 from tbmem.model.finding import FindingKind
 from tbmem.units import format_bytes, format_signed
@@ -15,7 +15,7 @@ from tbmem.units import format_bytes, format_signed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a run must hold; ``None`` where it is not asked for."""
+    """Limits of a run; ``None`` where one is not checked."""
 
     max_peak: int | None = None
     """Bytes."""
@@ -23,11 +23,11 @@ class Limits:
     """Bytes per step."""
     no_leak: bool = False
     baseline: Mapping[str, int] | None = None
-    """Peaks in bytes by place, as ``peaks_of`` gives them."""
+    """Peaks in bytes by rank and device, as from ``peaks_of``."""
     baseline_levels: Mapping[str, int] | None = None
-    """Levels at the end in bytes by place, as ``levels_of`` gives them; places that are not there are not checked."""
+    """Levels at the end in bytes, as from ``levels_of``; devices that are missing here are not checked."""
     tolerance: float = 0.05
-    """Share by which a peak or a level may lie above the baseline's."""
+    """Fraction by which a peak or a level may exceed the baseline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,113 +45,116 @@ class Result:
     limit: float | None = None
     """In the same unit."""
     details: Sequence[str] = field(default_factory=tuple)
-    """Sentences of the findings behind it."""
+    """Messages and advice of its findings."""
 
 
-def check_run(states: Sequence[RunState], limits: Limits) -> list[Result]:
-    """Hold a run against its limits.
+def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
+    """Check a run against its limits.
 
     Raises:
-        UsageError: The run has nothing, or too little, to be judged by.
+        UsageError: The log has too few figures for a check.
     """
-    tracks = [(state, track) for state in states for track in state.tracks]
-    if not tracks:
+    devices = [(state, device) for state in states for device in state.devices]
+    if not devices:
         raise UsageError("no step was logged in this run: there is nothing to check")
-    results = [result for state, track in tracks for result in _check_track(state, track, limits)]
-    here = {place_of(track) for _, track in tracks}
+    results = [result for state, device in devices for result in _check_device(state, device, limits)]
+    places = [place_of(device) for _, device in devices]
     for place in limits.baseline or ():
-        if place not in here:
-            raise UsageError(
-                f"{place} is in the baseline, but not in this run; write the baseline anew if that is meant"
-            )
+        if place not in places:
+            message = f"{place} is in the baseline, but not in this run; write the baseline anew if that is meant"
+            raise UsageError(message)
     return results
 
 
-def peaks_of(states: Sequence[RunState]) -> dict[str, int]:
-    """Peak of each device in bytes, by its place: what a baseline holds."""
-    return {place_of(track): track.peak.bytes for state in states for track in state.tracks if track.peak is not None}
+def peaks_of(states: Sequence[RankState]) -> dict[str, int]:
+    """Peak of each device in bytes, by rank and device, for a baseline."""
+    return {
+        place_of(device): device.peak.bytes for state in states for device in state.devices if device.peak is not None
+    }
 
 
-def levels_of(states: Sequence[RunState]) -> dict[str, int]:
-    """What each device held at the end in bytes, by its place: a leak is seen there before it is the peak."""
-    tracks = [track for state in states for track in state.tracks]
-    return {place_of(track): track.last_level for track in tracks if track.last_level is not None}
+def levels_of(states: Sequence[RankState]) -> dict[str, int]:
+    """Level of each device at the end in bytes: a leak shows there before it raises the peak."""
+    devices = [device for state in states for device in state.devices]
+    return {place_of(device): device.last_level for device in devices if device.last_level is not None}
 
 
-def place_of(track: Track) -> str:
+def place_of(device: DeviceHistory) -> str:
     """``'rank 0 cuda:0'``."""
-    return f"rank {track.rank} {track.device}"
+    return f"rank {device.rank} {device.device}"
 
 
-def _check_track(state: RunState, track: Track, limits: Limits) -> Iterator[Result]:
+def _check_device(state: RankState, device: DeviceHistory, limits: Limits) -> Iterator[Result]:
     if limits.max_peak is not None:
-        yield _at_most(track, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
+        yield _at_most(device, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
     if limits.baseline is not None:
-        yield _check_baseline(track, limits.baseline, limits.tolerance)
-        level = (limits.baseline_levels or {}).get(place_of(track))
-        if level is not None and track.last_level is not None:
-            yield _check_level(track, track.last_level, level, limits.tolerance)
+        yield _check_baseline(device, limits.baseline, limits.tolerance)
+        level = (limits.baseline_levels or {}).get(place_of(device))
+        if level is not None and device.last_level is not None:
+            yield _check_level(device, device.last_level, level, limits.tolerance)
     if limits.max_growth is not None:
-        yield _check_growth(state, track, limits.max_growth)
+        yield _check_growth(state, device, limits.max_growth)
     if limits.no_leak:
-        yield _check_leak(state, track)
+        yield _check_leak(state, device)
 
 
-def _at_most(track: Track, check: str, limit: float, words: str) -> Result:
-    if track.peak is None:
-        raise UsageError(f"{place_of(track)}: no peak is known, so {check} cannot be told")
-    peak = track.peak
-    return _against(track, check, peak.bytes, limit, f"peak {format_bytes(peak.bytes)} in step {peak.step}, {words}")
+def _at_most(device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
+    if device.peak is None:
+        raise UsageError(f"{place_of(device)}: no peak is known, so {check} cannot be told")
+    peak = device.peak
+    return _compare(
+        device, check, peak.bytes, limit, f"peak {format_bytes(peak.bytes)} in step {peak.step}, {requirement}"
+    )
 
 
-def _against(track: Track, check: str, measured: float, limit: float, message: str) -> Result:
+def _compare(device: DeviceHistory, check: str, measured: float, limit: float, message: str) -> Result:
     holds = measured <= limit
-    return Result(check=check, place=place_of(track), holds=holds, message=message, measured=measured, limit=limit)
+    return Result(check=check, place=place_of(device), holds=holds, message=message, measured=measured, limit=limit)
 
 
-def _check_baseline(track: Track, baseline: Mapping[str, int], tolerance: float) -> Result:
-    base = baseline.get(place_of(track))
+def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], tolerance: float) -> Result:
+    base = baseline.get(place_of(device))
     if base is None:
         known = ", ".join(baseline) or "nothing"
-        raise UsageError(f"{place_of(track)} is not in the baseline (it holds {known}); write it anew")
-    change = Change(name="peak", before=base, after=track.peak.bytes if track.peak is not None else 0)
-    return _at_most(track, "baseline", base * (1 + tolerance), _words(change, tolerance))
+        raise UsageError(f"{place_of(device)} is not in the baseline (it holds {known}); write it anew")
+    change = Change(name="peak", before=base, after=device.peak.bytes if device.peak is not None else 0)
+    return _at_most(device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
 
 
-def _check_level(track: Track, level: int, base: int, tolerance: float) -> Result:
+def _check_level(device: DeviceHistory, level: int, base: int, tolerance: float) -> Result:
     change = Change(name="level", before=base, after=level)
-    message = f"level at the end {format_bytes(level)}, {_words(change, tolerance)}"
-    found = _against(track, "baseline", level, base * (1 + tolerance), message)
-    immaterial = not is_material(change, track.peak.bytes if track.peak is not None else 0)
-    return replace(found, holds=found.holds or immaterial)
+    message = f"level at the end {format_bytes(level)}, {_baseline_text(change, tolerance)}"
+    result = _compare(device, "baseline", level, base * (1 + tolerance), message)
+    is_small = not is_material(change, device.peak.bytes if device.peak is not None else 0)
+    return replace(result, holds=result.holds or is_small)
 
 
-def _words(change: Change, tolerance: float) -> str:
+def _baseline_text(change: Change, tolerance: float) -> str:
     base = format_bytes(change.before)
     return f"{change.percent_text} against the baseline's {base}, at most +{100 * tolerance:g} %"
 
 
-def _check_growth(state: RunState, track: Track, limit: float) -> Result:
-    growth = state.growth_per_step(track)
+def _check_growth(state: RankState, device: DeviceHistory, limit: float) -> Result:
+    growth = state.growth_per_step(device)
     if growth is None:
         raise UsageError(
-            f"{place_of(track)}: too few steps were logged to tell how memory grows;"
+            f"{place_of(device)}: too few steps were logged to tell how memory grows;"
             " train longer, or set monitor.log_every_n_steps=1"
         )
     message = f"{format_signed(growth)} per step, at most {format_bytes(limit)}"
-    return _against(track, "max-growth", growth, limit, message)
+    return _compare(device, "max-growth", growth, limit, message)
 
 
-def _check_leak(state: RunState, track: Track) -> Result:
-    verdict = state.verdict(track.device)
+def _check_leak(state: RankState, device: DeviceHistory) -> Result:
+    verdict = state.verdict(device.device)
     if verdict is FindingKind.WARMUP:
-        raise UsageError(f"{place_of(track)}: the run is too short to tell whether memory leaks ({state.step} steps)")
-    leaks = [each for each in state.findings if each.kind is FindingKind.LEAK and each.device == track.device]
-    has_leak = verdict is FindingKind.LEAK or (verdict is FindingKind.OOM and state.is_leaking(track.device))
+        raise UsageError(f"{place_of(device)}: the run is too short to tell whether memory leaks ({state.step} steps)")
+    leaks = [leak for leak in state.findings if leak.kind is FindingKind.LEAK and leak.device == device.device]
+    has_leak = verdict is FindingKind.LEAK or (verdict is FindingKind.OOM and state.is_leaking(device.device))
     return Result(
         check="no-leak",
-        place=place_of(track),
+        place=place_of(device),
         holds=not has_leak,
         message=f"verdict {verdict.label}",
-        details=tuple(" · ".join(filter(None, (each.message, each.advice))) for each in leaks[-1:]),
+        details=tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:]),
     )

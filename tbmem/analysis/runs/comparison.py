@@ -1,22 +1,22 @@
-"""Compares two recordings or runs, and finds the odd one of many."""
+"""Comparison of two recordings or runs, and the outlier among several recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
 from tbmem.analysis.recordings.breakdown import OTHER
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.analysis.statistics import outlier
 from tbmem.units import format_bytes, format_count, format_signed
 
-_FACTOR_FROM = 1000.0
-"""Per cent from which a growth is told by its factor."""
-_LEAST_SHARE = 0.001
-"""Of the highest peak: a smaller change is none. A figure of some bytes may be anything the next time."""
+_FACTOR_PERCENT = 1000.0
+"""Growth in per cent from which it is given as a factor."""
+_MATERIAL_FRACTION = 0.001
+"""Fraction of the highest peak below which a change is ignored."""
 _FIGURES = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
@@ -27,7 +27,7 @@ _FIGURES = {
     "run_peak_bytes": "run peak",
     "run_last_bytes": "level at the end of the run",
 }
-"""Figures of a device, for people."""
+"""Names of a device's figures in texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,38 +38,40 @@ class Change:
     before: int
     after: int
     stack: tuple[str, ...] = ()
-    """Of a stack its frames, the innermost first; ``name`` is its line then."""
+    """Frames of a stack, innermost first; ``name`` is then its line."""
 
     @property
     def bytes(self) -> int:
-        """How much more; negative for less."""
+        """Increase; negative for a decrease."""
         return self.after - self.before
 
     @property
     def percent(self) -> float | None:
-        """Of before; ``None`` if there was nothing."""
+        """Increase relative to ``before``; ``None`` if that is 0."""
         return 100 * self.bytes / self.before if self.before else None
 
     @property
     def growth(self) -> float:
-        """The same as a number that can be compared: endless for what is new."""
+        """``percent``, infinite for what is new."""
         percent = self.percent
         return percent if percent is not None else float("inf") if self.after else 0.0
 
     @property
     def percent_text(self) -> str:
-        """``'+105.7 %'``, ``'new'``, or ``'× 262 144'`` where per cent would say nothing any more."""
+        """``'+105.7 %'``, ``'new'``, or ``'× 262 144'`` for a very large growth."""
         if self.percent is None:
             return "new" if self.after else "+0.0 %"
         factor = self.after / self.before
-        # nothing is added to what rounds to nothing, so that it has no sign of its own
-        return f"{round(self.percent, 1) + 0.0:+.1f} %" if self.percent < _FACTOR_FROM else f"× {format_count(factor)}"
+        # adding 0.0 turns -0.0 into 0.0
+        return (
+            f"{round(self.percent, 1) + 0.0:+.1f} %" if self.percent < _FACTOR_PERCENT else f"× {format_count(factor)}"
+        )
 
     @property
     def text(self) -> str:
         """``'+105.7 %, from 1.00 GiB to 2.06 GiB'``, ``'from 4 B to 1.00 MiB'``."""
         sizes = f"from {format_bytes(self.before)} to {format_bytes(self.after)}"
-        return sizes if self.growth >= _FACTOR_FROM else f"{self.percent_text}, {sizes}"
+        return sizes if self.growth >= _FACTOR_PERCENT else f"{self.percent_text}, {sizes}"
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
@@ -79,19 +81,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceComparison:
-    """What changed on a device; breakdowns are of the peaks, the largest change first."""
+    """Changes on a device; the breakdowns are those of the peaks, sorted by the size of the change."""
 
     key: str
     name: str
     before_name: str
-    """Name of the device before, where it was another one."""
+    """Name of the device before, which may differ."""
     totals: tuple[Change, ...]
-    """``peak_bytes``, ``reserved_bytes``, ``allocated_bytes``, ... as far as both sides know them."""
+    """``peak_bytes``, ``reserved_bytes``, ``allocated_bytes``, ... as far as both sides have them."""
     by_category: tuple[Change, ...] = ()
     by_module: tuple[Change, ...] = ()
     by_line: tuple[Change, ...] = ()
     by_stack: tuple[Change, ...] = ()
-    """Whole stacks; those are left out that only one side tells, if the other has put its smallest together."""
+    """By whole stack, without stacks that the other side may have folded into its rest."""
     by_operator: tuple[Change, ...] = ()
 
     @property
@@ -110,7 +112,7 @@ class DeviceComparison:
 
 
 class Figure(NamedTuple):
-    """One figure of a device, as a gate and a headline tell it."""
+    """Change of one figure of a device."""
 
     device: str
     change: Change
@@ -122,7 +124,7 @@ class Figure(NamedTuple):
 
 
 class RunFigures(NamedTuple):
-    """What the live logs of a run say of a device, of its ranks the highest."""
+    """Figures of a device from the live logs of a run, the highest of its ranks."""
 
     peak_bytes: int | None
     """Peak of the run."""
@@ -130,23 +132,23 @@ class RunFigures(NamedTuple):
     """Allocated at the end of the log."""
 
 
-def run_figures(states: Sequence[RunState]) -> dict[str, RunFigures]:
-    """Peak and last level of each device, of all ranks the highest."""
-    found: dict[str, RunFigures] = {}
-    for track in [track for state in states for track in state.tracks]:
-        own = (track.peak.bytes if track.peak is not None else None, track.last_level)
-        before = found.get(track.device, (None, None))
-        found[track.device] = RunFigures(*map(_higher, before, own))
-    return found
+def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
+    """Peak and last level of each device, the highest of all ranks."""
+    figures: dict[str, RunFigures] = {}
+    for device in [device for state in states for device in state.devices]:
+        peak = device.peak.bytes if device.peak is not None else None
+        before = figures.get(device.device, (None, None))
+        figures[device.device] = RunFigures(*map(_higher, before, (peak, device.last_level)))
+    return figures
 
 
-def _higher(one: int | None, other: int | None) -> int | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _higher(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What changed from one recording or run to another."""
+    """Changes from one recording or run to another."""
 
     before: str
     """Short name."""
@@ -154,25 +156,25 @@ class Comparison:
     devices: tuple[DeviceComparison, ...]
     """Of the recordings."""
     runs: tuple[DeviceComparison, ...] = ()
-    """Of the whole runs by their live logs, ``run_peak_bytes`` first; without breakdowns."""
+    """Of the whole runs according to their live logs, ``run_peak_bytes`` first; without breakdowns."""
     notes: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every total that changed, of recordings and of runs, the largest change first."""
-        found = [figure for group in (self.devices, self.runs) for figure in _telling(group)]
-        return tuple(sorted(found, key=lambda figure: -abs(figure.change.growth)))
+        figures = [figure for group in (self.devices, self.runs) for figure in _material_figures(group)]
+        return tuple(sorted(figures, key=lambda figure: -abs(figure.change.growth)))
 
     @property
     def grown(self) -> tuple[Figure, ...]:
-        """Those that grew: what a limit is held against."""
+        """Figures that grew, which a limit applies to."""
         return tuple(figure for figure in self.figures if figure.change.bytes > 0)
 
     @property
     def grown_percent(self) -> float:
-        """The largest growth of any total; where none grew the largest change, which is less than 0."""
-        found = self.grown or self.figures
-        return found[0].change.growth if found else 0.0
+        """Largest growth of any total; where none grew, the largest change, which is negative."""
+        figures = self.grown or self.figures
+        return figures[0].change.growth if figures else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
@@ -190,7 +192,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddOne:
-    """A recording that differs from its siblings."""
+    """The outlier among several recordings."""
 
     name: str
     device: str
@@ -202,7 +204,7 @@ class OddOne:
 
 
 def compare_analyses(before: Analysis, after: Analysis) -> Comparison:
-    """What grew, device by device."""
+    """Changes of two recordings, device by device."""
     pairs = _pairs(before, after)
     notes = []
     if (before.source, after.source) in (("snapshot", "trace"), ("trace", "snapshot")):
@@ -215,7 +217,7 @@ def compare_analyses(before: Analysis, after: Analysis) -> Comparison:
     return Comparison(
         before=before.name,
         after=after.name,
-        devices=tuple(_compare_devices(one, other) for one, other in pairs),
+        devices=tuple(_compare_devices(*pair) for pair in pairs),
         notes=tuple(notes),
     )
 
@@ -249,7 +251,7 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
     )
 
 
-def _telling(devices: Sequence[DeviceComparison]) -> list[Figure]:
+def _material_figures(devices: Sequence[DeviceComparison]) -> list[Figure]:
     peaks = [change for device in devices for change in device.totals if "peak" in change.name]
     highest = max((max(peak.before, peak.after) for peak in peaks), default=0)
     pairs = [(device.name, change) for device in devices for change in device.totals]
@@ -257,12 +259,12 @@ def _telling(devices: Sequence[DeviceComparison]) -> list[Figure]:
 
 
 def is_material(change: Change, peak: int) -> bool:
-    """Whether a change is one at all, beside the peak of its device."""
-    return change.bytes != 0 and abs(change.bytes) >= _LEAST_SHARE * peak
+    """Whether a change in bytes is large enough to matter beside the peak of its device."""
+    return change.bytes != 0 and abs(change.bytes) >= _MATERIAL_FRACTION * peak
 
 
 def compare_runs(before: Mapping[str, RunFigures], after: Mapping[str, RunFigures]) -> tuple[DeviceComparison, ...]:
-    """What changed over whole runs, for each device that both have."""
+    """Changes over whole runs, for each device that both have."""
     return tuple(_compare_run(name, before[name], figures) for name, figures in after.items() if name in before)
 
 
@@ -275,31 +277,28 @@ def _compare_run(name: str, before: RunFigures, after: RunFigures) -> DeviceComp
 
 def changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ...]:
     """Change of each part, the largest first; parts that did not change are left out."""
-    old, new = _sizes(before), _sizes(after)
-    found = [Change(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**new, **old}]
-    return tuple(sorted((one for one in found if one.bytes), key=lambda one: (-abs(one.bytes), one.name)))
+    old, new = ({share.name: share.bytes for share in side} for side in (before, after))
+    return _largest_first(Change(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**new, **old})
+
+
+def _largest_first(parts: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted((part for part in parts if part.bytes), key=lambda part: (-abs(part.bytes), part.name)))
 
 
 def _stack_changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ...]:
-    """Change of each stack that can be told, the largest first."""
-    old, new = ({(one.name, one.stack): one.bytes for one in side} for side in (before, after))
+    old, new = ({(share.name, share.stack): share.bytes for share in side} for side in (before, after))
     cut_old, cut_new = ((OTHER, ()) in side for side in (old, new))
-    found = [
+    return _largest_first(
         Change(name=name, before=old.get((name, stack), 0), after=new.get((name, stack), 0), stack=stack)
         for name, stack in {**new, **old}
         if stack and ((name, stack) in old or not cut_old) and ((name, stack) in new or not cut_new)
-    ]
-    return tuple(sorted((one for one in found if one.bytes), key=lambda one: (-abs(one.bytes), one.name)))
-
-
-def _sizes(shares: Sequence[Share]) -> Mapping[str, int]:
-    return {share.name: share.bytes for share in shares}
+    )
 
 
 def odd_one(analyses: Sequence[Analysis]) -> OddOne | None:
-    """The recording whose peak or reserved memory lies farthest from the middle, if it stands out of three or more."""
-    found = [odd for figure in ("peak_bytes", "reserved_bytes") if (odd := _odd(analyses, figure)) is not None]
-    return max(found, key=lambda odd: abs(odd.value - odd.median) / max(odd.median, 1)) if found else None
+    """The outlier of three or more recordings by peak or reserved memory, if there is one."""
+    outliers = [odd for figure in ("peak_bytes", "reserved_bytes") if (odd := _odd(analyses, figure)) is not None]
+    return max(outliers, key=lambda odd: abs(odd.value - odd.median) / max(odd.median, 1), default=None)
 
 
 def _odd(analyses: Sequence[Analysis], figure: str) -> OddOne | None:

@@ -1,22 +1,81 @@
-"""Rows of a live log go in, one by one; what a device has done so far, in bounded memory, comes out: Track."""
+"""History of one device of a run in bounded memory, and the rule for a run's peak."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tbmem.analysis.growth_rate import Point, Splice, StepTime, growth_rate
-from tbmem.analysis.runs.run_peak import RunPeak
+from tbmem.model.columns import F64
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 
+
+class RunPeak:
+    """The highest step of a run, from samples as they are taken or from the rows of a log: both give the same.
+
+    A step without a peak counts with its level, and only in a run without peaks; a step of the CPU that the profiler
+    recorded counts only in a run without others.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[tuple[bool, bool], Peak] = {}
+        self._total: int | None = None
+
+    @property
+    def peak(self) -> Peak | None:
+        """The highest so far; ``None`` if no level is known."""
+        highest = self._highest[min(self._highest)] if self._highest else None
+        return highest and replace(highest, total=self._total)
+
+    def add(self, samples: Sequence[MemorySample]) -> None:
+        """Add samples; the same one may come twice."""
+        for sample in samples:
+            self._note(sample, sample.highest, sample.step)
+
+    def add_row(self, row: SampleRow) -> None:
+        """Add a row of the log."""
+        self._note(row.sample, row.highest, row.sample.step if row.peak_step is None else row.peak_step)
+
+    def _note(self, sample: MemorySample, highest: int | None, step: int) -> None:
+        self._total = sample.device_total or self._total
+        if highest is None:
+            return
+        quality = sample.holds_profiler, sample.peak is None
+        before = self._highest.get(quality)
+        if before is None or highest > before.bytes:
+            counter = _counter(sample)
+            self._highest[quality] = Peak(
+                device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter
+            )
+
+
+def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
+    """Contribution of each row of a log's columns to the run's peak by the same rule, 0 where there is none."""
+    resident = ("host_peak_rss",) if device == "cpu" else ()
+    level = columns["peak_allocated"]
+    for name in (*resident, "allocated_max", "allocated"):
+        level = np.where(np.isnan(level), columns[name], level)
+    recorded = (columns["profiled"] == 1) & (device == "cpu")
+    return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
+
+
+def _counter(sample: MemorySample) -> str:
+    if sample.peak_allocated is not None:
+        return "peak_allocated"
+    return "allocated" if sample.peak is None else "host_peak_rss"
+
+
 _POINTS = 2048
-"""Points kept; beyond that two neighbours become one."""
+"""Limit of points; beyond it two neighbours become one."""
 _SETTLING = 0.2
-"""Share of a run that does not count for its growth: allocator, optimizer state and caches are set up there."""
+"""Share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there."""
 
 
-class Track:
+class DeviceHistory:
     """One device of one rank."""
 
     def __init__(self, device: str, rank: int) -> None:
@@ -27,17 +86,17 @@ class Track:
         """Allocated after the last step, without the profiler's memory if such a step is known."""
         self.rows = 0
         self.judged = 0
-        """Steps that hold the training's memory alone."""
+        """Steps without a profiler's memory."""
         self._peak = RunPeak()
         self._has_plain_level = False
         self._splice = Splice()
         self._step_time = StepTime()
-        self._floors: list[Point] = []
-        self._levels = _Course()
-        self._peaks = _Course()
+        self._low_water: list[Point] = []
+        self._levels = _BoundedMaxima()
+        self._peaks = _BoundedMaxima()
 
     def add(self, row: SampleRow) -> None:
-        """Take one more row in."""
+        """Add one row."""
         sample = self.last = row.sample
         self.rows += 1
         self._peak.add_row(row)
@@ -52,11 +111,11 @@ class Track:
         if sample.peak is not None:
             self._peaks.add(sample.peak)
         if row.allocated_min is None or row.allocated_max is None:
-            return  # nobody has read the level in these steps
+            return  # the level was not read in these steps
         # where memory climbs, the lowest level of a row is that of its first step
-        self._floors.append(self._splice.join(row.first_step, row.allocated_min))
+        self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
         self._levels.add(row.allocated_max)
-        if len(self._floors) > _POINTS:
+        if len(self._low_water) > _POINTS:
             self._thin()
 
     @property
@@ -65,20 +124,16 @@ class Track:
         return self._peak.peak
 
     def levels(self, count: int) -> list[int]:
-        """The level after the steps over the run, in at most ``count`` parts, the highest of each, in bytes."""
+        """Level after the steps in bytes, as the maxima of at most ``count`` parts of the run."""
         return self._levels.parts(count)
 
     def peaks(self, count: int) -> list[int]:
-        """The same of the peaks within the steps: a spike is over when its step ends; empty where none is known."""
+        """Peak within the steps in the same form; empty where none is known."""
         return self._peaks.parts(count)
 
     def growth_per_step(self) -> float | None:
-        """How fast the floor rises, in bytes per step, once the run has settled.
-
-        Returns:
-            ``None`` where there are too few points to tell.
-        """
-        return growth_rate(self._floors[int(len(self._floors) * _SETTLING) :])
+        """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points."""
+        return growth_rate(self._low_water[int(len(self._low_water) * _SETTLING) :])
 
     @property
     def step_seconds(self) -> float | None:
@@ -86,32 +141,32 @@ class Track:
         return self._step_time.seconds
 
     def _thin(self) -> None:
-        even = len(self._floors) // 2 * 2
-        pairs = zip(self._floors[:even:2], self._floors[1:even:2], strict=True)
-        self._floors = [Point(one.step, min(one.level, other.level)) for one, other in pairs]
+        even = len(self._low_water) // 2 * 2
+        pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
+        self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
 
 
-class _Course:
-    """The highest values of a sequence as it grows, each of equally many, in bounded memory."""
+class _BoundedMaxima:
+    """Maxima of equally long parts of a growing sequence, in bounded memory."""
 
     def __init__(self) -> None:
         self._values: list[int] = []
-        self._each = 1
+        self._part_length = 1
         self._open = 0
 
     def add(self, value: int) -> None:
-        """Take one more in."""
+        """Add one value."""
         if self._open:
             self._values[-1] = max(self._values[-1], value)
         else:
             self._values.append(value)
-        self._open = (self._open + 1) % self._each
+        self._open = (self._open + 1) % self._part_length
         if not self._open and len(self._values) == _POINTS:
             self._values = np.asarray(self._values).reshape(-1, 2).max(axis=1).tolist()
-            self._each *= 2
+            self._part_length *= 2
 
     def parts(self, count: int) -> list[int]:
-        """The highest of each of at most ``count`` parts."""
+        """Maxima of at most ``count`` parts."""
         if not self._values:
             return []
         parts = np.array_split(np.asarray(self._values), min(count, len(self._values)))

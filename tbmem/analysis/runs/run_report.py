@@ -1,156 +1,180 @@
-"""Pieces of a live log go in as they are written; where the run stands comes out: RunState."""
+"""Report of a run from the logs of its ranks, with the memory of each device as columns over the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
-from tbmem.analysis.detector.periodicity import belongs
-from tbmem.analysis.growth_rate import ENOUGH_STEPS
-from tbmem.analysis.runs.device_history import Track
-from tbmem.config.schema import PatternsConfig
-from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog
+import numpy as np
 
-_KEPT_FINDINGS = 200
+from tbmem.analysis.plots.curves import even_intervals, extremes
+from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
+from tbmem.model.columns import F64, I64
+from tbmem.model.finding import Finding
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.run_summary import Peak
 
-
-def standing(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that hold: a leak as it was told last, no spike that has turned out to belong to a regular beat."""
-    beats = [one for one in findings if one.kind is FindingKind.PERIODIC]
-    last = {_leak(one): one for one in findings if one.kind is FindingKind.LEAK}
-    return [
-        one
-        for one in findings
-        if last.get(_leak(one), one) is one and not any(_is_taken_back(one, beat) for beat in beats)
-    ]
-
-
-def _leak(one: Finding) -> tuple[object, ...]:
-    """What tells a leak from others; it is told anew when more is known of it."""
-    return one.kind, one.rank, one.device, one.evidence.get("channel"), one.evidence.get("holder")
+_MAX_ROWS = 4000
+_COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
+    "allocated": lambda row: row.sample.allocated,
+    "lowest": lambda row: row.allocated_min,
+    "highest": lambda row: row.allocated_max,
+    "reserved": lambda row: row.sample.reserved,
+    "peak": lambda row: row.sample.peak,
+    "host": lambda row: row.sample.host_rss,
+    "workers": lambda row: row.sample.workers_rss,
+    "capacity": lambda row: row.sample.device_total,
+}
 
 
-def _is_taken_back(one: Finding, beat: Finding) -> bool:
-    if one.kind is not FindingKind.SPIKE or (one.rank, one.device) != (beat.rank, beat.device):
-        return False
-    members, period = beat.evidence.get("member_steps"), beat.evidence.get("period_steps")
-    return isinstance(members, list) and isinstance(period, int) and belongs(one.first_step, members, period)
+class Series(NamedTuple):
+    """Memory of one device of one rank. Bytes are NaN where a counter was not read."""
+
+    rank: int
+    device: str
+    step: I64
+    """Ascending; of a resumed run's repeated steps the later one counts."""
+    columns: Mapping[str, F64]
+    """``allocated`` after the step, its ``lowest`` and ``highest`` in the steps of the row, ``reserved``, ``peak``
+    within the steps, ``host`` (resident memory), ``workers`` (of child processes), ``capacity``."""
+
+    def most(self, name: str) -> int | None:
+        """Largest value of a column; ``None`` if it was never read."""
+        values = self.columns[name]
+        return None if np.isnan(values).all() else int(np.nanmax(values))
+
+    def last(self, name: str) -> int | None:
+        """Last value of a column; ``None`` if it was never read."""
+        known = self.columns[name][~np.isnan(self.columns[name])]
+        return int(known[-1]) if len(known) else None
+
+    def level(self) -> F64:
+        """Highest known value of each row: its peak, else what was allocated."""
+        level: F64 = np.fmax(np.fmax(self.columns["peak"], self.columns["highest"]), self.columns["allocated"])
+        return level
 
 
-class RunState:
-    """One rank of a run: its devices, its findings, whether it has ended."""
+def series_of(logs: Sequence[MonitorLog]) -> tuple[Series, ...]:
+    """All series, by rank and device."""
+    rows: dict[tuple[int, str], dict[int, SampleRow]] = {}
+    for log in logs:
+        for row in log.rows:
+            rows.setdefault((row.sample.rank, row.sample.device), {})[row.sample.step] = row
+    return tuple(_series(*key, device_rows) for key, device_rows in sorted(rows.items()))
 
-    def __init__(self) -> None:
-        self.header: dict[str, Any] = {}
-        self.end: dict[str, Any] | None = None
-        self.signal: dict[str, Any] | None = None
-        self.is_alive: bool | None = None
-        """Whether its process is there; set by who can look at processes, ``None`` where that cannot be known."""
-        self.has_begun = False
-        """Whether anything but the header has been logged."""
-        self.findings: list[Finding] = []
-        self._tracks: dict[str, Track] = {}
 
-    def add(self, piece: MonitorLog) -> None:
-        """Take in what was read; with a header the run begins anew."""
-        for header in piece.headers:
-            self.header, self.findings, self._tracks = header, [], {}
-            self.end = self.signal = self.is_alive = None
-            self.has_begun = False
-        for row in piece.rows:
-            sample = row.sample
-            if sample.device not in self._tracks:
-                if sample.device != "cpu":
-                    self._tracks.pop("cpu", None)  # it stood in until the accelerator was found
-                self._tracks[sample.device] = Track(sample.device, sample.rank)
-            self._tracks[sample.device].add(row)
-        self.findings = (self.findings + piece.findings)[-_KEPT_FINDINGS:]
-        self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
-        self.end = piece.end or self.end
-        self.signal = piece.signal or self.signal
+def _series(rank: int, device: str, rows: Mapping[int, SampleRow]) -> Series:
+    ordered = [rows[step] for step in sorted(rows)]
+    columns = {name: np.array([get(row) for row in ordered], np.float64) for name, get in _COLUMNS.items()}
+    return Series(rank, device, np.array(sorted(rows), np.int64), columns)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing will be written any more, as far as is known."""
-        return self.end is not None or self.signal is not None or self.is_alive is False
 
-    @property
-    def tracks(self) -> Sequence[Track]:
-        """Its devices."""
-        return list(self._tracks.values())
+def downsampled(series: Series, most: int = _MAX_ROWS) -> Series:
+    """The series with at most ``most`` rows: the highest and the lowest of each range of steps."""
+    count = len(series.step)
+    if count <= most:
+        return series
+    stretch = even_intervals(count, most // 4)
+    high, low = np.nan_to_num(series.level()), np.nan_to_num(series.columns["allocated"])
+    rows = np.unique(np.concatenate([[0, count - 1], extremes(high, stretch), extremes(low, stretch)]))
+    return series._replace(
+        step=series.step[rows], columns={name: values[rows] for name, values in series.columns.items()}
+    )
 
-    @property
-    def rank(self) -> int:
-        """Global rank."""
-        return int(self.header.get("rank", 0))
 
-    @property
-    def step(self) -> int:
-        """Steps so far."""
-        return max((track.last.step for track in self.tracks if track.last is not None), default=0)
+_LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")
 
-    @property
-    def last_time(self) -> float | None:
-        """Unix time of the last row, in seconds."""
-        return max((track.last.time for track in self.tracks if track.last is not None), default=None)
 
-    def steps_per_second(self) -> float | None:
-        """Of steps without a profiler, as in a forecast; ``None`` where no duration is known."""
-        seconds = next((track.step_seconds for track in self.tracks if track.step_seconds is not None), None)
-        return None if seconds is None else 1 / seconds
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """Report of a run."""
 
-    def verdict(self, device: str) -> FindingKind:
-        """The state of a device: what the run's end said, else what its findings come to so far."""
-        said = self._said_at_end(device)
-        return self._verdict_so_far(device) if said is None else said.kind
+    name: str
+    path: str
+    series: tuple[Series, ...]
+    """By rank and device."""
+    findings: tuple[Finding, ...]
+    """By step."""
+    windows: tuple[Mapping[str, Any], ...]
+    """As logged, with the ``rank``."""
+    ranks: tuple[int, ...]
+    steps: int
+    """Last step that was logged."""
+    seconds: float
+    """From the start to the last line."""
+    started: float
+    """Unix time; 0 if not known."""
+    status: RunStatus
+    peaks: tuple[Peak, ...]
+    """Of each device, by rank."""
+    torch: str
+    host: str
+    notes: tuple[str, ...]
+    """Gaps in the logs, one sentence each."""
 
-    def told(self, device: str) -> Finding | None:
-        """The finding behind the verdict of a device: what the run's end said, else the last of its kind."""
-        return self._said_at_end(device) or self._last(device, self._verdict_so_far(device))
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values; of each series the last values and the highest level."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            **self.status.to_dict(),
+            "ranks": list(self.ranks),
+            "series": [
+                {
+                    "rank": each.rank,
+                    "device": each.device,
+                    "rows": len(each.step),
+                    "highest_bytes": each.most("highest"),
+                }
+                | {f"{name}_bytes": each.last(name) for name in _LAST_VALUES}
+                for each in self.series
+            ],
+            "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "windows": [dict(window) for window in self.windows],
+            "notes": list(self.notes),
+        }
 
-    def growth_per_step(self, track: Track) -> float | None:
-        """Growth rate of a device in bytes per step: that of its leak or growth, as told, else that of its floor."""
-        telling = [self.told(track.device)]
-        if self.is_leaking(track.device):
-            telling.append(self._last(track.device, FindingKind.LEAK))
-        rates = [finding.evidence.get("bytes_per_step") for finding in telling if finding is not None]
-        return next((float(rate) for rate in rates if isinstance(rate, (int, float))), track.growth_per_step())
 
-    def _last(self, device: str, kind: FindingKind) -> Finding | None:
-        return next((one for one in reversed(self.findings) if one.device == device and one.kind is kind), None)
+def run_report(
+    logs: Sequence[MonitorLog], name: str, path: str, *, states: Sequence[RankState], now: float
+) -> RunReport:
+    """Tell what happened."""
+    headers = [log.headers[0] if log.headers else {} for log in logs]
+    ranks = [int(header.get("rank", 0)) for header in headers]
+    started = min([header["started"] for header in headers if "started" in header], default=0.0)
+    times = [log.rows[-1].sample.time for log in logs if log.rows]
+    times += [log.end["time"] for log in logs if log.end is not None and "time" in log.end]
+    findings = [finding for log in logs for finding in log.findings]
+    windows = [{**window, "rank": rank} for rank, log in zip(ranks, logs, strict=True) for window in log.windows]
+    return RunReport(
+        name=name,
+        path=path,
+        series=series_of(logs),
+        findings=tuple(sorted(findings, key=lambda finding: (finding.last_step, finding.rank))),
+        windows=tuple(sorted(windows, key=lambda window: (window["first_step"], window["rank"]))),
+        ranks=tuple(sorted(set(ranks))),
+        steps=max([row.sample.step for log in logs for row in log.rows[-8:]], default=0),
+        seconds=max(max(times, default=started) - started, 0.0) if started else 0.0,
+        started=started,
+        status=run_status(states, now),
+        peaks=tuple(device.peak for state in states for device in state.devices if device.peak is not None),
+        torch=str(headers[0].get("torch", "")) if headers else "",
+        host=", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
+        notes=tuple(_notes(ranks, logs)),
+    )
 
-    def _said_at_end(self, device: str) -> Finding | None:
-        for verdict in (self.end or {}).get("verdicts", ()):
-            try:
-                found = Finding.from_dict(verdict)
-            except (KeyError, ValueError, TypeError):
-                continue
-            if found.device == device:
-                return found
-        return None
 
-    def is_leaking(self, device: str) -> bool:
-        """Whether a leak was found that was not taken back."""
-        telling = (FindingKind.LEAK, FindingKind.GROWING)
-        kinds = [each.kind for each in self.findings if each.device == device and each.kind in telling]
-        return kinds[-1:] == [FindingKind.LEAK]
-
-    def _judged(self, device: str) -> int:
-        """Steps that a verdict on a device counts: neither the first ones nor, on the CPU, those under a profiler."""
-        patterns = (self.header.get("config") or {}).get("patterns") or {}
-        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
-        track = self._tracks.get(device)
-        return 0 if track is None else track.judged - int(warmup)
-
-    def _verdict_so_far(self, device: str) -> FindingKind:
-        kinds = [FindingKind.STABLE if self._judged(device) >= ENOUGH_STEPS else FindingKind.WARMUP]
-        for finding in standing(self.findings):
-            if finding.device not in (device, "") or finding.kind.is_quiet:
-                continue
-            if finding.kind is FindingKind.GROWING and FindingKind.LEAK in kinds:
-                kinds.remove(FindingKind.LEAK)  # it was taken back
-            elif finding.severity is not Severity.INFO and finding.kind not in kinds:
-                kinds.append(finding.kind)
-        order = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingKind.NEAR_CAPACITY)
-        return next((kind for kind in order if kind in kinds), kinds[-1])
+def _notes(ranks: Sequence[int], logs: Sequence[MonitorLog]) -> list[str]:
+    notes = []
+    for rank, log in zip(ranks, logs, strict=True):
+        if log.damaged_lines:
+            notes.append(f"Rank {rank}: {log.damaged_lines} lines of the log could not be read.")
+        if len(log.headers) > 1:
+            notes.append(f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count.")
+        if not log.rows:
+            notes.append(f"Rank {rank}: not one sample was logged.")
+    return notes

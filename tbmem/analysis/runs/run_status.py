@@ -1,52 +1,199 @@
-"""Where a run stands: running, ended and how, or not to be known. Each screen reads it here."""
+"""State of each rank of a run, read from its log, and the status of the whole run; every screen reads both here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tbmem.analysis.detector.periodicity import belongs
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
+from tbmem.analysis.runs.device_history import DeviceHistory
+from tbmem.config.schema import PatternsConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import MonitorLog
 from tbmem.units import format_duration
 
-if TYPE_CHECKING:
-    from tbmem.analysis.runs.run_report import RunState
-
+_MAX_FINDINGS = 200
 _SILENT_SECONDS = 60.0
 """Time without a line after which a process that cannot be seen may have been killed."""
-_NAMED = 8
-"""Ranks that are named one by one."""
+_MAX_NAMED_RANKS = 8
+_VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingKind.NEAR_CAPACITY)
+
+
+def standing(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings that hold: the last report of each leak, and no spike that proved to be part of a periodic pattern."""
+    patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
+    last = {_leak_key(finding): finding for finding in findings if finding.kind is FindingKind.LEAK}
+    return [
+        finding
+        for finding in findings
+        if last.get(_leak_key(finding), finding) is finding
+        and not any(_is_explained(finding, pattern) for pattern in patterns)
+    ]
+
+
+def _leak_key(finding: Finding) -> tuple[object, ...]:
+    """Identifies a leak: it is reported again when more is known about it."""
+    evidence = finding.evidence
+    return finding.kind, finding.rank, finding.device, evidence.get("channel"), evidence.get("holder")
+
+
+def _is_explained(spike: Finding, pattern: Finding) -> bool:
+    if spike.kind is not FindingKind.SPIKE or (spike.rank, spike.device) != (pattern.rank, pattern.device):
+        return False
+    members, period = pattern.evidence.get("member_steps"), pattern.evidence.get("period_steps")
+    return isinstance(members, list) and isinstance(period, int) and belongs(spike.first_step, members, period)
+
+
+class RankState:
+    """One rank of a run: its devices, its findings, whether it has ended."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.end: dict[str, Any] | None = None
+        self.signal: dict[str, Any] | None = None
+        self.is_alive: bool | None = None
+        """Whether its process exists; set by the reader of the log, ``None`` where that cannot be known."""
+        self.has_begun = False
+        """Whether anything but the header has been logged."""
+        self.findings: list[Finding] = []
+        self._devices: dict[str, DeviceHistory] = {}
+
+    def add(self, piece: MonitorLog) -> None:
+        """Add a piece of the log; with a header the run begins anew."""
+        for header in piece.headers:
+            self.header, self.findings, self._devices = header, [], {}
+            self.end = self.signal = self.is_alive = None
+            self.has_begun = False
+        for row in piece.rows:
+            device = row.sample.device
+            if device not in self._devices:
+                if device != "cpu":
+                    self._devices.pop("cpu", None)  # watched only until the accelerator was found
+                self._devices[device] = DeviceHistory(device, row.sample.rank)
+            self._devices[device].add(row)
+        self.findings = (self.findings + piece.findings)[-_MAX_FINDINGS:]
+        self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
+        self.end = piece.end or self.end
+        self.signal = piece.signal or self.signal
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will be written, as far as is known."""
+        return self.end is not None or self.signal is not None or self.is_alive is False
+
+    @property
+    def devices(self) -> Sequence[DeviceHistory]:
+        """Its devices."""
+        return list(self._devices.values())
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return int(self.header.get("rank", 0))
+
+    @property
+    def step(self) -> int:
+        """Last step that was logged."""
+        return max((device.last.step for device in self.devices if device.last is not None), default=0)
+
+    @property
+    def last_time(self) -> float | None:
+        """Unix time of the last row, in seconds."""
+        return max((device.last.time for device in self.devices if device.last is not None), default=None)
+
+    def steps_per_second(self) -> float | None:
+        """Speed of steps without a profiler; ``None`` where no duration is known."""
+        seconds = next((device.step_seconds for device in self.devices if device.step_seconds is not None), None)
+        return None if seconds is None else 1 / seconds
+
+    def verdict(self, device: str) -> FindingKind:
+        """The verdict on a device: that of the run's end, else the one that its findings so far amount to."""
+        final = self._final_verdict(device)
+        return self._verdict_so_far(device) if final is None else final.kind
+
+    def verdict_finding(self, device: str) -> Finding | None:
+        """The finding behind the verdict on a device: that of the run's end, else the last of its kind."""
+        return self._final_verdict(device) or self._last(device, self._verdict_so_far(device))
+
+    def growth_per_step(self, device: DeviceHistory) -> float | None:
+        """Growth rate in bytes per step: as reported by its leak or growth, else that of its low-water mark."""
+        findings = [self.verdict_finding(device.device)]
+        if self.is_leaking(device.device):
+            findings.append(self._last(device.device, FindingKind.LEAK))
+        rates = [finding.evidence.get("bytes_per_step") for finding in findings if finding is not None]
+        return next((float(rate) for rate in rates if isinstance(rate, (int, float))), device.growth_per_step())
+
+    def _last(self, device: str, kind: FindingKind) -> Finding | None:
+        matches = (finding for finding in reversed(self.findings) if finding.device == device and finding.kind is kind)
+        return next(matches, None)
+
+    def _final_verdict(self, device: str) -> Finding | None:
+        for verdict in (self.end or {}).get("verdicts", ()):
+            try:
+                finding = Finding.from_dict(verdict)
+            except (KeyError, ValueError, TypeError):
+                continue
+            if finding.device == device:
+                return finding
+        return None
+
+    def is_leaking(self, device: str) -> bool:
+        """Whether a leak was found and not withdrawn."""
+        kinds = [finding.kind for finding in self.findings if finding.device == device]
+        trends = [kind for kind in kinds if kind in (FindingKind.LEAK, FindingKind.GROWING)]
+        return trends[-1:] == [FindingKind.LEAK]
+
+    def _judged_steps(self, device: str) -> int:
+        """Steps that count for a verdict: neither warm-up nor, on the CPU, those under a profiler."""
+        patterns = (self.header.get("config") or {}).get("patterns") or {}
+        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
+        history = self._devices.get(device)
+        return 0 if history is None else history.judged - int(warmup)
+
+    def _verdict_so_far(self, device: str) -> FindingKind:
+        kinds = [FindingKind.STABLE if self._judged_steps(device) >= ENOUGH_STEPS else FindingKind.WARMUP]
+        for finding in standing(self.findings):
+            if finding.device not in (device, "") or finding.kind.is_quiet:
+                continue
+            if finding.kind is FindingKind.GROWING and FindingKind.LEAK in kinds:
+                kinds.remove(FindingKind.LEAK)  # the leak was withdrawn
+            elif finding.severity is not Severity.INFO and finding.kind not in kinds:
+                kinds.append(finding.kind)
+        return next((kind for kind in _VERDICT_ORDER if kind in kinds), kinds[-1])
 
 
 class Standing(str, Enum):
-    """Where a run stands, those first that say most of a run of several ranks."""
+    """Status of a run or of a rank; of several ranks the first in this order counts for the run."""
 
     RUNNING = "running"
     STARTING = "starting"
     """No step has been logged yet."""
     UNKNOWN = "unknown"
-    """Nothing was logged for a minute, and the process is not to be seen from here: on another machine, say."""
+    """Nothing was logged for a minute, and the process cannot be seen from here, as on another machine."""
     OUT_OF_MEMORY = "out_of_memory"
     FAILED = "failed"
     """Ended by an exception."""
     DIED = "died"
-    """Its process is gone and left no end: it was killed, or crashed."""
+    """The process is gone and logged no end: it was killed, or crashed."""
     TERMINATED = "terminated"
     """Ended by a signal."""
     ENDED = "ended"
-    """In order."""
+    """Ended in order."""
     FILES = "files"
     """There is no log, only recordings."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will be written any more."""
+        """Whether nothing more will be written."""
         return self not in (Standing.RUNNING, Standing.STARTING, Standing.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Where a run, or one rank of it, stands."""
+    """Status of a run, or of one rank of it."""
 
     standing: Standing
     text: str
@@ -54,32 +201,32 @@ class RunStatus:
     ended_by: str | None = None
     """The exception or the signal that ended it."""
     age: float | None = None
-    """Seconds since the last line; ``None`` where none has a time."""
+    """Seconds since the last line; ``None`` where no line has a time."""
     ranks: tuple[str, ...] = ()
-    """What is to be said of single ranks: ``'rank 1 died without an end: killed?'``."""
+    """Ranks whose status differs: ``'rank 1 died without an end: killed?'``."""
 
     @property
     def sentence(self) -> str:
-        """All of it, its parts as in every line of tbmem: ``'running · rank 1 ended by ValueError'``."""
+        """The text with the ranks that differ: ``'running · rank 1 ended by ValueError'``."""
         return " · ".join((self.text, *self.ranks))
 
     def to_dict(self) -> dict[str, Any]:
-        """What programs are told, in each answer under these names."""
+        """The status under the names that every JSON answer uses."""
         return {"status": self.standing.value, "status_text": self.sentence, "ended_by": self.ended_by}
 
 
 def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
-    """How a run ended that was there to say so."""
+    """Status of a run that logged its own end."""
     if out_of_memory:
-        by = f" ({exception})" if exception else ""
-        return RunStatus(Standing.OUT_OF_MEMORY, f"ran out of memory{by}", exception)
+        cause = f" ({exception})" if exception else ""
+        return RunStatus(Standing.OUT_OF_MEMORY, f"ran out of memory{cause}", exception)
     if exception:
         return RunStatus(Standing.FAILED, f"ended by {exception}", exception)
     return RunStatus(Standing.ENDED, "ended in order")
 
 
-def rank_status(state: RunState, now: float) -> RunStatus:
-    """Where one rank stands."""
+def rank_status(state: RankState, now: float) -> RunStatus:
+    """Status of one rank; ``now`` is Unix time in seconds."""
     if state.end is not None:
         return end_status(state.end.get("exception"), state.end.get("out_of_memory") is True)
     if state.signal is not None:
@@ -90,37 +237,37 @@ def rank_status(state: RunState, now: float) -> RunStatus:
     if state.is_alive is False:
         return RunStatus(Standing.DIED, "died without an end: killed?", age=age)
     is_silent = age is None or age > _SILENT_SECONDS
-    nothing = "nothing was logged" if age is None else f"nothing for {format_duration(age)}"
+    silence = "nothing was logged" if age is None else f"nothing for {format_duration(age)}"
     if is_silent and state.is_alive is None:
-        return RunStatus(Standing.UNKNOWN, f"unknown: {nothing}", age=age)
+        return RunStatus(Standing.UNKNOWN, f"unknown: {silence}", age=age)
     standing = Standing.RUNNING if state.has_begun else Standing.STARTING
-    return RunStatus(standing, f"{standing.value}, {nothing}" if is_silent else standing.value, age=age)
+    return RunStatus(standing, f"{standing.value}, {silence}" if is_silent else standing.value, age=age)
 
 
-def run_status(states: Sequence[RunState], now: float) -> RunStatus:
-    """Where a run stands: as its ranks do, and where these differ as the one that says most."""
+def run_status(states: Sequence[RankState], now: float) -> RunStatus:
+    """Status of a run: the first in the order of ``Standing`` where its ranks differ, which are then named."""
     if not states:
         return RunStatus(Standing.FILES, "recordings only")
     order = list(Standing)
-    found = [rank_status(state, now) for state in states]
-    first = min(found, key=lambda each: (order.index(each.standing), each.age or 0.0))
+    statuses = [rank_status(state, now) for state in states]
+    first = min(statuses, key=lambda status: (order.index(status.standing), status.age or 0.0))
     others: dict[str, list[int]] = {}
-    for state, each in zip(states, found, strict=True):
-        is_other = each.standing is not first.standing if not first.standing.is_over else each.text != first.text
-        if is_other and each.standing is not Standing.STARTING:
-            others.setdefault(each.text, []).append(state.rank)
-    ages = [each.age for each in found if each.age is not None]
+    for state, status in zip(states, statuses, strict=True):
+        is_same = status.text == first.text if first.standing.is_over else status.standing is first.standing
+        if not is_same and status.standing is not Standing.STARTING:
+            others.setdefault(status.text, []).append(state.rank)
+    ages = [status.age for status in statuses if status.age is not None]
     ranks = tuple(f"{_ranks(numbers)} {text}" for text, numbers in others.items())
     return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), ranks)
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    named = ", ".join(map(str, numbers[:_NAMED])) + " …" * (len(numbers) > _NAMED)
-    return f"rank{'s' * (len(numbers) > 1)} {named}"
+    names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
+    return f"rank{'s' * (len(numbers) > 1)} {names}"
 
 
-def status_notes(states: Sequence[RunState], now: float, done: str = "judged") -> list[str]:
-    """What a reader of figures must know: a rank without an end in order is judged as far as it came."""
+def status_notes(states: Sequence[RankState], now: float, done: str = "judged") -> list[str]:
+    """One note per rank that did not end in order: its figures reach only as far as its log."""
     pairs = [(state, rank_status(state, now)) for state in states]
     return [
         f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}"

@@ -1,10 +1,11 @@
-"""A view's name and parameters go in; its answer, as ``present.views`` declares it, comes out: for tab and report."""
+"""Answers of all views on runs, as ``present.views`` declares them, for the Memory tab and for report pages."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,7 @@ from tbmem import __version__
 from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
-from tbmem.offline.queries.params import Asked, MissingError, Params
-from tbmem.offline.queries.run_reader import RunReader, reason
+from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
 from tbmem.present.views.empty_states import (
@@ -39,17 +39,77 @@ from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
 from tbmem.sources.runs.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
 
-_LATEST = 20
-_STATE_ROWS = 4000
-_MOST_POINTS = 20_000
-_MOST_RANKS = 64
-_MOST_LIVE = 16_000
-"""Points of all series of an answer together: two megabytes."""
+Params = Mapping[str, Sequence[str]]
+
+
+class QueryParams:
+    """Checked parameters of a URL; a wrong one is named in the error."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = {name: [value for value in values if value != ""] for name, values in params.items()}
+
+    def all(self, name: str) -> list[str]:
+        """Every value."""
+        return list(self._params.get(name, ()))
+
+    def text(self, name: str) -> str | None:
+        """The value; ``None`` if it is not given.
+
+        Raises:
+            UsageError: It is given twice.
+        """
+        values = self.all(name)
+        if len(values) > 1:
+            raise UsageError(f"{name}= is given {len(values)} times")
+        return values[0] if values else None
+
+    def number(self, name: str) -> float | None:
+        """The value as a finite number.
+
+        Raises:
+            UsageError: It is not a finite number.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{name}={text}: not a number")
+        return value
+
+    def integer(self, name: str, default: int | None, least: int, most: int) -> int:
+        """The value as an integer from ``least`` to ``most``.
+
+        Raises:
+            UsageError: It is no integer, out of range, or missing without a default.
+        """
+        text = self.text(name)
+        if text is None:
+            if default is None:
+                raise UsageError(f"{name}= is missing")
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise UsageError(f"{name}={text}: not a whole number") from None
+        if not least <= value <= most:
+            raise UsageError(f"{name}={text}: not between {least} and {most}")
+        return value
+
+
+_LATEST_RUNS = 20
+_MAX_POINTS = 20_000
+_MAX_RANKS = 64
+_MAX_LIVE_POINTS = 16_000
+"""Limit of the points of all series of an answer together: two megabytes."""
 _ESTIMATED = "estimate"
 
 
 class Answers:
-    """Answers questions on the runs of some log folders."""
+    """Answers of all views on the runs of some log folders."""
 
     def __init__(
         self,
@@ -62,7 +122,7 @@ class Answers:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
         self._source, self._written, self._now = source, written, now
-        self._views: Mapping[str, Callable[[Asked], Any]] = {
+        self._views: Mapping[str, Callable[[QueryParams], Any]] = {
             "index": self._index,
             "overview": self._overview,
             "live": self._live,
@@ -70,19 +130,19 @@ class Answers:
             "compare": self._compare,
             "sides": self._side_by_side,
             "estimate": self._estimate,
-            "timeline": lambda asked: timeline_view(
-                *self._part(asked),
-                points=asked.whole("points", POINTS, 10, _MOST_POINTS),
-                largest=asked.whole("largest", LARGEST, 0, 1 << 31),
+            "timeline": lambda params: timeline_view(
+                *self._part(params),
+                points=params.integer("points", POINTS, 10, _MAX_POINTS),
+                largest=params.integer("largest", LARGEST, 0, 1 << 31),
             ),
-            "range": lambda asked: brushed_view(
-                *self._part(asked), limit=asked.whole("limit", BRUSH_LIMIT, 0, 1 << 31)
+            "range": lambda params: brushed_view(
+                *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, 0, 1 << 31)
             ),
-            "stack": lambda asked: stack_view(self._subject(asked), asked.whole("row", None, 0, 1 << 62)),
-            "peak": lambda asked: peak_view(self._subject(asked), asked.text("device")),
+            "stack": lambda params: stack_view(self._subject(params), params.integer("row", None, 0, 1 << 62)),
+            "peak": lambda params: peak_view(self._subject(params), params.text("device")),
             "tensors": self._tensors,
-            "segments": lambda asked: segments_view(self._subject(asked), asked.text("device")),
-            "operators": lambda asked: operators_view(*self._part(asked)),
+            "segments": lambda params: segments_view(self._subject(params), params.text("device")),
+            "operators": lambda params: operators_view(*self._part(params)),
         }
 
     @property
@@ -101,7 +161,7 @@ class Answers:
         """
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
-        return self._views[view](Asked(params))
+        return self._views[view](QueryParams(params))
 
     def subject(self, run: str, file: str) -> Subject:
         """A recording, analysed.
@@ -110,36 +170,36 @@ class Answers:
             MissingError: There is no such run or file.
             FileFormatError: The file cannot be read.
         """
-        found = self._reader.run(run)
-        return self._reader.open(found, self._reader.file(found, file))
+        folder = self._reader.run(run)
+        return self._reader.open(folder, self._reader.file(folder, file))
 
     def version(self, params: Params) -> tuple[str, ...]:
-        """What answers on some runs depend on: another one when a file of them changes, or a run falls silent."""
+        """Cache key of answers on some runs: differs once one of their files or their status changes."""
         runs = self.catalog.runs()
-        found = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
-        return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in found)
+        chosen = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
+        return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in chosen)
 
-    def _subject(self, asked: Asked) -> Subject:
-        run = self._reader.run(asked.text("run"))
-        return self._reader.open(run, self._reader.file(run, asked.text("file")))
+    def _subject(self, params: QueryParams) -> Subject:
+        run = self._reader.run(params.text("run"))
+        return self._reader.open(run, self._reader.file(run, params.text("file")))
 
-    def _part(self, asked: Asked) -> tuple[Subject, str | None, str | None, float | None, float | None]:
-        subject = self._subject(asked)
-        return subject, asked.text("device"), asked.text("axis"), asked.number("from"), asked.number("to")
+    def _part(self, params: QueryParams) -> tuple[Subject, str | None, str | None, float | None, float | None]:
+        subject = self._subject(params)
+        return subject, params.text("device"), params.text("axis"), params.number("from"), params.number("to")
 
-    def _tensors(self, asked: Asked) -> Any:
+    def _tensors(self, params: QueryParams) -> Any:
         return tensors_view(
-            self._subject(asked),
-            asked.text("device"),
-            search=asked.text("search") or "",
-            category=asked.text("category") or "",
-            sort=asked.text("sort") or "bytes",
-            order=asked.text("order") or "desc",
-            offset=asked.whole("offset", 0, 0, 1 << 62),
-            limit=asked.whole("limit", LIMIT, 0, 1 << 31),
+            self._subject(params),
+            params.text("device"),
+            search=params.text("search") or "",
+            category=params.text("category") or "",
+            sort=params.text("sort") or "bytes",
+            order=params.text("order") or "desc",
+            offset=params.integer("offset", 0, 0, 1 << 62),
+            limit=params.integer("limit", LIMIT, 0, 1 << 31),
         )
 
-    def _index(self, asked: Asked) -> Index:
+    def _index(self, params: QueryParams) -> Index:
         runs = self.catalog.runs()
         empty: Empty | None = None
         if not runs:
@@ -162,16 +222,16 @@ class Answers:
             "status_text": status.sentence,
             "changed": run.changed,
             "version": run.version,
-            "ranks": sorted({one.rank or 0 for one in run.files}),
-            "logs": [self._reader.file_item(one) for one in logs],
-            "recordings": [self._reader.file_item(one) for one in run.recordings],
-            "estimates": [self._reader.file_item(one) for one in run.of(ESTIMATE)],
+            "ranks": sorted({file.rank or 0 for file in run.files}),
+            "logs": [self._reader.file_item(file) for file in logs],
+            "recordings": [self._reader.file_item(file) for file in run.recordings],
+            "estimates": [self._reader.file_item(file) for file in run.of(ESTIMATE)],
         }
 
-    def _overview(self, asked: Asked) -> Any:
+    def _overview(self, params: QueryParams) -> Any:
         runs = self.catalog.runs()
-        names = asked.all("run")
-        chosen = [self._reader.run(name) for name in names] if names else list(runs.values())[:_LATEST]
+        names = params.all("run")
+        chosen = [self._reader.run(name) for name in names] if names else list(runs.values())[:_LATEST_RUNS]
         now = self._now()
         return {
             "runs": [overview_of(self._reader.logged(run), now) for run in chosen],
@@ -179,49 +239,49 @@ class Answers:
             "empty": None if chosen else NO_RUNS if self.catalog.roots else NO_LOGDIR,
         }
 
-    def _live(self, asked: Asked) -> Any:
-        x = asked.text("x") or "step"
+    def _live(self, params: QueryParams) -> Any:
+        x = params.text("x") or "step"
         if x not in ("step", "time"):
             raise UsageError(f"x={x}: write step or time")
-        names = asked.all("run")
+        names = params.all("run")
         if not names:
             raise UsageError("run= is missing: name one run or several")
-        asked_for = [self._reader.run(name) for name in dict.fromkeys(names)]
-        runs = [self._reader.logged(run) for run in asked_for]
-        places = [x_of(run, one, x) for run in runs for one in run.series]
-        places = [place for place in places if len(place)]
-        low = min((float(place[0]) for place in places), default=0.0)
-        high = max((float(place[-1]) for place in places), default=0.0)
-        begin, end = asked.number("from"), asked.number("to")
+        requested = [self._reader.run(name) for name in dict.fromkeys(names)]
+        runs = [self._reader.logged(run) for run in requested]
+        axes = [x_of(run, series, x) for run in runs for series in run.series]
+        axes = [axis for axis in axes if len(axis)]
+        low = min((float(axis[0]) for axis in axes), default=0.0)
+        high = max((float(axis[-1]) for axis in axes), default=0.0)
+        begin, end = params.number("from"), params.number("to")
         if begin is not None and end is not None and begin > end:
             raise UsageError(f"from={begin:g} lies after to={end:g}")
         begin, end = low if begin is None else max(begin, low), high if end is None else min(end, high)
         count = sum(len(run.series) for run in runs)
-        points = min(asked.whole("points", POINTS, 10, _MOST_POINTS), max(_MOST_LIVE // max(count, 1), 100))
-        empty = None if places else NO_SAMPLES if any(run.states for run in runs) else NO_LOG
+        points = min(params.integer("points", POINTS, 10, _MAX_POINTS), max(_MAX_LIVE_POINTS // max(count, 1), 100))
+        empty = None if axes else NO_SAMPLES if any(run.states for run in runs) else NO_LOG
         return {
             "x": x,
-            "extent": [low, high] if places else [],
-            "range": [begin, end] if places else [],
-            "series": [series_of(run, one, x, begin, end, points) for run in runs for one in run.series],
+            "extent": [low, high] if axes else [],
+            "range": [begin, end] if axes else [],
+            "series": [series_of(run, series, x, begin, end, points) for run in runs for series in run.series],
             "findings": [
-                finding_item(run.name, one, x_of_step(run, one.rank, one.last_step, x))
+                finding_item(run.name, finding, x_of_step(run, finding.rank, finding.last_step, x))
                 for run in runs
-                for one in run.findings
+                for finding in run.findings
             ],
             "windows": [window for run in runs for window in windows_of(run, x)],
             "ooms": [oom for run in runs for oom in ooms_of(run, x)],
-            "running": any(not self._reader.status(run.of(LOG)).standing.is_over for run in asked_for if run.of(LOG)),
+            "running": any(not self._reader.status(run.of(LOG)).standing.is_over for run in requested if run.of(LOG)),
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
 
-    def _ranks(self, asked: Asked) -> Any:
-        run = self._reader.run(asked.text("run"))
+    def _ranks(self, params: QueryParams) -> Any:
+        run = self._reader.run(params.text("run"))
         logged = self._reader.logged(run)
         columns, odd = rank_columns(logged)
-        recordings, errors = self._rank_recordings(run) if asked.text("recordings") else (None, [])
-        ranks = set(columns["rank"]) | {one.rank for one in run.recordings if one.rank is not None}
+        recordings, errors = self._rank_recordings(run) if params.text("recordings") else (None, [])
+        ranks = set(columns["rank"]) | {file.rank for file in run.recordings if file.rank is not None}
         return {
             "run": run.name,
             "columns": columns,
@@ -233,22 +293,22 @@ class Answers:
 
     def _rank_recordings(self, run: Run) -> tuple[RankRecordings | None, list[FileItem]]:
         latest: dict[int, RunFile] = {}
-        for one in sorted(run.recordings, key=lambda one: one.changed_ns):
-            latest[one.rank or 0] = one
+        for file in sorted(run.recordings, key=lambda file: file.changed_ns):
+            latest[file.rank or 0] = file
         errors: list[FileItem] = []
-        found = self._opened(run, (one for _, one in sorted(latest.items())[:_MOST_RANKS]), errors)
-        if not found:
+        opened = self._opened(run, (file for _, file in sorted(latest.items())[:_MAX_RANKS]), errors)
+        if not opened:
             return None, errors
-        mains = [subject.analysis.main for _, subject in found]
+        mains = [subject.analysis.main for _, subject in opened]
         sizes = [{share.name: share.bytes for share in main.by_category} for main in mains]
         names = [
             name
             for name in dict.fromkeys(name for size in sizes for name in size)
-            if any(one.get(name) for one in sizes)
+            if any(size.get(name) for size in sizes)
         ]
         columns: RankRecordings = {
-            "rank": [one.rank or 0 for one, _ in found],
-            "file": [one.file for one, _ in found],
+            "rank": [file.rank or 0 for file, _ in opened],
+            "file": [file.file for file, _ in opened],
             "device": [main.name for main in mains],
             "peak": [main.peak.bytes for main in mains],
             "categories": names,
@@ -257,56 +317,56 @@ class Answers:
         }
         return columns, errors
 
-    def _compare(self, asked: Asked) -> Any:
-        pairs, subjects, errors = self._pair(asked)
+    def _compare(self, params: QueryParams) -> Any:
+        pairs, subjects, errors = self._pair(params)
         before, after = (run for run, _ in pairs)
         states = [self._reader.logged(run).states for run, _ in pairs]
         runs = compare_runs(*map(run_figures, states))
         now = self._now()
-        standing = [
+        status = [
             f"{run.name}: {note}."
-            for (run, _), own in zip(pairs, states, strict=True)
-            for note in status_notes(own, now, "compared")
+            for (run, _), ranks in zip(pairs, states, strict=True)
+            for note in status_notes(ranks, now, "compared")
         ]
         first, second = subjects
         if first is not None and second is not None:
-            found = compare_analyses(first.analysis, second.analysis)
+            comparison = compare_analyses(first.analysis, second.analysis)
         else:
             note = "Not both have recordings that can be read: only what their live logs say is compared."
-            found = Comparison(before="", after="", devices=(), notes=(note,))
+            comparison = Comparison(before="", after="", devices=(), notes=(note,))
         return compare_view(
-            replace(found, before=before.name, after=after.name, runs=runs, notes=(*found.notes, *standing)),
+            replace(comparison, before=before.name, after=after.name, runs=runs, notes=(*comparison.notes, *status)),
             (None if first is None else first.file, None if second is None else second.file),
             errors=errors,
             empty=NOTHING_TO_COMPARE,
         )
 
-    def _side_by_side(self, asked: Asked) -> Any:
-        pairs, subjects, _ = self._pair(asked)
-        found = [side_of(one) for one in subjects if one is not None]
-        same = len({one.run for one in found}) < len(found)
-        return sides_view([one._replace(name=f"{one.run}/{one.name}" if same else one.run) for one in found])
+    def _side_by_side(self, params: QueryParams) -> Any:
+        pairs, subjects, _ = self._pair(params)
+        sides = [side_of(subject) for subject in subjects if subject is not None]
+        same = len({side.run for side in sides}) < len(sides)
+        return sides_view([side._replace(name=f"{side.run}/{side.name}" if same else side.run) for side in sides])
 
-    def _pair(self, asked: Asked) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
-        """Two runs with the recordings that were asked for, what is compared of them, what cannot be read."""
-        runs = [self._reader.run(asked.text(key), key) for key in ("before", "after")]
-        pairs = list(zip(runs, (asked.text("before_file"), asked.text("after_file")), strict=True))
+    def _pair(self, params: QueryParams) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
+        """Two runs with the requested recordings, the recordings to compare, and the errors."""
+        runs = [self._reader.run(params.text(key), key) for key in ("before", "after")]
+        pairs = list(zip(runs, (params.text("before_file"), params.text("after_file")), strict=True))
         errors: list[FileItem] = []
         return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
 
     def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> Subject | None:
-        """The recording that was asked for, else the one with the highest peak."""
+        """The requested recording, else the one with the highest peak."""
         if file is not None:
             return self._reader.open(run, self._reader.file(run, file))
         return self._sides(run, errors)[1]
 
-    def _estimate(self, asked: Asked) -> Any:
-        run = self._reader.run(asked.text("run"))
-        points = asked.whole("points", POINTS, 10, _MOST_POINTS)
+    def _estimate(self, params: QueryParams) -> Any:
+        run = self._reader.run(params.text("run"))
+        points = params.integer("points", POINTS, 10, _MAX_POINTS)
         errors: list[FileItem] = []
         predicted, measured = self._sides(run, errors)
         summary = self._summary(run, errors)
-        curves = [None if one is None else estimate_curve(one, None, points) for one in (predicted, measured)]
+        curves = [None if side is None else estimate_curve(side, None, points) for side in (predicted, measured)]
         peaks = [None if curve is None else curve["peak"] for curve in curves]
         if peaks[0] is None and summary is not None and isinstance(summary.get("peak_allocated"), int):
             peaks[0] = summary["peak_allocated"]
@@ -325,29 +385,29 @@ class Answers:
 
     def _sides(self, run: Run, errors: list[FileItem]) -> tuple[Subject | None, Subject | None]:
         """The prediction, and the measurement with the highest peak."""
-        found = [subject for _, subject in self._opened(run, run.recordings, errors)]
-        guesses = [one for one in found if one.analysis.source == _ESTIMATED]
-        others = [one for one in found if one.analysis.source != _ESTIMATED]
-        measured = max(others, key=lambda one: one.analysis.main.peak.bytes, default=None)
-        return (guesses[-1] if guesses else None), measured
+        subjects = [subject for _, subject in self._opened(run, run.recordings, errors)]
+        predictions = [subject for subject in subjects if subject.analysis.source == _ESTIMATED]
+        others = [subject for subject in subjects if subject.analysis.source != _ESTIMATED]
+        measured = max(others, key=lambda subject: subject.analysis.main.peak.bytes, default=None)
+        return (predictions[-1] if predictions else None), measured
 
     def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, Subject]]:
-        """Those recordings that can be read; the others are added to the errors."""
-        found = []
-        for one in files:
+        """The recordings that can be read; the others are added to ``errors``."""
+        opened = []
+        for file in files:
             try:
-                found.append((one, self._reader.open(run, one)))
+                opened.append((file, self._reader.open(run, file)))
             except TbmemError:
-                errors.append(self._reader.file_item(one))
-        return found
+                errors.append(self._reader.file_item(file))
+        return opened
 
     def _summary(self, run: Run, errors: list[FileItem]) -> dict[str, Any] | None:
-        for one in run.of(ESTIMATE):
+        for file in run.of(ESTIMATE):
             try:
-                found = json.loads(one.path.read_bytes())
-                if isinstance(found, dict):
-                    return found
+                summary = json.loads(file.path.read_bytes())
+                if isinstance(summary, dict):
+                    return summary
                 raise ValueError("not a JSON object")
             except (OSError, ValueError) as error:
-                errors.append(self._reader.file_item(one, reason(error)))
+                errors.append(self._reader.file_item(file, reason(error)))
         return None

@@ -1,4 +1,4 @@
-"""Reads logs and recordings of runs, kept while their files do not change; each broken one is an error of its own."""
+"""Reads and caches logs and recordings of runs; a file that cannot be read becomes an error beside the others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ import numpy as np
 
 from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.runs.run_peak import peak_levels
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_status import RunStatus, run_status
+from tbmem.analysis.runs.device_history import peak_levels
+from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog, take_line
-from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.model.monitor_log import MonitorLog, parse_line
 from tbmem.present.views.recording_view import Subject
 from tbmem.present.views.run_logs import DeviceSeries, LoggedRun
 from tbmem.present.views.run_schema import FileItem
@@ -34,12 +32,12 @@ from tbmem.sources.runs.log_reader import ColumnLog, DeviceColumns, sample_rows
 from tbmem.sources.runs.process_identity import is_alive
 
 _logger = logging.getLogger(__name__)
-_MOST_ROWS = 3_000_000
-_MOST_SUBJECTS = 24
-_MOST_LOG_ROWS = 4_000_000
-_MOST_LOGS = 2000
+_MAX_ROWS = 3_000_000
+_MAX_SUBJECTS = 24
+_MAX_LOG_ROWS = 4_000_000
+_MAX_LOGS = 2000
 _STATE_ROWS = 4000
-_KEPT_RUNS = 32
+_MAX_RUNS = 32
 _TAIL = 64 << 10
 _LAST_LINES = 8
 _HEADER = b'{"type":"header"'
@@ -47,8 +45,16 @@ _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
 
+class MissingError(UsageError):
+    """The requested view, run or file does not exist (any more)."""
+
+
+class OutsideError(UsageError):
+    """The requested file lies outside of the log folder."""
+
+
 class RunReader:
-    """Reads what is asked for, once."""
+    """Reads logs and recordings once, as long as they do not change."""
 
     def __init__(self, catalog: Catalog, now: Callable[[], float]) -> None:
         self.catalog = catalog
@@ -58,11 +64,11 @@ class RunReader:
         self._subjects: OrderedDict[Key, Subject] = OrderedDict()
         self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
-        self._edges: dict[str, tuple[Key, RunState]] = {}
+        self._edges: dict[str, tuple[Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
-        """A run by its name.
+        """The run of a name.
 
         Raises:
             MissingError: There is none.
@@ -70,13 +76,13 @@ class RunReader:
         """
         if name is None:
             raise UsageError(f"{key}= is missing: name a run")
-        found = self.catalog.runs().get(name)
-        if found is None:
+        run = self.catalog.runs().get(name)
+        if run is None:
             raise MissingError(f"{key}={name}: no such run in the log folder")
-        return found
+        return run
 
     def file(self, run: Run, file: str | None, key: str = "file") -> RunFile:
-        """A recording of a run by its name; only what the catalog found is ever opened.
+        """The recording of a name in a run; only files of the catalog are ever opened.
 
         Raises:
             MissingError: There is none.
@@ -85,16 +91,16 @@ class RunReader:
         """
         if file is None:
             raise UsageError(f"{key}= is missing: name a recording of {run.name}")
-        for one in run.recordings:
-            if one.file == file:
-                if not is_inside(one.path, run.root):
+        for recording in run.recordings:
+            if recording.file == file:
+                if not is_inside(recording.path, run.root):
                     raise OutsideError(f"{key}={file!r} lies outside of the log folder")
-                return one
+                return recording
         if "\0" in file or not is_inside(run.folder / file, run.root):
             raise OutsideError(f"{key}={file!r} lies outside of the log folder")
         raise MissingError(f"{key}={file}: no such recording in {run.name}")
 
-    def open(self, run: Run, one: RunFile) -> Subject:
+    def open(self, run: Run, file: RunFile) -> Subject:
         """A recording, analysed.
 
         Raises:
@@ -102,150 +108,150 @@ class RunReader:
             FileFormatError: It is damaged, or something else.
         """
         try:
-            return self._subject(run, one)
+            return self._subject(run, file)
         except FileNotFoundError as error:
-            raise MissingError(f"{one.file}: it is gone") from error
+            raise MissingError(f"{file.file}: it is gone") from error
         except OSError as error:
-            raise MissingError(f"{one.file}: {reason(error)}") from error
+            raise MissingError(f"{file.file}: {reason(error)}") from error
         except FileFormatError as error:
-            raise FileFormatError(reason(error).replace(str(one.path), one.file)) from error
+            raise FileFormatError(reason(error).replace(str(file.path), file.file)) from error
 
-    def _subject(self, run: Run, one: RunFile) -> Subject:
-        with self._own(one):
-            found = self._subjects.get(one.key)
-            if found is None:
-                with self._noting(one):
-                    recording = read_recording(one.path, calls=True)
-                    analysis = analyze(recording.timeline, book=recording.book, name=one.name, path=str(one.path))
-                    found = Subject(run.name, one.file, one.name, analysis, recording.calls)
-                self._subjects[one.key] = found
-            self._subjects.move_to_end(one.key)
+    def _subject(self, run: Run, file: RunFile) -> Subject:
+        with self._locked(file):
+            subject = self._subjects.get(file.key)
+            if subject is None:
+                with self._noting_errors(file):
+                    recording = read_recording(file.path, calls=True)
+                    analysis = analyze(recording.timeline, book=recording.book, name=file.name, path=str(file.path))
+                    subject = Subject(run.name, file.file, file.name, analysis, recording.calls)
+                self._subjects[file.key] = subject
+            self._subjects.move_to_end(file.key)
         self._trim()
-        return found
+        return subject
 
     @contextmanager
-    def _log(self, one: RunFile) -> Iterator[ColumnLog]:
-        """A live log, read as far as it is written now."""
-        path = str(one.path)
-        with self._own(one):
-            log = self._logs.pop(path, None) or ColumnLog(one.path)
-            with self._noting(one):
+    def _log(self, file: RunFile) -> Iterator[ColumnLog]:
+        """A live log, read up to its current end."""
+        path = str(file.path)
+        with self._locked(file):
+            log = self._logs.pop(path, None) or ColumnLog(file.path)
+            with self._noting_errors(file):
                 log.read()
             self._logs[path] = log
             yield log
         self._trim()
 
     @contextmanager
-    def _own(self, one: RunFile) -> Iterator[None]:
-        """One reader of a file at a time; others of other files go on."""
+    def _locked(self, file: RunFile) -> Iterator[None]:
+        """Allow one reader at a time for each file."""
         with self._lock:
-            lock = self._locks.setdefault(str(one.path), threading.Lock())
+            lock = self._locks.setdefault(str(file.path), threading.Lock())
         with lock:
             yield
 
     @contextmanager
-    def _noting(self, one: RunFile) -> Iterator[None]:
+    def _noting_errors(self, file: RunFile) -> Iterator[None]:
         try:
             yield
         except (TbmemError, OSError) as error:
-            self._errors[one.key] = reason(error)
+            self._errors[file.key] = reason(error)
             raise
         except Exception as error:
-            # a file that nobody thought of is an item with its error, not a broken page
-            _logger.exception("%s", one.path)
-            self._errors[one.key] = f"cannot be analysed: {type(error).__name__}: {reason(error)}"
-            raise FileFormatError(f"{one.file}: {self._errors[one.key]}") from error
-        self._errors.pop(one.key, None)
+            # an unforeseen file is listed with its error and does not break the page
+            _logger.exception("%s", file.path)
+            self._errors[file.key] = f"cannot be analysed: {type(error).__name__}: {reason(error)}"
+            raise FileFormatError(f"{file.file}: {self._errors[file.key]}") from error
+        self._errors.pop(file.key, None)
 
     def _trim(self) -> None:
-        """Let go of what was used longest ago."""
+        """Drop what was used longest ago beyond the limits."""
         with self._lock:
-            _drop(self._subjects, lambda one: len(one.analysis.timeline), _MOST_ROWS, _MOST_SUBJECTS)
-            _drop(self._logs, lambda one: one.rows, _MOST_LOG_ROWS, _MOST_LOGS)
+            _drop(self._subjects, lambda subject: len(subject.analysis.timeline), _MAX_ROWS, _MAX_SUBJECTS)
+            _drop(self._logs, lambda log: log.rows, _MAX_LOG_ROWS, _MAX_LOGS)
 
     def status(self, logs: Sequence[RunFile]) -> RunStatus:
-        """From the first and the last lines of the logs alone: five hundred runs are listed at once."""
-        return run_status([_looked_at(self._edge(one), one) for one in logs], self._now())
+        """Status of a run from the first and last lines of its logs, so that hundreds of runs are listed quickly."""
+        return run_status([_with_liveness(self._edge(file), file) for file in logs], self._now())
 
-    def _edge(self, one: RunFile) -> RunState:
-        """What the header and the last lines of a log say, and nothing of its devices."""
-        known = self._edges.get(str(one.path))
-        if known is None or known[0] != one.key:
-            known = self._edges[str(one.path)] = one.key, _edge_of(one)
+    def _edge(self, file: RunFile) -> RankState:
+        """State of a rank from the header and the last lines of its log, without devices."""
+        known = self._edges.get(str(file.path))
+        if known is None or known[0] != file.key:
+            known = self._edges[str(file.path)] = file.key, _edge_of(file)
         return known[1]
 
-    def file_item(self, one: RunFile, error: str | None = None) -> FileItem:
+    def file_item(self, file: RunFile, error: str | None = None) -> FileItem:
         """A file as plain values."""
         return {
-            "file": one.file,
-            "name": one.name,
-            "kind": one.kind,
-            "rank": one.rank,
-            "bytes": one.bytes,
-            "changed": one.changed_ns / 1e9,
-            "error": error or self._errors.get(one.key),
+            "file": file.file,
+            "name": file.name,
+            "kind": file.kind,
+            "rank": file.rank,
+            "bytes": file.bytes,
+            "changed": file.changed_ns / 1e9,
+            "error": error or self._errors.get(file.key),
         }
 
     def logged(self, run: Run) -> LoggedRun:
-        """A run from its logs; one that cannot be read is an error beside the others."""
+        """A run from its logs; a log that cannot be read becomes an error beside the others."""
         key = (run.version, len(self._errors))
         with self._lock:
-            kept = self._logged.get(run.name)
-        if kept is not None and kept[0] == key:
-            found = kept[1]
-            for state, one in zip(found.states, found.logs, strict=True):
-                _looked_at(state, one)
-            return found
-        found = self._read_logs(run)
+            cached = self._logged.get(run.name)
+        if cached is not None and cached[0] == key:
+            logged = cached[1]
+            for state, file in zip(logged.states, logged.logs, strict=True):
+                _with_liveness(state, file)
+            return logged
+        logged = self._read_logs(run)
         with self._lock:
-            self._logged[run.name] = (run.version, len(self._errors)), found
+            self._logged[run.name] = (run.version, len(self._errors)), logged
             self._logged.move_to_end(run.name)
-            if len(self._logged) > _KEPT_RUNS:
+            if len(self._logged) > _MAX_RUNS:
                 self._logged.popitem(last=False)
-        return found
+        return logged
 
     def _read_logs(self, run: Run) -> LoggedRun:
-        states: list[tuple[RunState, RunFile]] = []
+        states: list[tuple[RankState, RunFile]] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []
         findings: list[Finding] = []
         errors: list[FileItem] = []
         notes: list[str] = []
-        for one in run.of(LOG):
+        for file in run.of(LOG):
             try:
-                with self._log(one) as log:
-                    own = [DeviceSeries(*device) for device in log.devices()]
+                with self._log(file) as log:
+                    devices = [DeviceSeries(*device) for device in log.devices()]
                     rest = replace(log.rest, headers=[*log.rest.headers], findings=[*log.rest.findings])
-                    state = _state(rest, log.devices(), own)
+                    state = _state(rest, log.devices(), devices)
             except (TbmemError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-                # whatever stands in a log, the others are shown
-                errors.append(self.file_item(one, reason(error).replace(str(one.path), one.file)))
+                # whatever a log contains, the others are shown
+                errors.append(self.file_item(file, reason(error).replace(str(file.path), file.file)))
                 continue
-            states.append((_looked_at(state, one), one))
-            series += own
+            states.append((_with_liveness(state, file), file))
+            series += devices
             windows += [{**window, "rank": state.rank} for window in rest.windows if _has_steps(window)]
             findings += [finding for finding in rest.findings if isinstance(finding.last_step, int)]
             notes += _notes(rest, state.rank)
         states.sort(key=lambda pair: pair[0].rank)
-        broken = [self.file_item(one) for one in run.recordings if one.key in self._errors]
+        broken = [self.file_item(file) for file in run.recordings if file.key in self._errors]
         return LoggedRun(
             run.name,
             [state for state, _ in states],
             series,
             windows,
-            sorted(findings, key=lambda one: one.last_step),
+            sorted(findings, key=lambda finding: finding.last_step),
             [*errors, *broken],
-            [one.file for one in run.recordings],
+            [file.file for file in run.recordings],
             notes,
-            [one for _, one in states],
+            [log for _, log in states],
         )
 
 
-def _state(log: MonitorLog, devices: Sequence[DeviceColumns], series: Sequence[DeviceSeries]) -> RunState:
-    state = RunState()
+def _state(log: MonitorLog, devices: Sequence[DeviceColumns], series: Sequence[DeviceSeries]) -> RankState:
+    state = RankState()
     state.add(replace(log, headers=log.headers[-1:], windows=[]))
-    for device, one in zip(devices, series, strict=True):
-        state.add(MonitorLog(rows=sample_rows(device, _telling(one))))
+    for columns, device in zip(devices, series, strict=True):
+        state.add(MonitorLog(rows=sample_rows(columns, _state_rows(device))))
     return state
 
 
@@ -262,31 +268,31 @@ def _notes(log: MonitorLog, rank: int) -> list[str]:
     return notes
 
 
-def _looked_at(state: RunState, one: RunFile) -> RunState:
-    """The same, with whether its process is there; what a process that is gone wrote last is read first."""
+def _with_liveness(state: RankState, file: RunFile) -> RankState:
+    """The state with whether its process exists; the last lines of a process that is gone are read too."""
     if state.end is None and state.signal is None:
         state.is_alive = is_alive(state.header.get("process") or {})
         if state.is_alive is False:
-            last = _last_lines(one.path)
+            last = _last_lines(file.path)
             state.add(MonitorLog(end=last.end, signal=last.signal))
     return state
 
 
-def _edge_of(one: RunFile) -> RunState:
-    state = RunState()
+def _edge_of(file: RunFile) -> RankState:
+    state = RankState()
     try:
-        with open(one.path, "rb") as file:
-            state.add(_piece(_header_line(file)))
+        with open(file.path, "rb") as stream:
+            state.add(_piece(_header_line(stream)))
     except (OSError, ValueError):
         return state
-    last = _last_lines(one.path)
+    last = _last_lines(file.path)
     last.headers.clear()
     state.add(last)
     return state
 
 
 def _last_lines(path: Path) -> MonitorLog:
-    """The last lines of a log; half a line, the end of a long one, says nothing."""
+    """The last lines of a log; an incomplete first one is ignored."""
     try:
         with open(path, "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
@@ -295,9 +301,9 @@ def _last_lines(path: Path) -> MonitorLog:
         return MonitorLog()
 
 
-def _header_line(file: BinaryIO) -> bytes:
-    """The last header: a log may have been gone on with."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+def _header_line(stream: BinaryIO) -> bytes:
+    """The last header: the run may have been resumed."""
+    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         begin = max(content.rfind(_HEADER), 0)
         end = content.find(b"\n", begin)
         return bytes(content[begin : end if end >= 0 else len(content)])
@@ -306,15 +312,14 @@ def _header_line(file: BinaryIO) -> bytes:
 def _piece(*lines: bytes) -> MonitorLog:
     piece = MonitorLog()
     for line in lines:
-        take_line(line, piece)
+        parse_line(line, piece)
     return piece
 
 
-def _drop(kept: OrderedDict[_Name, _Value], size: Callable[[_Value], int], most: int, count: int) -> None:
-    total = sum(map(size, kept.values()))
-    while len(kept) > 1 and (total > most or len(kept) > count):
-        _, gone = kept.popitem(last=False)
-        total -= size(gone)
+def _drop(cache: OrderedDict[_Name, _Value], size: Callable[[_Value], int], max_size: int, max_count: int) -> None:
+    total = sum(map(size, cache.values()))
+    while len(cache) > 1 and (total > max_size or len(cache) > max_count):
+        total -= size(cache.popitem(last=False)[1])
 
 
 def reason(error: BaseException) -> str:
@@ -324,12 +329,12 @@ def reason(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _telling(one: DeviceSeries) -> I64:
-    """Rows that tell where a run stands: of a long one the extremes of each stretch, the first and the last."""
-    count = len(one.columns["step"])
+def _state_rows(device: DeviceSeries) -> I64:
+    """Rows that determine a rank's state: of a long series the ends and the extremes of each range of rows."""
+    count = len(device.columns["step"])
     if count <= _STATE_ROWS:
         return np.arange(count)
-    level = peak_levels(one.device, one.columns)
-    low = np.nan_to_num(one.columns["allocated"])
+    level = peak_levels(device.device, device.columns)
+    low = np.nan_to_num(device.columns["allocated"])
     stretch = even_intervals(count, _STATE_ROWS // 4)
     return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

@@ -1,26 +1,31 @@
-"""Writes report folders: pictures, texts and a page of recordings, or of a run with its recordings."""
+"""Writes report folders of recordings, or of a run with its recordings: pictures, texts and a page."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.recordings.category_rules import CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import OddOne, odd_one
-from tbmem.analysis.runs.run_summary import RunStory, story_of
+from tbmem.analysis.runs.run_report import RunReport, run_report
 from tbmem.errors import FileFormatError
+from tbmem.model.files import PARTIAL_SUFFIX
 from tbmem.offline.analyze import analyze_recording, each, without_rows
 from tbmem.offline.live_logs import read_run
 from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html, run_html, subject_of
-from tbmem.offline.reports.result_folder import result_folder
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
 from tbmem.present.text.analysis_readme import comparison_text, findings_text
@@ -30,22 +35,97 @@ from tbmem.present.text.run_readme import Recorded, run_text
 from tbmem.present.views.comparison import Side, side_of
 from tbmem.present.views.recording_view import Subject
 from tbmem.sources.recording import read_recording
-from tbmem.sources.runs.recording_files import Found, find_recordings
+from tbmem.sources.runs.recording_files import RecordingFile, find_recordings
 from tbmem.units import format_moment
 
+LATEST = "latest"
+"""Link to the newest folder, beside it."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+_MAX_NAME = 120
+
+
+class ResultFolder:
+    """A folder that is being filled: write to ``path``; ``final`` is its path after the block has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.final = path
+
+
+@contextmanager
+def result_folder(out: str | os.PathLike[str], name: str, moment: float) -> Iterator[ResultFolder]:
+    """Fill a folder under a temporary name, so that an incomplete one is never seen.
+
+    Args:
+        out: The parent folder, created if missing.
+        name: Name of the subject of the results.
+        moment: Unix time; the folder is called ``YYYYMMDD_HHMMSS_<name>``.
+
+    Yields:
+        The folder; it is renamed at the end, and ``latest`` points to it. After an error nothing is left.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    parent = Path(out).expanduser()
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
+    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}")
+    try:
+        folder.path.mkdir()
+        yield folder
+        folder.final = _rename(folder.path, parent, title)
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for empty in missing:
+                empty.rmdir()
+        raise
+    _point_to(folder.final)
+
+
+def clean_name(name: str) -> str:
+    """A name that is valid for a folder on every system."""
+    return _UNFIT.sub("_", name).strip("._-")[:_MAX_NAME] or "recording"
+
+
+def _rename(partial: Path, parent: Path, title: str) -> Path:
+    """Rename a complete folder; a second one with the same title gets a number."""
+    for number in count(1):
+        final = parent / (title if number == 1 else f"{title}-{number}")
+        if final.exists():
+            continue
+        partial.rename(final)
+        return final
+    raise AssertionError("numbers do not end")
+
+
+def _point_to(folder: Path) -> None:
+    """Point the link ``latest`` to the folder, where links are possible and it is no file or folder of the user's."""
+    link = folder.with_name(LATEST)
+    fresh = folder.with_name(f".{LATEST}.{os.getpid()}{PARTIAL_SUFFIX}")
+    if link.exists() and not link.is_symlink():
+        return
+    with contextlib.suppress(OSError, NotImplementedError):
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(folder.name, target_is_directory=True)
+        fresh.replace(link)
+
+
 RESULTS = "results"
-"""Where reports go unless another folder is named."""
+"""Default parent folder of reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written."""
+    """The folder of a report on recordings, and its content."""
 
     folder: Path
     analyses: tuple[Analysis, ...]
     """Without their rows."""
     odd: OddOne | None
-    """The one that stands out."""
+    """The outlier, if there is one."""
 
 
 def write_report(
@@ -57,29 +137,29 @@ def write_report(
     on_skip: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.time,
 ) -> Report:
-    """Analyse recordings and write down what they mean.
+    """Analyse recordings and write a report folder.
 
     Args:
         *sources: Files, folders and patterns.
         out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
         name: By default from the path: ``iter1_rank0``.
         table: Rules by which categories are inferred where there is no book.
-        executor: Where to do it, if not here; its workers must see the same files.
-        on_skip: Called with the reason why a file of a folder was passed over, in one line.
+        executor: Runs the analyses; its workers must see the same files. By default they run in this process.
+        on_skip: Called with the reason, in one line, for each file of a folder that was skipped.
         now: Unix time.
 
     Raises:
         FileFormatError: A file that was named is damaged or something else; nothing is left of the folder then.
         OSError: A file cannot be read or written.
     """
-    found = find_recordings(sources)
+    files = find_recordings(sources)
     moment = now()
-    title = name or (found[0].name if len(found) == 1 else f"{len(found)}_recordings")
+    title = name or (files[0].name if len(files) == 1 else f"{len(files)}_recordings")
     with result_folder(out, title, moment) as folder:
         written = format_moment(moment)
-        rename = name if len(found) == 1 else None
+        rename = name if len(files) == 1 else None
         work = partial(write_one, folder=folder.path, table=table, name=rename, written=written)
-        parts = each(work, found, executor, on_skip)
+        parts = each(work, files, executor, on_skip)
         analyses = tuple(analysis for analysis, _ in parts)
         odd = odd_one(analyses)
         if len(parts) == 1:
@@ -90,24 +170,24 @@ def write_report(
 
 
 def write_one(
-    found: Found, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
+    file: RecordingFile, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
 ) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder of its name.
 
     Returns:
-        The analysis without its rows, and what is shown of it beside others.
+        The analysis without its rows, and its column in a comparison.
     """
-    recording = read_recording(found.path, calls=True)
-    analysis = analyze_recording(recording, found, table=table, name=name)
-    place = folder / found.name
-    place.mkdir()
+    recording = read_recording(file.path, calls=True)
+    analysis = analyze_recording(recording, file, table=table, name=name)
+    own_folder = folder / file.name
+    own_folder.mkdir()
     subject = subject_of(analysis, recording.calls)
-    _write_analysis(subject, place, written)
+    _write_analysis(subject, own_folder, written)
     return without_rows(analysis), side_of(subject)
 
 
 def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
-    """Write pictures, texts, figures and the page of one analysis into a folder that is there."""
+    """Write pictures, texts, figures and the page of one analysis into an existing folder."""
     analysis = subject.analysis
     write_pictures(analysis, folder)
     write_text(folder / "analysis_report.txt", report_text(analysis, written))
@@ -125,7 +205,7 @@ def _write_comparison(parts: tuple[tuple[Analysis, Side], ...], odd: OddOne | No
 
 
 def _lift(folder: Path) -> None:
-    """A single recording needs no sub-folder."""
+    """Move the files of a single recording out of its sub-folder."""
     (inner,) = folder.iterdir()
     for path in inner.iterdir():
         path.rename(folder / path.name)
@@ -143,15 +223,15 @@ def write_json(path: Path, data: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """What was written."""
+class WrittenRunReport:
+    """The folder of a run's report, and its content."""
 
     folder: Path
-    story: RunStory
+    report: RunReport
     recorded: tuple[Recorded, ...]
 
 
-def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
+def recordings_of(run: str | os.PathLike[str]) -> tuple[RecordingFile, ...]:
     """Traces and snapshots of a run; there may be none."""
     try:
         return find_recordings([run])
@@ -159,8 +239,8 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[Found, ...]:
         return ()
 
 
-def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunStory:
-    """What happened in a run, from its live logs.
+def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunReport:
+    """Report of a run from its live logs.
 
     Raises:
         FileFormatError: There is no log, or it is damaged.
@@ -168,7 +248,7 @@ def read_story(run: str | os.PathLike[str], now: Callable[[], float] = time.time
         OSError: A file cannot be read.
     """
     logs = read_run(run)
-    return story_of(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
+    return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 
 
 def write_run_report(
@@ -180,16 +260,16 @@ def write_run_report(
     executor: Executor | None = None,
     on_skip: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.time,
-) -> RunReport:
-    """Write down what happened in a run.
+) -> WrittenRunReport:
+    """Write a report folder of a run.
 
     Args:
-        run: Its folder.
+        run: The run's folder.
         out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
         name: By default the run's.
         table: Rules by which categories are inferred where there is no book.
-        executor: Where to analyse the recordings, if not here.
-        on_skip: Called with the reason why a file was passed over, in one line.
+        executor: Runs the analyses of the recordings; by default they run in this process.
+        on_skip: Called with the reason, in one line, for each file that was skipped.
         now: Unix time.
 
     Raises:
@@ -197,28 +277,30 @@ def write_run_report(
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read or written.
     """
-    story = read_story(run, now)
-    found = recordings_of(story.path)
+    report = read_run_report(run, now)
+    files = recordings_of(report.path)
     moment = now()
     written = format_moment(moment)
-    with result_folder(out, name or story.name, moment) as folder:
+    with result_folder(out, name or report.name, moment) as folder:
         work = partial(write_one, folder=folder.path, table=table, name=None, written=written)
         try:
-            parts = each(work, found, executor, on_skip)
+            parts = each(work, files, executor, on_skip)
         except FileFormatError as error:
-            # the run has its log; that none of its recordings can be read is worth a word, not an end
+            # the log is enough for a report: recordings that cannot be read do not prevent it
             parts = ()
             if on_skip is not None:
                 on_skip(str(error))
-        files = {one.name: one.path.name for one in found}
-        recorded = tuple(Recorded(one, files.get(one.name, one.name), one.name) for one, _ in parts)
-        windows = [dict(window) for window in story.windows if window["rank"] == story.ranks[0]]
-        if story.series:
-            draw_series(story.name, story.series, story.findings, windows, folder.path / "memory_series.png")
+        names = {file.name: file.path.name for file in files}
+        recorded = tuple(
+            Recorded(analysis, names.get(analysis.name, analysis.name), analysis.name) for analysis, _ in parts
+        )
+        windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
+        if report.series:
+            draw_series(report.name, report.series, report.findings, windows, folder.path / "memory_series.png")
         write_text(folder.path / "report.html", run_html(run, written))
-        write_text(folder.path / "README.md", run_text(story, recorded, written))
+        write_text(folder.path / "README.md", run_text(report, recorded, written))
         write_json(
             folder.path / "run.json",
-            {**story.to_dict(), "recordings": {one.file: one.analysis.to_dict() for one in recorded}},
+            {**report.to_dict(), "recordings": {item.file: item.analysis.to_dict() for item in recorded}},
         )
-    return RunReport(folder=folder.final, story=story, recorded=recorded)
+    return WrittenRunReport(folder=folder.final, report=report, recorded=recorded)

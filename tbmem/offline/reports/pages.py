@@ -1,4 +1,4 @@
-"""Pages that need nothing else: the Memory tab of a run, of a recording or of several, with all answers inside."""
+"""Self-contained pages: the Memory tab of a run, a recording or several, with all answers embedded."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from tbmem.present.views.timeline import timeline_view
 from tbmem.sources.runs.catalog import TRACE, Catalog, Root
 from tbmem.units import format_moment
 
-_RECORDINGS = 24
+_MAX_RECORDINGS = 24
 _BANDS = 1000
 _TIMELINE_POINTS = 4000
-"""For charts of 2000 columns: a report cannot ask again for as many as there are."""
-_STACKS = 150
+"""Enough for charts of 2000 columns: a page cannot request more."""
+_MAX_STACKS = 150
 _POINTS = "4000"
-_OF_RECORDING = ["timeline", "peak", "segments", "operators"]
-"""Views of a recording: it has no log, and nothing to compare with."""
-_OF_SEVERAL = ["compare"]
+_RECORDING_VIEWS = ["timeline", "peak", "segments", "operators"]
+"""Views of a single recording, which has no log."""
+_COMPARISON_VIEWS = ["compare"]
 _ALL_PAIRS = 6
-"""Of so many recordings any two can be compared; of more, each with the first, the last and the odd one."""
+"""Up to so many recordings any two can be compared; of more, each with the first, the last and the outlier."""
 _CHANGES, _CHANGES_OF_MANY = 100, 30
-_LEAST = 0.001
-"""Of the largest peak: a GPU's trace has a few bytes on the CPU, which nobody asked for."""
+_MIN_PEAK_FRACTION = 0.001
+"""Fraction of the largest peak below which a device is left out: a GPU's trace has a few bytes on the CPU."""
 
 
 def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
@@ -57,8 +57,7 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    moment = format_moment(now())
-    return write_page(run_html(run, moment), path)
+    return write_page(run_html(run, format_moment(now())), path)
 
 
 def write_page(page: str, path: str | os.PathLike[str]) -> Path:
@@ -84,36 +83,33 @@ def run_html(run: str | os.PathLike[str], written: str) -> str:
         UsageError: There are several runs.
     """
     logs = read_run(run)
-    catalog = Catalog([Root(logs.folder, own=logs.name)])
+    catalog = Catalog([Root(logs.folder, own_run=logs.name)])
     answers = Answers(catalog, source="report", written=written)
-    found = catalog.runs()
-    if logs.name not in found:
+    if logs.name not in catalog.runs():
         raise UsageError(f"{run}: the run is gone")
-    return web_page(f"{logs.name} · tbmem", dict(_of_run(answers, logs.name)))
+    return web_page(f"{logs.name} · tbmem", dict(_run_answers(answers, logs.name)))
 
 
-def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
-    """Every answer on a run; a recording that cannot be read has none, and is an error in the overview."""
+def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
+    """All answers on a run; a recording that cannot be read is an error in the overview."""
     recordings = answers.catalog.runs()[run].recordings
-    opened = []
-    for one in recordings[:_RECORDINGS]:
+    subjects = []
+    for recording in recordings[:_MAX_RECORDINGS]:
         try:
-            opened.append(answers.subject(run, one.file))
+            subjects.append(answers.subject(run, recording.file))
         except TbmemError:
             continue
-    yield key_of("live", {"run": run}), answers.answer("live", {"run": [run], "points": [_POINTS]})
-    yield (
-        key_of("live", {"run": run, "x": "time"}),
-        answers.answer("live", {"run": [run], "points": [_POINTS], "x": ["time"]}),
-    )
+    live: dict[str, list[str]] = {"run": [run], "points": [_POINTS]}
+    yield key_of("live", {"run": run}), answers.answer("live", live)
+    yield key_of("live", {"run": run, "x": "time"}), answers.answer("live", {**live, "x": ["time"]})
     for view in ("overview", "estimate"):
         yield key_of(view, {"run": run}), answers.answer(view, {"run": [run]})
     yield key_of("ranks", {"run": run}), answers.answer("ranks", {"run": [run], "recordings": ["1"]})
-    for subject in opened:
-        yield from _of_recording(subject)
+    for subject in subjects:
+        yield from _recording_answers(subject)
     index = answers.answer("index", {})
-    if len(recordings) > _RECORDINGS:
-        index["notes"].append(f"Of {len(recordings)} recordings the first {_RECORDINGS} are in this file.")
+    if len(recordings) > _MAX_RECORDINGS:
+        index["notes"].append(f"Of {len(recordings)} recordings the first {_MAX_RECORDINGS} are in this file.")
     yield "index", index
     yield "overview", key_of("overview", {"run": run})
 
@@ -121,17 +117,17 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 def analysis_html(subject: Subject, written: str = "") -> str:
     """The page of one recording."""
     items = [recording_item(subject.run, subject.file, subject.analysis.source)]
-    return _page(f"Memory of {subject.run}", items, _OF_RECORDING, dict(_of_recording(subject)), written)
+    return _page(f"Memory of {subject.run}", items, _RECORDING_VIEWS, dict(_recording_answers(subject)), written)
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
-    """A recording that is a run of its own."""
+    """A recording as a run of its own."""
     run = analysis.name or "recording"
     return Subject(run, Path(analysis.path).name or run, run, analysis, calls)
 
 
 def recording_item(run: str, file: str, kind: str) -> RunItem:
-    """The same in a list of runs."""
+    """The entry of a recording in the list of runs."""
     item: FileItem = {
         "file": file,
         "name": run,
@@ -155,55 +151,57 @@ def recording_item(run: str, file: str, kind: str) -> RunItem:
     }
 
 
-def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """Every answer on a recording, and the stacks of what is largest."""
+def _recording_answers(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """All answers on a recording, with the stacks of the largest allocations."""
     main = subject.analysis.main
     rows: dict[int, None] = {}
     for device in subject.analysis.devices:
-        if device is not main and device.peak.bytes <= _LEAST * main.peak.bytes:
+        if device is not main and device.peak.bytes <= _MIN_PEAK_FRACTION * main.peak.bytes:
             continue
-        place: Mapping[str, str] = {"run": subject.run, "file": subject.file}
+        query = {"run": subject.run, "file": subject.file}
         if device is not main:
-            place = {**place, "device": device.name}
-        found: dict[str, Any] = {
+            query["device"] = device.name
+        answers: dict[str, Any] = {
             "timeline": timeline_view(subject, device.name, points=_TIMELINE_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),
             "operators": operators_view(subject, device.name),
         }
-        for view, answer in found.items():
-            key = key_of(view, place)
+        for view, answer in answers.items():
+            key = key_of(view, query)
             yield key, answer
             if device is main:
-                yield key_of(view, {**place, "device": device.name}), key
-        rows |= dict.fromkeys(found["tensors"]["columns"]["row"][:_STACKS])
-        bands = found["timeline"]["allocations"]["bands"]
-        largest = sorted(range(len(bands["row"])), key=lambda at: -bands["bytes"][at])[:_STACKS]
-        rows |= dict.fromkeys(bands["row"][at] for at in largest)
+                yield key_of(view, {**query, "device": device.name}), key
+        rows |= dict.fromkeys(answers["tensors"]["columns"]["row"][:_MAX_STACKS])
+        bands = answers["timeline"]["allocations"]["bands"]
+        largest = sorted(range(len(bands["row"])), key=lambda index: -bands["bytes"][index])[:_MAX_STACKS]
+        rows |= dict.fromkeys(bands["row"][index] for index in largest)
     for row in rows:
         yield key_of("stack", {"run": subject.run, "file": subject.file, "row": str(row)}), stack_view(subject, row)
 
 
 class Compared(NamedTuple):
-    """One of the recordings, as the page needs it."""
+    """One recording of a comparison page."""
 
     analysis: Analysis
-    """Its rows are not needed."""
+    """May be without its rows."""
     side: Side
     link: str = ""
-    """Its own page, relative to this one."""
+    """Its own page, relative to the comparison page."""
 
 
-def comparison_html(found: Sequence[Compared], odd: OddOne | None = None, written: str = "") -> str:
+def comparison_html(recordings: Sequence[Compared], odd: OddOne | None = None, written: str = "") -> str:
     """The page of several recordings."""
-    most = _CHANGES if len(found) <= _ALL_PAIRS else _CHANGES_OF_MANY
-    answers: dict[str, Any] = {"sides": sides_view([one.side for one in found], odd, [one.link for one in found])}
-    for before, after in _pairs(found, odd):
+    most = _CHANGES if len(recordings) <= _ALL_PAIRS else _CHANGES_OF_MANY
+    answers: dict[str, Any] = {
+        "sides": sides_view([each.side for each in recordings], odd, [each.link for each in recordings])
+    }
+    for before, after in _pairs(recordings, odd):
         comparison = compare_analyses(before.analysis, after.analysis)
-        answers |= _compared(comparison, (before.side.file, after.side.file), most)
-    items = [recording_item(one.side.run, one.side.file, one.analysis.source) for one in found]
-    return _page(f"Memory of {len(found)} recordings", items, _OF_SEVERAL, answers, written)
+        answers |= _pair_answers(comparison, (before.side.file, after.side.file), most)
+    items = [recording_item(each.side.run, each.side.file, each.analysis.source) for each in recordings]
+    return _page(f"Memory of {len(recordings)} recordings", items, _COMPARISON_VIEWS, answers, written)
 
 
 def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
@@ -212,22 +210,22 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
     Raises:
         RunFolderError: The file cannot be written.
     """
-    pair = _told_apart(pair)
-    sides = [side_of(subject_of(one)) for one in pair.analyses or ()]
-    files = [one.file for one in sides] or ["", ""]
-    kinds = [one.source for one in pair.analyses or ()] or ["", ""]
+    pair = _with_distinct_names(pair)
+    sides = [side_of(subject_of(analysis)) for analysis in pair.analyses or ()]
+    files = [side.file for side in sides] or ["", ""]
+    kinds = [analysis.source for analysis in pair.analyses or ()] or ["", ""]
     answers: dict[str, Any] = {
         "sides": sides_view(sides),
-        **_compared(pair.compared(), (files[0] or None, files[1] or None)),
-        **_compared(pair.reversed().compared(), (files[1] or None, files[0] or None)),
+        **_pair_answers(pair.compared(), (files[0] or None, files[1] or None)),
+        **_pair_answers(pair.reversed().compared(), (files[1] or None, files[0] or None)),
     }
-    items = [recording_item(*one) for one in zip(pair.names, files, kinds, strict=True)]
+    items = [recording_item(*entry) for entry in zip(pair.names, files, kinds, strict=True)]
     title = f"Memory of {pair.names[0]} and {pair.names[1]}"
-    return write_page(_page(title, items, _OF_SEVERAL, answers, format_moment(now())), path)
+    return write_page(_page(title, items, _COMPARISON_VIEWS, answers, format_moment(now())), path)
 
 
-def _told_apart(pair: Pair) -> Pair:
-    """With two names, as the page's lists need them."""
+def _with_distinct_names(pair: Pair) -> Pair:
+    """The pair with two different names, which the page's lists need."""
     name, other = pair.names
     if name != other:
         return pair
@@ -236,17 +234,17 @@ def _told_apart(pair: Pair) -> Pair:
     return pair._replace(names=(name, other), analyses=analyses)
 
 
-def _pairs(found: Sequence[Compared], odd: OddOne | None) -> Iterator[tuple[Compared, Compared]]:
-    ends = {0, len(found) - 1}
-    for first, before in enumerate(found):
-        for second, after in enumerate(found):
-            telling = {first, second} & ends or (odd is not None and odd.name in (before.side.name, after.side.name))
-            if first != second and (telling or len(found) <= _ALL_PAIRS):
+def _pairs(recordings: Sequence[Compared], odd: OddOne | None) -> Iterator[tuple[Compared, Compared]]:
+    ends = {0, len(recordings) - 1}
+    for first, before in enumerate(recordings):
+        for second, after in enumerate(recordings):
+            is_chosen = {first, second} & ends or (odd is not None and odd.name in (before.side.name, after.side.name))
+            if first != second and (is_chosen or len(recordings) <= _ALL_PAIRS):
                 yield before, after
 
 
-def _compared(comparison: Comparison, files: tuple[str | None, str | None], most: int = _CHANGES) -> dict[str, Any]:
-    """Answers to what the view asks of a pair."""
+def _pair_answers(comparison: Comparison, files: tuple[str | None, str | None], most: int = _CHANGES) -> dict[str, Any]:
+    """Answers of the comparison view on a pair."""
     pair = {"before": comparison.before, "after": comparison.after}
     return {
         key_of("compare", pair): compare_view(comparison, files, most=most, empty=NOTHING_TO_COMPARE),
@@ -255,6 +253,6 @@ def _compared(comparison: Comparison, files: tuple[str | None, str | None], most
 
 
 def _page(title: str, items: Sequence[RunItem], views: Sequence[str], answers: Mapping[str, Any], written: str) -> str:
-    """A page without a log folder: the list of runs is made up of recordings."""
+    """A page of recordings without a log folder."""
     index = index_view(items, version=__version__, source="report", written=written or None)
     return web_page(f"{title} · tbmem", {"views": views, "index": index, **answers})

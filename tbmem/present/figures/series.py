@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tbmem.analysis.runs.series import Series, thinned
+from tbmem.analysis.runs.run_report import Series, downsampled
 from tbmem.model.finding import Finding
 from tbmem.present.figures.canvas import byte_axis, picture
 from tbmem.present.labels import shortened
@@ -51,7 +51,7 @@ def draw_series(
 def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequence[dict[str, Any]]) -> None:
     capacity = _capacity_of(series)
     unit = byte_axis(axes, capacity or _highest_of(series))
-    short = thinned(series)
+    short = downsampled(series)
     x = short.step
     low, high = short.columns["lowest"], short.columns["highest"]
     if not np.isnan(low).all():

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.runs.run_report import standing
-from tbmem.analysis.runs.run_summary import RunStory
+from tbmem.analysis.runs.run_report import RunReport
+from tbmem.analysis.runs.run_status import standing
 from tbmem.model.category import word_of
 from tbmem.present.labels import plain_markdown
 from tbmem.present.lines import SEPARATOR, finding_line
@@ -26,7 +26,7 @@ class Recorded(NamedTuple):
     """Folder of its report, relative to the run's."""
 
 
-def _about(story: RunStory) -> str:
+def _about(story: RunReport) -> str:
     begun = format_moment(story.started) if story.started else ""
     words = (
         f"begun {begun}" if begun else "",
@@ -37,7 +37,7 @@ def _about(story: RunStory) -> str:
     return SEPARATOR.join(filter(None, words))
 
 
-def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
+def run_lines(story: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     """The same in short, for a terminal."""
     lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.status.sentence}"]
     several = len(story.ranks) > 1
@@ -50,7 +50,7 @@ def run_lines(story: RunStory, recorded: Sequence[Recorded]) -> list[str]:
     return [*lines, *(f"not known: {note}" for note in story.notes)]
 
 
-def run_text(story: RunStory, recorded: Sequence[Recorded], written: str = "") -> str:
+def run_text(story: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:
     """The README of the report of a run."""
     lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
     lines += [f"- Written: {written}"] if written else []

@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tbmem.analysis.runs.device_history import Track
-from tbmem.analysis.runs.run_report import RunState, standing
-from tbmem.analysis.runs.run_status import rank_status, run_status
+from tbmem.analysis.runs.device_history import DeviceHistory
+from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
@@ -20,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
 
-def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any]:
+def run_view(name: str, states: Sequence[RankState], now: float) -> dict[str, Any]:
     """A run as plain JSON values; sizes are bytes, times seconds."""
     last = max((state.last_time for state in states if state.last_time is not None), default=None)
     age = None if last is None else max(now - last, 0.0)
@@ -38,16 +37,16 @@ def run_view(name: str, states: Sequence[RunState], now: float) -> dict[str, Any
     }
 
 
-def _rank_view(state: RunState, now: float) -> dict[str, Any]:
+def _rank_view(state: RankState, now: float) -> dict[str, Any]:
     return {
         "rank": state.rank,
         "host": state.header.get("host"),
         **rank_status(state, now).to_dict(),
-        "devices": [_device_view(state, track) for track in state.tracks],
+        "devices": [_device_view(state, track) for track in state.devices],
     }
 
 
-def _device_view(state: RunState, track: Track) -> dict[str, Any]:
+def _device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
     last, peak = track.last, track.peak
     return {
         "device": track.device,

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from tbmem.analysis.runs.device_history import Track
-from tbmem.analysis.runs.run_report import RunState, standing
-from tbmem.analysis.runs.run_status import Standing
+from tbmem.analysis.runs.device_history import DeviceHistory
+from tbmem.analysis.runs.run_status import RankState, Standing, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.finding import Finding, Severity
 from tbmem.present.lines import device_label, peak_word
@@ -25,7 +24,7 @@ _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 def overview_of(run: LoggedRun, now: float) -> OverviewRun:
     """One run's cards."""
     view = run_view(run.name, run.states, now)
-    cards = [_card(state, track) for state in run.states for track in state.tracks]
+    cards = [_card(state, track) for state in run.states for track in state.devices]
     header = next((state.header for state in run.states if state.header), {})
     last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
     findings = sorted(_loud(run.findings), key=lambda one: (_ORDER[one.severity], -one.last_step))
@@ -60,9 +59,9 @@ def _loud(findings: Sequence[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def _card(state: RunState, track: Track) -> Card:
+def _card(state: RankState, track: DeviceHistory) -> Card:
     kind = state.verdict(track.device)
-    told = state.told(track.device)
+    told = state.verdict_finding(track.device)
     last, peak = track.last, track.peak
     return {
         "rank": state.rank,
@@ -136,7 +135,7 @@ def _next_steps(run: LoggedRun, cards: Sequence[Card], findings: Sequence[Findin
 
 def rank_columns(run: LoggedRun) -> tuple[RankColumns, str | None]:
     """All ranks side by side, and the sentence on the odd one."""
-    pairs = [(state, track, _card(state, track)) for state in run.states for track in state.tracks]
+    pairs = [(state, track, _card(state, track)) for state in run.states for track in state.devices]
     odd, message = _odd([card for _, _, card in pairs])
     own = {
         "host": [str(state.header.get("host", "")) for state, _, _ in pairs],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.analysis.plots.curves import even_intervals, extremes
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
 from tbmem.present.views.run_schema import FileItem
@@ -79,7 +79,7 @@ class LoggedRun:
     """A run as its logs tell it."""
 
     name: str
-    states: Sequence[RunState] = ()
+    states: Sequence[RankState] = ()
     """One per rank that could be read."""
     series: Sequence[DeviceSeries] = ()
     windows: Sequence[Mapping[str, Any]] = ()

@@ -23,7 +23,7 @@ from tbmem.sources.program.ownership import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.evidence.session import EvidenceSession, Instruments
-    from tbmem.sources.survivors.tracker import Births
+    from tbmem.sources.survivors.tracker import SurvivorTracker
 
 PART = "evidence"
 """Name of this part in the log and in the summary's problems."""
@@ -178,7 +178,7 @@ class Investigator:
         began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
         return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
 
-    def _capture(self, births: Births) -> None:
+    def _capture(self, births: SurvivorTracker) -> None:
         """Write a memory snapshot of the examined steps (CUDA, XPU)."""
         from tbmem.sources.survivors.history_backend import HistorySurvivors
 

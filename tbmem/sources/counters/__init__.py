@@ -1,1 +1,1 @@
-"""Live counters of devices, host and child processes -> MemorySample."""
+"""Memory counters of devices, host and child processes."""

@@ -1,4 +1,4 @@
-"""Devices that torch knows, and their memory counters."""
+"""Devices of this machine and their memory counters, as torch or malloc keep them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 
 from tbmem.errors import ConfigError
 from tbmem.model.sample import NOTHING, DeviceReading
-from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.host import HostMemory, SharedPeak
 from tbmem.sources.counters.malloc import MallocHeap
-from tbmem.sources.counters.shared_peak import SharedPeak
 
 CPU = "cpu"
 AUTO = "auto"
@@ -27,14 +26,14 @@ class Device(Protocol):
 
     @property
     def rest(self) -> float:
-        """Seconds after a reading in which another would say nothing; 0 where each says something."""
+        """Seconds after a reading in which no other is due; 0 where each step may have one."""
         return 0.0
 
     def read(self) -> DeviceReading:
         """The counters now; cheap enough for every step."""
 
     def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity; too dear for every step. ``None`` if unknown."""
+        """Bytes used by all processes and capacity, ``None`` if unknown; too expensive for every step."""
 
     def close(self) -> None:
         """Stop sharing counters with other readers."""
@@ -53,7 +52,7 @@ class CachingDevice:
         self._run_peaks = (0, 0)
         self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
         if module.is_initialized():
-            self.read()  # the peak before is not ours
+            self.read()  # discards the peak before
 
     def read(self) -> DeviceReading:
         """The allocator's counters now."""
@@ -101,23 +100,23 @@ class CachingDevice:
 
 def _current(stats: Mapping[str, Any], counter: str) -> int | None:
     """A counter that not every kind of device has (XPU counts bytes only)."""
-    found: int | None = stats.get(counter, {}).get("all", {}).get("current")
-    return found
+    value: int | None = stats.get(counter, {}).get("all", {}).get("current")
+    return value
 
 
 _SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
 
 
 def _shared_peak(module: Any, name: str, index: int) -> SharedPeak:
-    """The one resetting counter of a device, however many monitors read it."""
+    """The resetting counter of a device, shared by all monitors."""
     peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
     return _SHARED_PEAKS.setdefault((id(module), name), peak)
 
 
 def _is_capturing(module: Any) -> bool:
     """Whether a CUDA graph is being captured: a query of the driver could spoil it."""
-    asked = getattr(module, "is_current_stream_capturing", None)
-    return bool(asked()) if asked is not None else False
+    query = getattr(module, "is_current_stream_capturing", None)
+    return bool(query()) if query is not None else False
 
 
 @cache
@@ -129,7 +128,7 @@ def _accelerator() -> Any:
         memory_reserved=lambda index: torch.accelerator.memory_reserved(index),
         memory_stats_as_nested_dict=lambda index: _nest(torch.accelerator.memory_stats(index)),
         reset_peak_memory_stats=lambda index: torch.accelerator.reset_peak_memory_stats(index),
-        # before torch 2.10 it cannot tell
+        # missing before torch 2.10
         mem_get_info=lambda index: getattr(torch.accelerator, "get_memory_info", lambda _: None)(index),
     )
 
@@ -164,7 +163,7 @@ class MpsDevice(Device):
 
 
 class CpuDevice(Device):
-    """The CPU: what malloc handed out and holds; without glibc both are the resident memory."""
+    """The CPU: bytes that malloc handed out and holds; without glibc both are the resident memory."""
 
     name = CPU
 
@@ -172,9 +171,9 @@ class CpuDevice(Device):
         self._host = host
         self._heap = heap
         self.counts_malloc = heap.usable
-        """Whether the figures are malloc's own, not the resident memory in their place."""
+        """Whether the figures are malloc's, not the resident memory."""
         if heap.usable:
-            self.read = heap.read  # type: ignore[method-assign]  # every step runs through it
+            self.read = heap.read  # type: ignore[method-assign]  # called in every step
 
     @property
     def rest(self) -> float:
@@ -209,10 +208,10 @@ def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
 
 
 def check_devices(names: str) -> None:
-    """Refuse names in ``monitor.devices`` that are not there, before anything is made for them.
+    """Check the names in ``monitor.devices``.
 
     Raises:
-        ConfigError: One of them is not.
+        ConfigError: One of them does not exist here.
     """
     if names.strip() != AUTO:
         for name in names.split(","):
@@ -235,7 +234,7 @@ def _caching_modules() -> dict[str, Any]:
 
 
 def available_devices() -> list[str]:
-    """Every device whose memory could be watched here."""
+    """Every device whose memory can be watched here."""
     names = [CPU]
     for kind, module in _caching_modules().items():
         names += [f"{kind}:{index}" for index in range(module.device_count())]
@@ -245,7 +244,7 @@ def available_devices() -> list[str]:
 
 
 def devices_in_use() -> list[str]:
-    """The accelerators on which this process holds memory, without waking one up; else the CPU."""
+    """The accelerators on which this process holds memory, without initializing one; else the CPU."""
     names = []
     for kind, module in _caching_modules().items():
         if module.is_initialized():

@@ -1,4 +1,4 @@
-"""HostMemory: memory of this process and its workers, and what the host has left."""
+"""Memory of this process and its workers, the memory left on the host, and peak counters shared by several readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,54 @@ except ImportError:  # not on Windows
 from tbmem.model.oom import Limit
 from tbmem.sources.counters.child_processes import Children
 from tbmem.sources.counters.memory_limits import host_limits
-from tbmem.sources.counters.shared_peak import SharedPeak
+
+Peaks = tuple[int, ...]
+"""One or more peaks that are reset together, in bytes."""
+
+
+class SharedPeak:
+    """One resetting counter, shared by all monitors of a process.
+
+    Two monitors that reset the same counter would each see only what happened since the other's reset.
+    """
+
+    def __init__(self, reset: Callable[[], object]) -> None:
+        self._reset = reset
+        self._missed: dict[object, Peaks] = {}
+
+    def join(self, reader: object) -> SharedPeak:
+        """Add a reader."""
+        self._missed[reader] = ()
+        return self
+
+    def leave(self, reader: object) -> None:
+        """Remove a reader."""
+        self._missed.pop(reader, None)
+
+    def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
+        """The peaks since this reader's last call, after which the counter starts anew.
+
+        Args:
+            reader: The reader, which must have joined.
+            reached: Present value of the counter.
+            reset: False where the level equals the peak, so that a reset would change nothing.
+        """
+        if len(self._missed) == 1 and not self._missed[reader]:
+            if reset:
+                self._reset()
+            return reached
+        if len(self._missed) > 1:
+            for other, missed in self._missed.items():
+                self._missed[other] = _larger(reached, missed)
+        reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
+        if reset:
+            self._reset()
+        return reached
+
+
+def _larger(left: Peaks, right: Peaks) -> Peaks:
+    return tuple(map(max, left, right)) if right else left
+
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"
@@ -35,9 +82,9 @@ _FLOOR_MARGIN = 4 << 20
 
 
 class HostMemory:
-    """The host's side of a sample: cheap figures at every step, dear ones when they are refreshed.
+    """The host's part of a sample: cheap figures at every step, expensive ones when they are refreshed.
 
-    All in bytes: ``resident`` and ``private`` (what of it is no file's and not shared, though a child may still have
+    All in bytes: ``resident`` and ``private`` (the part without file and shared pages, though a child may still have
     the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
     control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
     ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
@@ -55,7 +102,7 @@ class HostMemory:
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
         self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
         self._run_peak = 0
-        self.peak_rss()  # what was before is not ours
+        self.peak_rss()  # discards the peak before
         self.limit: Limit | None = None
         self.total: int | None = None
         self.available: int | None = None
@@ -73,56 +120,56 @@ class HostMemory:
         return int(resident) * _PAGE
 
     def read(self, now: float) -> int | None:
-        """Bring ``resident`` and ``private`` up to date, unless that was done a moment ago.
+        """Update ``resident`` and ``private``, unless that was done a moment ago.
 
         Args:
             now: Unix time in seconds. In a long loop of very short steps the resident size is read every 20 ms, and
                 the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
 
         Returns:
-            The largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell.
+            The largest resident memory since the last reading in bytes; ``None`` where it is unknown.
         """
         self.read_at = now
         self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * _PEAK_SECONDS), now) + _PEAK_SECONDS
         fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
         if fresh:
             self.resident, self._rss_read_at = self.rss(), now
-        # in the loops of very short steps every function counts: this one is not hidden in another
+        # inlined: in loops of very short steps every call counts
         usage = self._usage
         reached = usage(_SELF).ru_maxrss * _MAXRSS_UNIT if usage is not None else self._read_peak()
         if self._peak is None:
             # never reset, it is this step's peak only where it has risen
             before, self._run_peak = self._run_peak, max(reached, self._run_peak)
             return reached if reached > before else None
-        # where the level is as high there is nothing to reset, unless it has fallen in the last few milliseconds
+        # no reset is needed where the level equals the peak, unless it has fallen in the last few milliseconds
         peak = self._peak.take(self, (reached,), reset=reached > self.resident)[0]
         if peak < self.resident:
-            # the kernel keeps the two apart, and the peak may lag by some pages
+            # the kernel keeps separate counters, and the peak may lag by some pages
             if fresh:
                 return self.resident
             self.resident = peak
         return peak
 
     def peak_rss(self) -> int | None:
-        """Largest resident memory since the last reading in bytes; ``None`` where the kernel does not tell."""
+        """Largest resident memory since the last reading in bytes; ``None`` where it is unknown."""
         self._rss_read_at = -math.inf
         peak = self.read(0.0)
         self.read_again_at = self._rss_read_at = -math.inf
         return peak
 
     def refresh(self) -> None:
-        """Read what costs a fraction of a millisecond: what there is, and what is left up to the nearest limit."""
+        """Read the total and available memory, which takes a fraction of a millisecond."""
         limits = host_limits()
         self.limit = limits[0]
         self.total, self.available = min(limit.total for limit in limits), self.limit.free
 
     def refresh_workers(self) -> None:
-        """Read the memory of all child processes, which may cost some milliseconds."""
+        """Read the memory of all child processes, which may take some milliseconds."""
         if self._children is not None:
             self.workers_rss, self.workers_private = self._children.read()
 
     def close(self) -> None:
-        """Give the file descriptors back."""
+        """Close the file descriptors."""
         if self._statm is not None:
             os.close(self._statm)
             self._statm = None
@@ -158,7 +205,7 @@ def _shared_peak(pid: int) -> SharedPeak | None:
 
 @functools.cache
 def _peak_source(pid: int) -> Callable[[], int]:
-    """The cheapest reading of the peak that is true in process ``pid``."""
+    """The cheapest source of the peak that is correct in process ``pid``."""
     floor = _peak_from_rusage()
     return _peak_from_rusage if floor <= psutil.Process(pid).memory_info().rss + _FLOOR_MARGIN else _peak_from_status
 
@@ -170,7 +217,7 @@ def _peak_from_rusage() -> int:
 
 
 def _peak_of_the_process() -> int:
-    """The peak since the process began, 0 where nobody tells."""
+    """The peak since the process began, 0 where it is unknown."""
     return _peak_from_rusage() if resource is not None else 0
 
 

@@ -1,4 +1,4 @@
-"""MallocHeap: bytes that glibc's malloc has handed out and holds from the system."""
+"""Bytes that glibc's malloc has handed out and holds from the system."""
 
 from __future__ import annotations
 
@@ -33,25 +33,12 @@ _new_reading = tuple.__new__
 class _Mallinfo2(ctypes.Structure):
     """``struct mallinfo2``, mallinfo(3), glibc 2.33 and later."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    ]
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 class MallocHeap:
-    """Reads malloc's counters, and less often where a reading is dear.
+    """Reads malloc's counters, less often where a reading is expensive.
 
     Args:
         mallinfo2: The C function; ``None`` where the process has none.
@@ -82,7 +69,7 @@ class MallocHeap:
 
     @property
     def usable(self) -> bool:
-        """Whether there are figures to read at all."""
+        """Whether malloc has counters."""
         return self._mallinfo2 is not None
 
     def read(self) -> DeviceReading:
@@ -90,7 +77,7 @@ class MallocHeap:
 
         Returns:
             ``uordblks + hblkhd`` and ``arena + hblkhd`` of mallinfo2(3) as ``allocated`` and ``reserved``; nothing
-            where the figures do not exist or the last reading was so dear that the next one is not due yet.
+            where the figures do not exist or the last reading was so expensive that the next one is not due yet.
         """
         clock = self._clock
         began = clock()
@@ -101,7 +88,7 @@ class MallocHeap:
             return NOTHING
         info = self._mallinfo2()
         cost = clock() - began
-        # one or two slow readings may be the machine's doing, three in a row are the heap's
+        # one or two slow readings may be caused by the machine, three in a row by the heap
         before, earlier = self._last_costs
         lower = min(cost, before, earlier)
         self._last_costs = cost, before
@@ -119,7 +106,7 @@ class MallocHeap:
 def _find_mallinfo2() -> Callable[[], _Mallinfo2] | None:
     """The function, if it exists and really counts what malloc hands out (a preloaded malloc may not)."""
     try:
-        # PyDLL keeps the interpreter's lock: to give it away and wait for it again would cost more than the call
+        # PyDLL keeps the interpreter's lock: releasing it would take longer than the call
         libc = ctypes.PyDLL(None)
         mallinfo2, malloc, free = libc.mallinfo2, libc.malloc, libc.free
     except (OSError, AttributeError, TypeError):
@@ -132,5 +119,4 @@ def _find_mallinfo2() -> Callable[[], _Mallinfo2] | None:
     after = mallinfo2()
     free(block)
     grown = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd
-    counts = grown >= _PROBE
-    return mallinfo2 if counts else None
+    return mallinfo2 if grown >= _PROBE else None

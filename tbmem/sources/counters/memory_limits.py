@@ -1,4 +1,4 @@
-"""Limits of this process's memory: the machine, its control group, its own ``ulimit``; and what is left of each."""
+"""Memory limits of this process (machine, control group, ``ulimit``) and the free memory up to each."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class HostState(NamedTuple):
 
 
 def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
-    """What this process may still have: of the machine, its control group and its own limits (``ulimit``).
+    """Memory limits of the machine, the control group and the process (``ulimit``).
 
     Args:
-        root: Where ``proc`` and ``sys`` hang, for the control group; a test gives its own tree.
+        root: Folder of ``proc`` and ``sys``, for the control group; tests use their own tree.
 
     Returns:
         The tightest first; the machine is always among them.
@@ -53,7 +53,7 @@ def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
 
 
 def host_state(root: Path = Path("/")) -> HostState:
-    """The limits, with what the machine and this process have."""
+    """The limits, with the memory of the machine and of this process."""
     limits = host_limits(root)
     machine = next(limit for limit in limits if limit.name == MACHINE)
     resident = int(psutil.Process().memory_info().rss)
@@ -65,21 +65,21 @@ def _own_limits() -> list[Limit]:
     if resource is None:
         return []
     ends = [(name, counter, resource.getrlimit(getattr(resource, name))[0]) for name, counter in _OWN]
-    ends = [each for each in ends if each[-1] != resource.RLIM_INFINITY]
+    ends = [entry for entry in ends if entry[-1] != resource.RLIM_INFINITY]
     try:
         status = Path("/proc/self/status").read_text() if ends else ""
     except OSError:
         return []
-    found = []
+    limits = []
     for name, counter, end in ends:
         used = re.search(rf"^{counter}:\s+(\d+) kB", status, re.MULTILINE)
         if used is not None:
-            found.append(Limit(name=name, total=end, free=max(end - 1024 * int(used[1]), 0)))
-    return found
+            limits.append(Limit(name=name, total=end, free=max(end - 1024 * int(used[1]), 0)))
+    return limits
 
 
 def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
-    """The memory that the process's control groups still allow: used less what the kernel can reclaim counts as used.
+    """The limit of the process's control groups; memory that the kernel can reclaim counts as free.
 
     Returns:
         The tightest of all limits from the process's group up to the root, or ``None`` where none is set
@@ -95,7 +95,7 @@ def _folders(root: Path) -> list[tuple[Path, tuple[str, str, str]]]:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found = []
+    folders = []
     for line in lines:
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers == "":
@@ -105,8 +105,8 @@ def _folders(root: Path) -> list[tuple[Path, tuple[str, str, str]]]:
         else:
             continue
         folder = top / path.lstrip("/")
-        found += [(each, names) for each in (folder, *folder.parents) if each.is_relative_to(top)]
-    return found
+        folders += [(parent, names) for parent in (folder, *folder.parents) if parent.is_relative_to(top)]
+    return folders
 
 
 def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
@@ -123,7 +123,7 @@ def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
 
 
 def _reclaimable(statistics: Path, name: str) -> int:
-    """Page cache that the kernel would give back first; 0 where it does not tell."""
+    """Page cache that the kernel can reclaim; 0 where it is unknown."""
     try:
         lines = [line.split() for line in statistics.read_text().splitlines()]
         return sum(int(line[1]) for line in lines if line[:1] == [name])

@@ -1,4 +1,4 @@
-"""Counters: one MemorySample per device that this process uses, at each step."""
+"""Samples the memory of every device that this process uses, at each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _new_sample = tuple.__new__
 
 
 def _unknown() -> None:
-    """Whether an optimizer has stepped, where nobody looks."""
+    """Stands for ``updated`` where optimizer steps are not observed."""
 
 
 class Counters:
@@ -29,9 +29,9 @@ class Counters:
         host: The host's figures; closed with this object.
         rank: Global rank to write into each sample.
         reset_peaks: Whether peak counters may be reset at each sample.
-        updated: Tells whether an optimizer has stepped since it was last asked; called once a sample.
-        find_devices: Returns the devices in use, for ``'auto'``; a test gives its own.
-        open_one: Opens a device by name; a test gives its own.
+        updated: Returns whether an optimizer has stepped since the last call; called once a sample.
+        find_devices: Returns the devices in use, for ``'auto'``; tests replace it.
+        open_one: Opens a device by name; tests replace it.
 
     Raises:
         ConfigError: A named device does not exist here.
@@ -55,9 +55,9 @@ class Counters:
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
         self.resumed_after = 0
-        """Steps before this run, in a training that goes on."""
+        """Steps before this run, where a training run is resumed."""
         self.quiet_from = self.quiet_until = -math.inf
-        """Unix time between which no counter is due: steps that end there may be passed over."""
+        """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
         self._look_at = 0
         self._device_due = -math.inf
@@ -77,7 +77,7 @@ class Counters:
 
         Args:
             step: The step that has just ended.
-            thorough: Also ask each device's driver how full the device is; dear.
+            thorough: Also query the usage of each device from its driver, which is expensive.
             profiled: The step ran under a profiler window.
         """
         samples = self.passed(step - 1) if self._passed else []
@@ -105,7 +105,7 @@ class Counters:
         return samples
 
     def pass_over(self, now: float) -> bool:
-        """Whether no counter is due at a step's end; its sample is made later then, with others on warm caches."""
+        """Whether no counter is due at a step's end; its sample is then made later, together with others."""
         if not self.quiet_from <= now < self.quiet_until:
             return False
         self._passed.append((now, self._updated()))
@@ -128,7 +128,7 @@ class Counters:
         ]
 
     def notes(self) -> list[str]:
-        """What a reader of the figures must know about this machine."""
+        """Notes on the figures of this machine."""
         notes = [
             f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
             for device in self._devices.values()
@@ -141,21 +141,21 @@ class Counters:
         return notes
 
     def refresh(self) -> None:
-        """Read anew what is left on the host; meant for a thread of its own."""
+        """Update the available memory of the host; called in a separate thread."""
         self._host.refresh()
 
     def refresh_workers(self) -> None:
-        """Read anew what child processes hold; meant for a thread of its own."""
+        """Update the memory of child processes; called in a separate thread."""
         self._host.refresh_workers()
 
     def discard_peaks(self) -> None:
-        """Forget the peaks since the last sample: they were tbmem's own doing, not the training's."""
+        """Discard the peaks since the last sample, which tbmem itself has caused."""
         self._host.peak_rss()
         for device in self._devices.values():
             device.read()
 
     def close(self) -> None:
-        """Let go of every device and of the host."""
+        """Close every device and the host."""
         for device in self._devices.values():
             device.close()
         self._host.close()
@@ -172,7 +172,7 @@ class Counters:
     def _watch(self, names: Sequence[str]) -> None:
         accelerators = [name for name in (*self._devices, *names) if name != CPU]
         if self._auto and accelerators:
-            # the CPU stands in only as long as there is nothing else
+            # the CPU is watched only as long as there is no accelerator
             self._devices.pop(CPU, None)
             names = accelerators
         new = [name for name in dict.fromkeys(names) if name not in self._devices]

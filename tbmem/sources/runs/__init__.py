@@ -1,1 +1,1 @@
-"""Run folders, their recordings and live logs: found and read."""
+"""Run folders, their recordings and live logs."""

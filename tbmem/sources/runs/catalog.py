@@ -1,7 +1,4 @@
-"""Finds the runs of log folders, with all files that concern memory, and only files that lie inside of them.
-
-Nothing is opened here but the names: the parts of a run's name are folders, as TensorBoard has it.
-"""
+"""Finds the runs of log folders and their files, without opening them; run names are paths as in TensorBoard."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ class Root:
 
     path: Path
     name: str = ""
-    """First part of the names of its runs; empty where there is one log folder only."""
-    own: str = "."
-    """Name of a run that is the log folder itself."""
+    """Prefix of the names of its runs; empty where there is only one log folder."""
+    own_run: str = "."
+    """Name of the run that is the log folder itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """One file of a run, as it was when it was found."""
+    """One file of a run, as it was at the time of the search."""
 
     path: Path
     file: str
@@ -52,7 +49,7 @@ class RunFile:
 
     @property
     def key(self) -> Key:
-        """Another one when the file has changed."""
+        """Differs once the file has changed."""
         return str(self.path), self.changed_ns, self.bytes
 
 
@@ -68,7 +65,7 @@ class Run:
 
     def of(self, *kinds: str) -> list[RunFile]:
         """Files of some kinds."""
-        return [one for one in self.files if one.kind in kinds]
+        return [file for file in self.files if file.kind in kinds]
 
     @property
     def recordings(self) -> list[RunFile]:
@@ -78,12 +75,12 @@ class Run:
     @property
     def changed(self) -> float:
         """Unix time of the last write."""
-        return max((one.changed_ns for one in self.files), default=0) / 1e9
+        return max((file.changed_ns for file in self.files), default=0) / 1e9
 
     @property
     def version(self) -> str:
-        """Another one when any file has changed, come or gone."""
-        return f"{hash(tuple(one.key for one in self.files)) & 0xFFFFFFFFFFFF:012x}"
+        """Differs once a file was changed, added or removed."""
+        return f"{hash(tuple(file.key for file in self.files)) & 0xFFFFFFFFFFFF:012x}"
 
 
 @dataclass(slots=True)
@@ -92,7 +89,7 @@ class Catalog:
 
     Args:
         roots: The log folders.
-        clock: Seconds; a catalog is read anew at most once a second.
+        clock: Seconds; the folders are searched at most once a second.
     """
 
     roots: Sequence[Root]
@@ -104,17 +101,17 @@ class Catalog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def runs(self) -> Mapping[str, Run]:
-        """All runs by name, that which changed last first."""
+        """All runs by name, the last changed first."""
         with self._lock:
             now = self.clock()
             if self._read_at is None or now - self._read_at >= _FRESH_SECONDS:
-                found = [run for root in self.roots for run in _runs_of(root)]
-                found.sort(key=lambda run: (-run.changed, run.name))
-                self._runs, self._read_at = {run.name: run for run in found}, self.clock()
+                runs = [run for root in self.roots for run in _runs_of(root)]
+                runs.sort(key=lambda run: (-run.changed, run.name))
+                self._runs, self._read_at = {run.name: run for run in runs}, self.clock()
             return self._runs
 
     def has_any(self) -> bool:
-        """Whether there is any run: once there was one it stays so; until then looked for every few seconds."""
+        """Whether a run was ever found; until then the folders are searched every few seconds."""
         with self._lock:
             now = self.clock()
             if not self._any and (self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS):
@@ -124,28 +121,28 @@ class Catalog:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path, all links followed, lies in a folder."""
+    """Whether a path lies in a folder after following all links."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _runs_of(root: Root) -> list[Run]:
-    """Recordings belong to the nearest folder above them that has a live log, else to the one they lie in."""
-    found = list(_files(root.path))
-    homes = {run_folder(path, root.path) for path, kind in found if kind == LOG}
+    """Recordings belong to the nearest folder above them with a live log, else to their own folder."""
+    files = list(_files(root.path))
+    log_folders = {run_folder(path, root.path) for path, kind in files if kind == LOG}
     by_run: dict[Path, list[tuple[Path, str]]] = {}
-    for path, kind in found:
-        home = run_folder(path, root.path)
-        above = next((one for one in (home, *home.parents) if one in homes), home)
-        by_run.setdefault(above if above.is_relative_to(root.path) else home, []).append((path, kind))
+    for path, kind in files:
+        folder = run_folder(path, root.path)
+        above = next((parent for parent in (folder, *folder.parents) if parent in log_folders), folder)
+        by_run.setdefault(above if above.is_relative_to(root.path) else folder, []).append((path, kind))
     return [_run(root, folder, files) for folder, files in by_run.items()]
 
 
 def run_folder(path: Path, root: Path | None = None) -> Path:
-    """Folder of the run that a file belongs to: above the plugin's, and above that of a rank.
+    """Folder of the run that a file belongs to, without the plugin's and a rank's sub-folder.
 
     Args:
         path: The file.
-        root: The log folder, which is a run even if it is called like a rank's.
+        root: The log folder, which is a run even if it is named like a rank.
     """
     folder = path.parent
     if folder.as_posix().endswith("/" + PLUGIN_FOLDER):
@@ -154,11 +151,11 @@ def run_folder(path: Path, root: Path | None = None) -> Path:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Files that concern memory, with their kinds; links to folders are not followed, nor links that lead out."""
-    for place, folders, names in os.walk(folder):
+    """Files of runs with their kinds; links to folders and links out of the folder are not followed."""
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(parent, name)
             kind = _kind(path)
             if kind and (not path.is_symlink() or is_inside(path, folder)):
                 yield path, kind
@@ -177,38 +174,38 @@ def _kind(path: Path) -> str:
     return SNAPSHOT if name.endswith((".pickle", ".pkl")) else TRACE
 
 
-def _run(root: Root, folder: Path, found: Sequence[tuple[Path, str]]) -> Run:
-    recorded = [path for path, kind in found if kind not in (LOG, ESTIMATE)]
-    names = dict(zip(recorded, short_names(recorded), strict=True))
+def _run(root: Root, folder: Path, paths: Sequence[tuple[Path, str]]) -> Run:
+    recordings = [path for path, kind in paths if kind not in (LOG, ESTIMATE)]
+    names = dict(zip(recordings, short_names(recordings), strict=True))
     files = []
-    for path, kind in found:
+    for path, kind in paths:
         try:
-            state = path.stat()
+            stat = path.stat()
         except OSError:
-            continue  # it vanished while we looked
+            continue  # it was removed during the search
         file = path.relative_to(folder).as_posix()
         ranks = _RANK.findall(file)
         rank = int(ranks[-1]) if ranks else None
         name = names.get(path, path.name)
-        files.append(RunFile(path, file, kind, rank, state.st_size, state.st_mtime_ns, name))
+        files.append(RunFile(path, file, kind, rank, stat.st_size, stat.st_mtime_ns, name))
     relative = folder.relative_to(root.path).as_posix()
-    own = root.own if relative == "." else relative
-    return Run(f"{root.name}/{own}" if root.name else own, folder, root.path, tuple(files))
+    name = root.own_run if relative == "." else relative
+    return Run(f"{root.name}/{name}" if root.name else name, folder, root.path, tuple(files))
 
 
 def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:
-    """Log folders as they are given to TensorBoard.
+    """Log folders from TensorBoard's options.
 
     Args:
-        logdir: As typed: relative, or with ``~``; empty under ``--logdir_spec``.
-        logdir_spec: ``name:path`` or ``path``, several with commas between them.
+        logdir: As typed, possibly relative or with ``~``; empty under ``--logdir_spec``.
+        logdir_spec: ``name:path`` or ``path``, separated by commas.
     """
     if logdir:
         return () if "://" in logdir else (Root(_absolute(logdir)),)
     roots = []
     for part in filter(None, logdir_spec.split(",")):
         if "://" in part:
-            continue  # in a cloud: TensorBoard reads event files there, we read local files only
+            continue  # remote storage: only local files are read
         name, colon, path = part.partition(":")
         has_name = bool(colon) and not name.startswith("/") and not path.startswith("//")
         roots.append(Root(_absolute(path), name) if has_name else Root(_absolute(part)))
@@ -224,7 +221,7 @@ class RunFiles:
     """A run and the live logs of its ranks."""
 
     name: str
-    """Relative to the folder that was searched."""
+    """Path relative to the searched folder."""
     path: Path
     logs: tuple[Path, ...]
 
@@ -243,19 +240,16 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     Raises:
         UsageError: There is no run.
     """
-    place = Path(path).expanduser()
-    if place.is_file():
-        return [RunFiles(name=place.name, path=place, logs=(place,))]
-    if not place.is_dir():
-        raise UsageError(f"{place}: no such file or folder")
+    folder = Path(path).expanduser()
+    if folder.is_file():
+        return [RunFiles(name=folder.name, path=folder, logs=(folder,))]
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such file or folder")
     logs: dict[Path, list[Path]] = {}
-    for log in sorted(place.rglob(MONITOR_LOG)):
-        logs.setdefault(run_folder(log, place), []).append(log)
+    for log in sorted(folder.rglob(MONITOR_LOG)):
+        logs.setdefault(run_folder(log, folder), []).append(log)
     if not logs:
-        raise UsageError(f"{place}: no run of tbmem: there is no {MONITOR_LOG} below it")
-    runs = [RunFiles(name=_name(run, place), path=run, logs=tuple(found)) for run, found in logs.items()]
+        raise UsageError(f"{folder}: no run of tbmem: there is no {MONITOR_LOG} below it")
+    names = {run: str(run.relative_to(folder)) if run != folder else run.resolve().name for run in logs}
+    runs = [RunFiles(name=names[run], path=run, logs=tuple(paths)) for run, paths in logs.items()]
     return sorted(runs, key=lambda run: run.changed)
-
-
-def _name(run: Path, place: Path) -> str:
-    return str(run.relative_to(place)) if run != place else run.resolve().name

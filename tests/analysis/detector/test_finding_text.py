@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbmem.analysis.detector.detector import judge
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
@@ -52,7 +52,7 @@ def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:
     rows = [
         SampleRow(first_step=one.step, count=1, allocated_min=None, allocated_max=None, sample=one) for one in samples
     ]
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows, findings=[spike]))
 
     # when

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -13,14 +13,14 @@ from tests.conftest import GIB, MIB, MakeSample
 
 
 @pytest.fixture
-def growing(make_sample: MakeSample) -> RunState:
+def growing(make_sample: MakeSample) -> RankState:
     """Fifty steps, each 2 MiB above the one before; the highest peak is 3 GiB."""
     rows = []
     for step in range(1, 51):
         sample = make_sample(step, 1.0 + step / 512, 3.0 if step == 20 else None)
         level = sample.allocated
         rows.append(SampleRow(first_step=step, count=1, allocated_min=level, allocated_max=level, sample=sample))
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(rows=rows))
     return state
 
@@ -39,30 +39,30 @@ def growing(make_sample: MakeSample) -> RunState:
         (Limits(baseline={"rank 0 cuda:0": int(2.8 * GIB)}, tolerance=0.1), True),
     ],
 )
-def test_each_limit(limits: Limits, holds: bool, growing: RunState) -> None:
+def test_each_limit(limits: Limits, holds: bool, growing: RankState) -> None:
     (result,) = check_run([growing], limits)
 
     assert result.holds is holds
 
 
-def test_a_baseline_is_the_peaks_by_place(growing: RunState) -> None:
+def test_a_baseline_is_the_peaks_by_place(growing: RankState) -> None:
     assert peaks_of([growing]) == {"rank 0 cuda:0": 3 * GIB}
 
 
 @pytest.mark.parametrize("limits", [Limits(baseline={"rank 1 cuda:0": 1})])
-def test_a_place_that_the_baseline_does_not_know(limits: Limits, growing: RunState) -> None:
+def test_a_place_that_the_baseline_does_not_know(limits: Limits, growing: RankState) -> None:
     with pytest.raises(UsageError, match="is not in the baseline"):
         check_run([growing], limits)
 
 
-def test_a_place_that_only_the_baseline_knows_is_not_passed_over(growing: RunState) -> None:
+def test_a_place_that_only_the_baseline_knows_is_not_passed_over(growing: RankState) -> None:
     limits = Limits(baseline={"rank 0 cuda:0": 3 * GIB, "rank 1 cuda:0": 3 * GIB})
 
     with pytest.raises(UsageError, match="rank 1 cuda:0 is in the baseline, but not in this run"):
         check_run([growing], limits)
 
 
-def test_a_leak_below_the_peak_is_seen_at_the_end(growing: RunState) -> None:
+def test_a_leak_below_the_peak_is_seen_at_the_end(growing: RankState) -> None:
     # given the peak of before, and half of what is held at the end now
     (level,) = levels_of([growing]).values()
     place = "rank 0 cuda:0"
@@ -76,7 +76,7 @@ def test_a_leak_below_the_peak_is_seen_at_the_end(growing: RunState) -> None:
     assert len(check_run([growing], Limits(baseline={place: 3 * GIB}, baseline_levels={}))) == 1
 
 
-def test_a_baseline_of_some_bytes_is_told_in_words(growing: RunState) -> None:
+def test_a_baseline_of_some_bytes_is_told_in_words(growing: RankState) -> None:
     (result,) = check_run([growing], Limits(baseline={"rank 0 cuda:0": 4}))
 
     assert result.message == "peak 3.00 GiB in step 20, × 805 306 368 against the baseline's 4 B, at most +5 %"
@@ -84,11 +84,11 @@ def test_a_baseline_of_some_bytes_is_told_in_words(growing: RunState) -> None:
 
 def test_a_run_without_steps_cannot_be_judged() -> None:
     with pytest.raises(UsageError, match="no step was logged"):
-        check_run([RunState()], Limits(max_peak=1))
+        check_run([RankState()], Limits(max_peak=1))
 
 
 def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> None:
-    state = RunState()
+    state = RankState()
     sample = make_sample(1, 1.0)
     row = SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=sample)
     state.add(MonitorLog(rows=[row]))
@@ -98,7 +98,7 @@ def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> No
             check_run([state], limits)
 
 
-def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RunState) -> None:
+def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RankState) -> None:
     # given a run whose verdict is the shortage, because a leak used everything up
     leak, oom = (
         Finding(kind=kind, severity=Severity.CRITICAL, device="cuda:0", first_step=1, last_step=50, message="")

@@ -17,7 +17,7 @@ from tbmem.analysis.runs.comparison import (
     odd_one,
     run_figures,
 )
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.units import GIB, MIB
 from tests.analysis.timelines import recording
@@ -96,7 +96,7 @@ def test_figures_of_a_run_are_the_highest_of_its_ranks(make_sample: MakeSample) 
     states = []
     for rank, (peak, last) in enumerate([(3.0, 1.0), (2.0, 1.5)]):
         rows = [SampleRow(step, 1, None, None, make_sample(step, last, peak, rank=rank)) for step in (1, 2)]
-        states.append(RunState())
+        states.append(RankState())
         states[-1].add(MonitorLog(rows=rows))
 
     assert run_figures(states) == {"cuda:0": RunFigures(3 * GIB, int(1.5 * GIB))}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tbmem.analysis.runs.device_history import Track
+from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.model.monitor_log import SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 
@@ -20,7 +20,7 @@ def _row(
 
 
 def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     for step, peak in ((10, 3.0), (20, 5.0), (30, 4.0)):
         track.add(_row(make_sample, step, 2.0, peak))
 
@@ -29,7 +29,7 @@ def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
 
 
 def test_a_peak_in_a_row_of_ten_steps_was_in_the_one_that_the_row_names(make_sample: MakeSample) -> None:
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     sample = make_sample(50, 2.0, 3.0)
     track.add(SampleRow(first_step=41, count=10, allocated_min=GIB, allocated_max=GIB, sample=sample, peak_step=47))
 
@@ -38,7 +38,7 @@ def test_a_peak_in_a_row_of_ten_steps_was_in_the_one_that_the_row_names(make_sam
 
 
 def test_a_device_without_a_peak_counter_reached_the_rows_highest_level(make_sample: MakeSample) -> None:
-    track = Track("mps", 0)
+    track = DeviceHistory("mps", 0)
     sample = make_sample(10, 1.0, device="mps")._replace(peak_allocated=None)
     track.add(SampleRow(first_step=1, count=10, allocated_min=GIB, allocated_max=2 * GIB, sample=sample))
 
@@ -48,7 +48,7 @@ def test_a_device_without_a_peak_counter_reached_the_rows_highest_level(make_sam
 
 def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) -> None:
     # given a run that sets itself up, then gains 2 MiB a step, with a spike on the way
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     for step in range(1, 101):
         level = 1.0 + step * 2 / 1024 + (5.0 if step == 50 else 0.0) - (1.0 if step < 10 else 0.0)
         track.add(_row(make_sample, step, level))
@@ -57,7 +57,7 @@ def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) ->
 
 
 def test_three_points_tell_nothing(make_sample: MakeSample) -> None:
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     for step in (1, 2, 3):
         track.add(_row(make_sample, step, step))
 
@@ -65,12 +65,12 @@ def test_three_points_tell_nothing(make_sample: MakeSample) -> None:
 
 
 def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> None:
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     for step in range(1, 10_001):
         track.add(_row(make_sample, step, 1.0 + step / 1024))
 
     levels = track.levels(10)
-    assert len(track._floors) <= 2049
+    assert len(track._low_water) <= 2049
     assert levels == sorted(levels)
     assert levels[-1] == track.levels(4096)[-1] == round((1.0 + 10_000 / 1024) * GIB)
     assert track.growth_per_step() == pytest.approx(MIB, rel=0.01)
@@ -78,7 +78,7 @@ def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> N
 
 def test_a_spike_that_is_over_at_the_end_of_its_step_is_in_the_shape(make_sample: MakeSample) -> None:
     # given on a GPU, and on the CPU, where the step's resident peak is known
-    gpu, cpu = Track("cuda:0", 0), Track("cpu", 0)
+    gpu, cpu = DeviceHistory("cuda:0", 0), DeviceHistory("cpu", 0)
     for step in range(1, 9):
         peak = 9.0 if step == 5 else 3.0
         gpu.add(_row(make_sample, step, 2.0, peak))
@@ -90,7 +90,7 @@ def test_a_spike_that_is_over_at_the_end_of_its_step_is_in_the_shape(make_sample
 
 
 def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> None:
-    track = Track("cuda:0", 0)
+    track = DeviceHistory("cuda:0", 0)
     for step in range(1, 5001):
         track.add(_row(make_sample, step, 2.0, 9.0 if step == 4000 else 3.0))
 
@@ -98,7 +98,7 @@ def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> No
 
 
 def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:
-    track = Track("cpu", 0)
+    track = DeviceHistory("cpu", 0)
     track.add(_row(make_sample, 1, 1.0, device="cpu", profiled=True))
     track.add(_row(make_sample, 2, 2.0, device="cpu"))
 
@@ -107,7 +107,7 @@ def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -
 
 def test_what_a_profiler_leaves_behind_is_no_growth(make_sample: MakeSample) -> None:
     # given: a MiB a step on the CPU; a window in steps 11 to 20 leaves a GiB behind
-    track = Track("cpu", 0)
+    track = DeviceHistory("cpu", 0)
     for step in range(1, 61):
         level = 1.0 + step / 1024 + (1.0 if step > 10 else 0.0)
         track.add(_row(make_sample, step, level, device="cpu", profiled=10 < step <= 20))
@@ -118,7 +118,7 @@ def test_what_a_profiler_leaves_behind_is_no_growth(make_sample: MakeSample) -> 
 
 def test_a_level_that_nobody_read_is_no_point(make_sample: MakeSample) -> None:
     # given: a MiB a step; of every second row the level of the one before stands in
-    track = Track("cpu", 0)
+    track = DeviceHistory("cpu", 0)
     for step in range(1, 61):
         row = _row(make_sample, step, 1.0 + step / 1024, device="cpu")
         track.add(row if step % 2 else replace(row, allocated_min=None, allocated_max=None))
@@ -129,7 +129,7 @@ def test_a_level_that_nobody_read_is_no_point(make_sample: MakeSample) -> None:
 
 def test_the_floor_of_a_row_is_that_of_its_first_step(make_sample: MakeSample) -> None:
     # given: rows of one to ten steps, and a MiB a step
-    track, first = Track("cpu", 0), 1
+    track, first = DeviceHistory("cpu", 0), 1
     for count in (10, 1, 9, 3, 7, 10, 10, 2, 8, 10):
         last = first + count - 1
         low, high = (GIB + step * MIB for step in (first, last))

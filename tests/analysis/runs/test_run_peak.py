@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tbmem.analysis.runs.run_peak import RunPeak
+from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.model.monitor_log import RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MakeSample

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.runs.run_report import RunState, standing
-from tbmem.analysis.runs.run_summary import story_of
+from tbmem.analysis.runs.run_report import run_report
+from tbmem.analysis.runs.run_status import RankState, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, RowBuilder, SampleRow
 from tbmem.present.figures.series import marks_of
@@ -49,14 +49,14 @@ def _rows(make_sample: MakeSample, *steps: int, device: str = "cuda:0") -> list[
 def test_the_verdict_so_far(
     steps: list[int], kinds: list[FindingKind], verdict: FindingKind, make_sample: MakeSample
 ) -> None:
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(rows=_rows(make_sample, *steps), findings=[_finding(kind) for kind in kinds]))
 
     assert state.verdict("cuda:0") is verdict
 
 
 def test_the_end_has_the_last_word(make_sample: MakeSample) -> None:
-    state = RunState()
+    state = RankState()
     end = {"type": "end", "verdicts": [_finding(SPIKE).to_dict()]}
     state.add(MonitorLog(rows=_rows(make_sample, 30), findings=[_finding(LEAK)], end=end))
 
@@ -65,7 +65,7 @@ def test_the_end_has_the_last_word(make_sample: MakeSample) -> None:
 
 def test_a_header_begins_anew(make_sample: MakeSample) -> None:
     # given a run that has ended, and is resumed in the same folder
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"rank": 1}], rows=_rows(make_sample, 30), findings=[_finding(LEAK)], end={}))
 
     state.add(MonitorLog(headers=[{"rank": 1}]))
@@ -74,14 +74,14 @@ def test_a_header_begins_anew(make_sample: MakeSample) -> None:
 
 
 def test_the_cpu_stands_in_until_there_is_an_accelerator(make_sample: MakeSample) -> None:
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(rows=[*_rows(make_sample, 1, device="cpu"), *_rows(make_sample, 2)]))
 
-    assert [track.device for track in state.tracks] == ["cuda:0"]
+    assert [track.device for track in state.devices] == ["cuda:0"]
 
 
 def test_a_signal_ends_a_run_and_a_header_begins_anew(make_sample: MakeSample) -> None:
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(rows=_rows(make_sample, 30), signal={"name": "SIGTERM", "ends": True}))
     assert state.has_ended
 
@@ -92,7 +92,7 @@ def test_a_signal_ends_a_run_and_a_header_begins_anew(make_sample: MakeSample) -
 
 @pytest.mark.parametrize(("kinds", "leaks"), [([], False), ([LEAK], True), ([LEAK, GROWING], False)])
 def test_a_leak_counts_until_it_is_taken_back(kinds: list[FindingKind], leaks: bool) -> None:
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(findings=[_finding(kind) for kind in kinds]))
 
     assert state.is_leaking("cuda:0") is leaks
@@ -109,7 +109,7 @@ def test_a_spike_that_turned_out_to_be_of_a_beat_stands_no_more(make_sample: Mak
     # given
     spike, beat = _of_a_beat()
     other = replace(spike, first_step=77, last_step=77)
-    state = RunState()
+    state = RankState()
     # when
     state.add(MonitorLog(rows=_rows(make_sample, 100), findings=[spike]))
     before = state.verdict("cuda:0")
@@ -123,7 +123,7 @@ def test_a_spike_that_turned_out_to_be_of_a_beat_stands_no_more(make_sample: Mak
 def test_a_verdict_needs_as_many_judged_steps_while_a_run_goes_on_as_at_its_end(make_sample: MakeSample) -> None:
     # given: the first step is warm-up, and a window was on in six
     samples = [make_sample(step, 1.0, device="cpu", profiled=step in (4, 5, 6, 10, 11, 12)) for step in range(1, 16)]
-    state, detector, rows = RunState(), Detector(), RowBuilder(10)
+    state, detector, rows = RankState(), Detector(), RowBuilder(10)
     for sample in samples:
         state.add(MonitorLog(rows=rows.add([sample])))
         detector.update(sample)
@@ -137,10 +137,10 @@ def test_a_verdict_needs_as_many_judged_steps_while_a_run_goes_on_as_at_its_end(
 def test_quiet_kinds_are_shown_nowhere(kind: FindingKind, make_sample: MakeSample) -> None:
     # given
     finding = replace(_finding(kind), severity=Severity.WARNING, message="so it is")
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(rows=_rows(make_sample, 30), findings=[finding]))
     log = MonitorLog(rows=_rows(make_sample, 30), findings=[finding])
-    story = story_of([log], "run", "runs/run", states=[state], now=0.0)
+    story = run_report([log], "run", "runs/run", states=[state], now=0.0)
     run = LoggedRun("run", states=[state], findings=[finding])
     # when
     shown = [

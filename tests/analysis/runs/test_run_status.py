@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_status import Standing, rank_status, run_status, status_notes
+from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, run_status, status_notes
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tests.conftest import MakeSample
 
 END: dict[str, Any] = {"type": "end"}
 
 
-def _state(make_sample: MakeSample, *, rank: int = 0, alive: bool | None = None, **ends: Any) -> RunState:
+def _state(make_sample: MakeSample, *, rank: int = 0, alive: bool | None = None, **ends: Any) -> RankState:
     """A rank whose last of ten steps ended at 1000.1 s."""
     rows = [SampleRow(step, 1, None, None, make_sample(step, 1.0, rank=rank)) for step in range(1, 11)]
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"rank": rank, "started": 999.0}], rows=rows, **ends))
     state.is_alive = alive
     return state
@@ -53,7 +52,7 @@ def test_one_rank(
 
 
 def test_before_the_first_step_it_starts() -> None:
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"started": 999.0}]))
 
     assert rank_status(state, 1000.0).text == "starting"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_summary import RunStory, story_of
-from tbmem.analysis.runs.series import series_of, thinned
+from tbmem.analysis.runs.run_report import RunReport, run_report, series_of, thinned
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tests.conftest import GIB, MakeSample
@@ -45,10 +44,10 @@ def test_a_thinned_series_keeps_its_spike(make_sample: MakeSample) -> None:
     assert np.array_equal(np.sort(short.step), short.step)
 
 
-def _story(log: MonitorLog) -> RunStory:
-    state = RunState()
+def _story(log: MonitorLog) -> RunReport:
+    state = RankState()
     state.add(log)
-    return story_of([log], "a", "runs/a", states=[state], now=1011.0)
+    return run_report([log], "a", "runs/a", states=[state], now=1011.0)
 
 
 def test_the_story_of_a_run(make_sample: MakeSample) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tbmem.analysis.detector.detector import Detector, judge
 from tbmem.analysis.runs.checks import Limits, check_run
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import MonitorLog, RowBuilder
 from tbmem.model.sample import MemorySample
@@ -103,7 +103,7 @@ def test_every_screen_shows_the_rate_of_the_finding(ends: bool) -> None:
     samples = leak(430, {*WINDOWS, *WATCHED}, every=10, per_step=MIB)
     leaks, verdict = told(samples)
     end = {"type": "end", "verdicts": [verdict.to_dict()]} if ends else None
-    state, rows = RunState(), RowBuilder(10)
+    state, rows = RankState(), RowBuilder(10)
     header = {"started": samples[0].time, "rank": 0}
     state.add(MonitorLog(headers=[header], rows=rows.add(samples) + rows.close(), findings=leaks, end=end))
     rate = (verdict if ends else leaks[-1]).evidence["bytes_per_step"]
@@ -119,14 +119,14 @@ def test_every_screen_shows_the_rate_of_the_finding(ends: bool) -> None:
 def test_a_run_without_a_finding_has_the_rate_of_its_floor() -> None:
     # given: too slow, and too short, for anybody to speak of it
     samples = leak(60, WINDOWS, per_step=8 * 1024)
-    state, rows = RunState(), RowBuilder(10)
+    state, rows = RankState(), RowBuilder(10)
     state.add(MonitorLog(rows=rows.add(samples) + rows.close()))
-    (track,) = state.tracks
+    (track,) = state.devices
     assert state.growth_per_step(track) == pytest.approx(8 * 1024, rel=0.02)
 
 
 def test_the_steps_per_second_are_those_of_the_forecast() -> None:
     samples = leak(400, {*WINDOWS, *WATCHED})
-    state, rows = RunState(), RowBuilder(10)
+    state, rows = RankState(), RowBuilder(10)
     state.add(MonitorLog(rows=rows.add(samples) + rows.close()))
     assert state.steps_per_second() == pytest.approx(1 / SECONDS, rel=0.01)

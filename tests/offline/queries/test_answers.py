@@ -16,7 +16,7 @@ from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
 from tbmem.model.timeline import load_timeline, save_timeline
 from tbmem.offline.queries.answers import Answers
-from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.offline.queries.run_reader import MissingError, OutsideError
 from tbmem.sources.runs.catalog import Catalog, Root
 from tests.analysis.timelines import recording, training_step
 from tests.offline.snapshots import write_snapshot

@@ -11,8 +11,7 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
-from tbmem.offline.reports.folders import write_report, write_run_report
-from tbmem.offline.reports.result_folder import clean_name, result_folder
+from tbmem.offline.reports.folders import clean_name, result_folder, write_report, write_run_report
 from tbmem.present.figures.figures import PICTURES
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline

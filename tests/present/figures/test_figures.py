@@ -10,7 +10,7 @@ import pytest
 
 from tbmem.analysis.plots.stacked_series import layers_of
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.runs.series import series_of
+from tbmem.analysis.runs.run_report import series_of
 from tbmem.model.category import Category
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.timeline_tables import DeviceTotals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tbmem.analysis.runs.run_report import RunState
-from tbmem.analysis.runs.run_summary import story_of
+from tbmem.analysis.runs.run_report import run_report
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.present.text.run_readme import run_lines, run_text
@@ -27,10 +27,10 @@ def test_the_text_of_a_run(make_sample: MakeSample) -> None:
     )
     window = {"type": "window", "number": 1, "first_step": 4, "last_step": 6, "complete": True, "files": ["a.gz"]}
     log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, findings=[leak], windows=[window])
-    state = RunState()
+    state = RankState()
     state.add(log)
 
-    story = story_of([log], "a_run", "runs/a_run", states=[state], now=1001.0)
+    story = run_report([log], "a_run", "runs/a_run", states=[state], now=1001.0)
 
     assert run_lines(story, ())[:2] == [
         "run a_run: 70 steps in 1.7 s, running",

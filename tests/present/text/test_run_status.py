@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tbmem.analysis.runs.run_report import RunState
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.present.text.run_status import run_lines, run_view, sparkline
@@ -14,7 +14,7 @@ from tests.conftest import GIB, MakeSample
 
 
 @pytest.fixture
-def state(make_sample: MakeSample) -> RunState:
+def state(make_sample: MakeSample) -> RankState:
     """A hundred steps on an 80 GiB device, with a leak that was told twice."""
     samples = [make_sample(step, 40 + step / 10, 60.0) for step in range(1, 101)]
     rows = [
@@ -34,12 +34,12 @@ def state(make_sample: MakeSample) -> RunState:
         )
         for step in (50, 90)
     ]
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows, findings=leaks))
     return state
 
 
-def test_the_view_is_plain_json(state: RunState) -> None:
+def test_the_view_is_plain_json(state: RankState) -> None:
     view = run_view("mine", [state], now=1002.0)
 
     (device,) = view["ranks"][0]["devices"]
@@ -49,7 +49,7 @@ def test_the_view_is_plain_json(state: RunState) -> None:
     assert device["growth_per_step"] == pytest.approx(GIB / 10)
 
 
-def test_eighty_columns(state: RunState) -> None:
+def test_eighty_columns(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
 
     assert max(map(len, lines)) <= 80
@@ -65,7 +65,7 @@ def test_a_spike_is_seen_in_the_peaks(make_sample: MakeSample) -> None:
     samples = [make_sample(step, 40.0, 70.0 if step == 6 else 45.0) for step in range(1, 9)]
     level = 40 << 30
     rows = [SampleRow(first_step=1, count=1, allocated_min=level, allocated_max=level, sample=each) for each in samples]
-    state = RunState()
+    state = RankState()
     state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=rows))
 
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
@@ -73,14 +73,14 @@ def test_a_spike_is_seen_in_the_peaks(make_sample: MakeSample) -> None:
     assert lines[2] == "peaks  ▁▁▁▁▁█▁▁"
 
 
-def test_forty_columns_lose_no_number(state: RunState) -> None:
+def test_forty_columns_lose_no_number(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0), width=40)]
 
     assert max(map(len, lines)) <= 40
     assert lines[3:6] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  headroom 20.00 GiB"]
 
 
-def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(state: RunState) -> None:
+def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(state: RankState) -> None:
     view = run_view("experiments/2026/a-rather-long-name-of-a-run", [state], now=2000.0)
 
     lines = [line.plain for line in run_lines(view, width=40, findings=0)]
@@ -90,7 +90,7 @@ def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(stat
     assert lines[1:3] == ["  unknown: nothing for 16 min 39 s", "  step 100 · 100 steps/s"]
 
 
-def test_a_process_that_is_gone_without_an_end_has_died(state: RunState) -> None:
+def test_a_process_that_is_gone_without_an_end_has_died(state: RankState) -> None:
     # given
     state.is_alive = False
     # when
@@ -100,9 +100,9 @@ def test_a_process_that_is_gone_without_an_end_has_died(state: RunState) -> None
     assert run_lines(view)[0].plain.startswith("mine · died without an end: killed? · step 100")
 
 
-def test_one_rank_of_two_has_died(state: RunState, make_sample: MakeSample) -> None:
+def test_one_rank_of_two_has_died(state: RankState, make_sample: MakeSample) -> None:
     # given
-    other = RunState()
+    other = RankState()
     other.add(MonitorLog(headers=[{"rank": 1}], rows=[SampleRow(1, 1, None, None, make_sample(5, 1.0))]))
     other.is_alive = False
     # when
@@ -112,14 +112,14 @@ def test_one_rank_of_two_has_died(state: RunState, make_sample: MakeSample) -> N
     assert run_lines(view)[0].plain.startswith("mine · running · rank 1 died without an end: killed? · step 100")
 
 
-def test_a_leak_that_was_told_twice_is_shown_once(state: RunState) -> None:
+def test_a_leak_that_was_told_twice_is_shown_once(state: RankState) -> None:
     text = "\n".join(line.plain for line in run_lines(run_view("mine", [state], now=1002.0)))
 
     assert "until step 90" in text
     assert "until step 50" not in text
 
 
-def test_several_ranks_have_their_numbers(state: RunState) -> None:
+def test_several_ranks_have_their_numbers(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state, state], now=1002.0), findings=0)]
 
     assert sum(line.startswith("rank 0 GPU 0 ") for line in lines) == 2
@@ -129,7 +129,7 @@ def test_several_ranks_have_their_numbers(state: RunState) -> None:
     ("now", "end", "status"),
     [(1002.0, None, "running"), (2000.0, None, "unknown"), (2000.0, {"type": "end"}, "ended")],
 )
-def test_the_status(now: float, end: dict[str, object] | None, status: str, state: RunState) -> None:
+def test_the_status(now: float, end: dict[str, object] | None, status: str, state: RankState) -> None:
     state.add(MonitorLog(end=end))
 
     view = run_view("mine", [state], now)
@@ -145,7 +145,7 @@ def test_the_status(now: float, end: dict[str, object] | None, status: str, stat
         (MonitorLog(signal={"type": "signal", "name": "SIGTERM", "ends": True}), "terminated", "ended by SIGTERM"),
     ],
 )
-def test_what_ended_it(piece: MonitorLog, status: str, heading: str, state: RunState) -> None:
+def test_what_ended_it(piece: MonitorLog, status: str, heading: str, state: RankState) -> None:
     state.add(piece)
 
     view = run_view("mine", [state], 2000.0)

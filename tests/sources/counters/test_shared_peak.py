@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tbmem.sources.counters.shared_peak import SharedPeak
+from tbmem.sources.counters.host import SharedPeak
 
 
 class _Counter:

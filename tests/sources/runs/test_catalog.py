@@ -54,7 +54,7 @@ def test_the_log_folder_itself_is_a_run(tmp_path: Path) -> None:
     touch(tmp_path / "rank0" / MONITOR_LOG)
 
     assert set(runs(Root(tmp_path))) == {"."}
-    assert set(runs(Root(tmp_path, own="mine"))) == {"mine"}
+    assert set(runs(Root(tmp_path, own_run="mine"))) == {"mine"}
     assert set(runs(Root(tmp_path, "one"))) == {"one/."}
 
 
