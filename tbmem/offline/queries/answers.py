@@ -31,7 +31,7 @@ from tbmem.present.views.overview import finding_item, overview_of, rank_columns
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_list import index_view
 from tbmem.present.views.run_schema import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
@@ -103,7 +103,7 @@ class Answers:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](Asked(params))
 
-    def subject(self, run: str, file: str) -> Subject:
+    def subject(self, run: str, file: str) -> RecordingView:
         """A recording, analysed.
 
         Raises:
@@ -119,11 +119,11 @@ class Answers:
         found = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
         return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in found)
 
-    def _subject(self, asked: Asked) -> Subject:
+    def _subject(self, asked: Asked) -> RecordingView:
         run = self._reader.run(asked.text("run"))
         return self._reader.open(run, self._reader.file(run, asked.text("file")))
 
-    def _part(self, asked: Asked) -> tuple[Subject, str | None, str | None, float | None, float | None]:
+    def _part(self, asked: Asked) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
         subject = self._subject(asked)
         return subject, asked.text("device"), asked.text("axis"), asked.number("from"), asked.number("to")
 
@@ -287,14 +287,14 @@ class Answers:
         same = len({one.run for one in found}) < len(found)
         return sides_view([one._replace(name=f"{one.run}/{one.name}" if same else one.run) for one in found])
 
-    def _pair(self, asked: Asked) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
+    def _pair(self, asked: Asked) -> tuple[list[tuple[Run, str | None]], list[RecordingView | None], list[FileItem]]:
         """Two runs with the recordings that were asked for, what is compared of them, what cannot be read."""
         runs = [self._reader.run(asked.text(key), key) for key in ("before", "after")]
         pairs = list(zip(runs, (asked.text("before_file"), asked.text("after_file")), strict=True))
         errors: list[FileItem] = []
         return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
 
-    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> Subject | None:
+    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> RecordingView | None:
         """The recording that was asked for, else the one with the highest peak."""
         if file is not None:
             return self._reader.open(run, self._reader.file(run, file))
@@ -323,7 +323,7 @@ class Answers:
             "empty": None if predicted is not None or summary is not None else NO_ESTIMATE,
         }
 
-    def _sides(self, run: Run, errors: list[FileItem]) -> tuple[Subject | None, Subject | None]:
+    def _sides(self, run: Run, errors: list[FileItem]) -> tuple[RecordingView | None, RecordingView | None]:
         """The prediction, and the measurement with the highest peak."""
         found = [subject for _, subject in self._opened(run, run.recordings, errors)]
         guesses = [one for one in found if one.analysis.source == _ESTIMATED]
@@ -331,7 +331,7 @@ class Answers:
         measured = max(others, key=lambda one: one.analysis.main.peak.bytes, default=None)
         return (guesses[-1] if guesses else None), measured
 
-    def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, Subject]]:
+    def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, RecordingView]]:
         """Those recordings that can be read; the others are added to the errors."""
         found = []
         for one in files:

@@ -25,7 +25,7 @@ from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog, take_line
 from tbmem.offline.queries.params import MissingError, OutsideError
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_logs import DeviceSeries, LoggedRun
 from tbmem.present.views.run_schema import FileItem
 from tbmem.sources.recording import read_recording
@@ -55,7 +55,7 @@ class RunReader:
         self._now = now
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
-        self._subjects: OrderedDict[Key, Subject] = OrderedDict()
+        self._subjects: OrderedDict[Key, RecordingView] = OrderedDict()
         self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
         self._edges: dict[str, tuple[Key, RunState]] = {}
@@ -94,7 +94,7 @@ class RunReader:
             raise OutsideError(f"{key}={file!r} lies outside of the log folder")
         raise MissingError(f"{key}={file}: no such recording in {run.name}")
 
-    def open(self, run: Run, one: RunFile) -> Subject:
+    def open(self, run: Run, one: RunFile) -> RecordingView:
         """A recording, analysed.
 
         Raises:
@@ -110,14 +110,14 @@ class RunReader:
         except FileFormatError as error:
             raise FileFormatError(reason(error).replace(str(one.path), one.file)) from error
 
-    def _subject(self, run: Run, one: RunFile) -> Subject:
+    def _subject(self, run: Run, one: RunFile) -> RecordingView:
         with self._own(one):
             found = self._subjects.get(one.key)
             if found is None:
                 with self._noting(one):
                     recording = read_recording(one.path, calls=True)
                     analysis = analyze(recording.timeline, book=recording.book, name=one.name, path=str(one.path))
-                    found = Subject(run.name, one.file, one.name, analysis, recording.calls)
+                    found = RecordingView(run.name, one.file, one.name, analysis, recording.calls)
                 self._subjects[one.key] = found
             self._subjects.move_to_end(one.key)
         self._trim()

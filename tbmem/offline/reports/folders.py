@@ -28,7 +28,7 @@ from tbmem.present.text.analysis_report import report_text
 from tbmem.present.text.analysis_tables import analyses_view
 from tbmem.present.text.run_readme import Recorded, run_text
 from tbmem.present.views.comparison import Side, side_of
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.recording_files import Found, find_recordings
 from tbmem.units import format_moment
@@ -106,7 +106,7 @@ def write_one(
     return without_rows(analysis), side_of(subject)
 
 
-def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
+def _write_analysis(subject: RecordingView, folder: Path, written: str) -> None:
     """Write pictures, texts, figures and the page of one analysis into a folder that is there."""
     analysis = subject.analysis
     write_pictures(analysis, folder)

@@ -24,7 +24,7 @@ from tbmem.present.views.comparison import Side, compare_view, side_of, sides_vi
 from tbmem.present.views.empty_states import NOTHING_TO_COMPARE
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.peak import peak_view, stack_view
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_list import index_view
 from tbmem.present.views.run_schema import FileItem, RunItem
 from tbmem.present.views.segments import segments_view
@@ -118,16 +118,16 @@ def _of_run(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield "overview", key_of("overview", {"run": run})
 
 
-def analysis_html(subject: Subject, written: str = "") -> str:
+def analysis_html(subject: RecordingView, written: str = "") -> str:
     """The page of one recording."""
     items = [recording_item(subject.run, subject.file, subject.analysis.source)]
     return _page(f"Memory of {subject.run}", items, _OF_RECORDING, dict(_of_recording(subject)), written)
 
 
-def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
+def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> RecordingView:
     """A recording that is a run of its own."""
     run = analysis.name or "recording"
-    return Subject(run, Path(analysis.path).name or run, run, analysis, calls)
+    return RecordingView(run, Path(analysis.path).name or run, run, analysis, calls)
 
 
 def recording_item(run: str, file: str, kind: str) -> RunItem:
@@ -155,7 +155,7 @@ def recording_item(run: str, file: str, kind: str) -> RunItem:
     }
 
 
-def _of_recording(subject: Subject) -> Iterator[tuple[str, Any]]:
+def _of_recording(subject: RecordingView) -> Iterator[tuple[str, Any]]:
     """Every answer on a recording, and the stacks of what is largest."""
     main = subject.analysis.main
     rows: dict[int, None] = {}

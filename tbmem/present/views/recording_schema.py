@@ -43,8 +43,8 @@ class Head(TypedDict):
     """What is not known."""
 
 
-class Stretches(TypedDict):
-    """Stretches of x, in order."""
+class Spans(TypedDict):
+    """Spans of x, in order."""
 
     begin: list[float]
     end: list[float]
@@ -138,8 +138,8 @@ class Timeline(TypedDict):
     total: list[int]
     reserved: list[int] | None
     capacity: int | None
-    phases: Stretches
-    steps: Stretches
+    phases: Spans
+    steps: Spans
     marks: Marks
     peak: PeakPoint
     points: int
@@ -181,12 +181,12 @@ class Sum(TypedDict):
 
 
 class Brushed(TypedDict):
-    """What happened in a stretch of x."""
+    """What happened in a range of x."""
 
     head: Head
     axis: Axis
     at_begin: int
-    """Bytes at the beginning of the stretch."""
+    """Bytes at the beginning of the range."""
     at_end: int
     highest: int
     allocated: Sum

@@ -17,7 +17,7 @@ from tbmem.model.timeline_tables import DeviceTotals
 from tbmem.offline.analyze import analyze as analyze_file
 from tbmem.present.figures.figures import PICTURES, write_pictures
 from tbmem.present.figures.series import draw_series
-from tbmem.present.figures.timeline import axes_of, stretches
+from tbmem.present.figures.timeline import axes_of, spans
 from tbmem.present.labels import unit_for
 from tests.analysis.timelines import book, recording, training_step
 from tests.conftest import GIB, MakeSample
@@ -96,7 +96,7 @@ def test_units() -> None:
 def test_short_stretches_become_part_of_the_one_before() -> None:
     import numpy as np
 
-    found = stretches(np.array([1, 1, 2, 1, 3]), np.array([0.0, 5, 10, 10.1, 20]), least=1)
+    found = spans(np.array([1, 1, 2, 1, 3]), np.array([0.0, 5, 10, 10.1, 20]), least=1)
 
     assert [(one.begin, one.end, one.value) for one in found] == [(0, 20, 1)]
 
