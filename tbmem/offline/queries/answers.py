@@ -25,14 +25,13 @@ from tbmem.present.views.empty_states import (
     NOTHING_TO_COMPARE,
     ONE_RANK,
 )
-from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
+from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
-from tbmem.present.views.overview import finding_item, overview_of, rank_columns
+from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_list import index_view
 from tbmem.present.views.run_schema import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
@@ -203,7 +202,7 @@ class Answers:
             "x": x,
             "extent": [low, high] if places else [],
             "range": [begin, end] if places else [],
-            "series": [series_of(run, one, x, begin, end, points) for run in runs for one in run.series],
+            "series": [live_series(run, one, x, begin, end, points) for run in runs for one in run.series],
             "findings": [
                 finding_item(run.name, one, x_of_step(run, one.rank, one.last_step, x))
                 for run in runs
@@ -331,7 +330,9 @@ class Answers:
         measured = max(others, key=lambda one: one.analysis.main.peak.bytes, default=None)
         return (guesses[-1] if guesses else None), measured
 
-    def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, RecordingView]]:
+    def _opened(
+        self, run: Run, files: Iterable[RunFile], errors: list[FileItem]
+    ) -> list[tuple[RunFile, RecordingView]]:
         """Those recordings that can be read; the others are added to the errors."""
         found = []
         for one in files:

@@ -25,8 +25,8 @@ from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog, take_line
 from tbmem.offline.queries.params import MissingError, OutsideError
+from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_logs import DeviceSeries, LoggedRun
 from tbmem.present.views.run_schema import FileItem
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.catalog import LOG, Catalog, Key, Run, RunFile, is_inside

@@ -23,10 +23,9 @@ from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html
 from tbmem.offline.reports.result_folder import result_folder
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
-from tbmem.present.text.analysis_readme import comparison_text, findings_text
 from tbmem.present.text.analysis_report import report_text
 from tbmem.present.text.analysis_tables import analyses_view
-from tbmem.present.text.run_readme import Recorded, run_text
+from tbmem.present.text.readme import Recorded, comparison_text, findings_text, run_text
 from tbmem.present.views.comparison import Side, side_of
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.sources.recording import read_recording

@@ -23,9 +23,9 @@ from tbmem.present.page import key_of, web_page
 from tbmem.present.views.comparison import Side, compare_view, side_of, sides_view
 from tbmem.present.views.empty_states import NOTHING_TO_COMPARE
 from tbmem.present.views.operators import operators_view
+from tbmem.present.views.overview import index_view
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_list import index_view
 from tbmem.present.views.run_schema import FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import tensors_view

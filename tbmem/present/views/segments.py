@@ -102,7 +102,7 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
         return rows, state
     lengths = np.diff(begins, append=len(rows))
     first = rows.take(begins)
-    merged = first.rerank(
+    merged = first.replace(
         bytes=np.add.reduceat(rows.bytes, begins),
         requested_bytes=np.add.reduceat(rows.requested_bytes, begins),
         row=np.where(lengths > 1, -1, first.row),

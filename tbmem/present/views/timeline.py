@@ -174,7 +174,7 @@ def _allocations(recording: RecordingView, shown_range: EventRange, layers: Laye
         "bands": columns,
         "unlisted": layers.unlisted.tolist(),
         "shown": len(bands.row),
-        "count": bands.phase_spans,
+        "count": bands.found,
     }
 
 
