@@ -1,4 +1,4 @@
-"""Runs and recordings compared: ``runs.Compare``, ``runs.Sides`` and the curves of ``runs.Estimated``."""
+"""Comparisons of runs and recordings, and of an estimate with a measurement."""
 
 from __future__ import annotations
 

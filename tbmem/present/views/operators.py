@@ -1,4 +1,4 @@
-"""What each operator allocated and freed in a range of a recording (``recordings.Operators``)."""
+"""What each operator allocated and freed in a range of a recording (``recording_schema.Operators``)."""
 
 from __future__ import annotations
 

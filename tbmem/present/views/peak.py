@@ -1,4 +1,4 @@
-"""What was alive at the peak of a recording, and all that is known of one allocation (``recordings.Peak``)."""
+"""What was alive at the peak of a recording, and all that is known of one allocation (``recording_schema.Peak``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was allocated, freed and alive in a range of a recording (``recordings.Brushed``)."""
+"""What was allocated, freed and alive in a range of a recording (``recording_schema.Brushed``)."""
 
 from __future__ import annotations
 

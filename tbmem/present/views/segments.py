@@ -1,4 +1,4 @@
-"""The allocator's segments and blocks at the end of a recording (``recordings.Segments``)."""
+"""The allocator's segments and blocks at the end of a recording (``recording_schema.Segments``)."""
 
 from __future__ import annotations
 

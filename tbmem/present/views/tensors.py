@@ -1,4 +1,4 @@
-"""Tables of single allocations, filtered and sorted (``recordings.Tensors``)."""
+"""Tables of single allocations, filtered and sorted (``recording_schema.Tensors``)."""
 
 from __future__ import annotations
 

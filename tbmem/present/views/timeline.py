@@ -1,4 +1,4 @@
-"""Memory over time, stacked by category and by single allocations (``recordings.Timeline``)."""
+"""Memory over time, stacked by category and by single allocations (``recording_schema.Timeline``)."""
 
 from __future__ import annotations
 
