@@ -27,7 +27,7 @@ def command(
     """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
     from tbmem.offline.analyze import load_rules
     from tbmem.offline.reports.folders import RESULTS, read_run_report, recordings_of, write_run_report
-    from tbmem.present.text.run_readme import run_lines
+    from tbmem.present.text.readme import run_lines
 
     if html is not None:
         _write_page(run, html, as_json)

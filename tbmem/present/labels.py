@@ -1,4 +1,4 @@
-"""Short texts for axes, keys and tables: sizes, long names, columns of words; and the binary unit of an axis."""
+"""Short texts for axes, legends and tables: units, sizes, shortened names, columns."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def size_label(count: float) -> str:
 
 
 def shortened(text: str, most: int = 48) -> str:
-    """The end of a text: of a path or a module that is what matters."""
+    """The last ``most`` characters of a path or module name."""
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns of text, two spaces apart, the header underlined."""
     shown = [header, *rows]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
+    widths = [max(len(row[index]) for row in shown) for index in range(len(header))]
     for number, row in enumerate(shown):
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if number == 0:
@@ -46,7 +46,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
 
 
 def plain_markdown(text: str) -> str:
-    """Text without what Markdown would take for its own."""
+    """Text with Markdown's special characters escaped."""
     for sign in ("\\", "_", "*", "|", "<"):
         text = text.replace(sign, f"\\{sign}")
     return text

@@ -1,4 +1,4 @@
-"""Lines for the console on samples and findings, and the log handler that prints them."""
+"""Console lines for samples and findings, and the log handler that prints them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _share(peak: int, total: int | None) -> str:
 
 
 def peak_word(counter: str | None) -> str:
-    """What a peak is called, by the counter that it was read from: ``'resident peak'`` on the CPU."""
+    """Name of a peak by the counter that it was read from: ``'resident peak'`` on the CPU."""
     return {"host_peak_rss": "resident peak", "allocated": "highest level"}.get(counter or "", "peak")
 
 
@@ -84,7 +84,7 @@ def finding_line(finding: Finding) -> str:
 
 
 def finding_level(finding: Finding) -> int:
-    """Level at which a finding is logged; suspicions are shown to those only who ask for debug lines."""
+    """Log level of a finding; suspicions are logged at debug level."""
     return logging.DEBUG if finding.kind.is_quiet else _LEVELS[finding.severity]
 
 
@@ -94,12 +94,12 @@ def show_finding(finding: Finding) -> None:
 
 
 def get_logger() -> logging.Logger:
-    """The logger that everything on the console goes through."""
+    """The logger of all console output."""
     return logging.getLogger(LOGGER_NAME)
 
 
-class _Shown:
-    """What was changed on the logger, and for how many users at present."""
+class _LoggerState:
+    """Changes made to the logger, and the number of current users."""
 
     users = 0
     handler: logging.Handler | None = None
@@ -109,50 +109,50 @@ class _Shown:
 
 @contextmanager
 def console_handler(console: Console | None = None) -> Iterator[None]:
-    """Show tbmem's lines for a while, unless the program has set up logging itself.
+    """Show tbmem's lines while entered, unless the program has set up logging itself.
 
-    May be entered by several parts at once; the last one to leave puts the logger back as it was.
+    May be entered several times at once; the last exit restores the logger.
 
     Args:
         console: A rich console to print on, for a program that draws a progress bar there; by default
             standard error, with colours on a terminal and plain lines elsewhere.
     """
-    if _Shown.users == 0:
+    if _LoggerState.users == 0:
         _show(console)
-    _Shown.users += 1
+    _LoggerState.users += 1
     try:
         yield
     finally:
-        _Shown.users -= 1
-        if _Shown.users == 0:
+        _LoggerState.users -= 1
+        if _LoggerState.users == 0:
             _hide()
 
 
 def _show(console: Console | None) -> None:
     logger = get_logger()
-    _Shown.level, _Shown.propagate = logger.level, logger.propagate
+    _LoggerState.level, _LoggerState.propagate = logger.level, logger.propagate
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
     if console is not None or not logger.hasHandlers():
-        _Shown.handler = make_handler(console)
-        logger.addHandler(_Shown.handler)
+        _LoggerState.handler = make_handler(console)
+        logger.addHandler(_LoggerState.handler)
         logger.propagate = False
 
 
 def _hide() -> None:
     logger = get_logger()
-    if _Shown.handler is not None:
-        logger.removeHandler(_Shown.handler)
-        _Shown.handler.close()
-        _Shown.handler = None
-    logger.setLevel(_Shown.level)
-    logger.propagate = _Shown.propagate
+    if _LoggerState.handler is not None:
+        logger.removeHandler(_LoggerState.handler)
+        _LoggerState.handler.close()
+        _LoggerState.handler = None
+    logger.setLevel(_LoggerState.level)
+    logger.propagate = _LoggerState.propagate
 
 
 def make_handler(console: Console | None = None) -> logging.Handler:
-    """A handler for a terminal (rich), for anything else (plain lines), or for nobody."""
+    """A handler for a terminal (rich) or for any other stream (plain lines)."""
     if console is None and sys.stderr is None:
-        return logging.NullHandler()  # standard error was closed before Python began
+        return logging.NullHandler()  # standard error was closed before Python started
     if console is None and not _is_terminal(sys.stderr):
         handler: logging.Handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s tbmem %(message)s", datefmt="%H:%M:%S"))
@@ -174,4 +174,4 @@ def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):
-        return False  # a program's own object that only writes, or one that is closed
+        return False  # an object that only writes, or a closed stream

@@ -1,6 +1,6 @@
-"""The Memory tab as one HTML file that needs nothing else: its modules, its style sheets and all answers are inside.
+"""The Memory tab as one self-contained HTML file, with its modules, style sheets and all answers inlined.
 
-The page forbids its browser to fetch anything: it looks the same without a network.
+A content security policy forbids the browser to fetch anything, so the page looks the same without a network.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 _IMPORT = re.compile(r'^import\s+(?:\{([^}]*)\}\s*from\s*)?["\']([^"\']+)["\'];?', re.MULTILINE)
 _EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?function\b|class\b|const\b)", re.MULTILINE)
 _EXPORTED = re.compile(r"^export\s+(?:(?:async\s+)?function\s*\*?|class|const)\s+([A-Za-z_$][\w$]*)", re.MULTILINE)
-_LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+_UNSUPPORTED = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def web_page(title: str, answers: Mapping[str, Any]) -> str:
-    """The page."""
-    script = _no_end(page_script())
+    """The page as HTML.
+
+    Args:
+        title: Title of the document.
+        answers: JSON answers by key, see ``key_of``.
+    """
+    script = _escaped(page_script())
     return "\n".join(
         (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -35,9 +40,9 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
             f"<title>{html.escape(title)}</title>",
-            f"<style>{_no_end(page_style())}</style>",
+            f"<style>{_escaped(page_style())}</style>",
             f'<script type="application/json" id="tbmem-data">{as_inline_json(answers)}</script>',
-            # the page draws into its body, which is there when the document has been read
+            # the script draws into the body, which exists once the document has been parsed
             f'<script>document.addEventListener("DOMContentLoaded", () => {{\n{script}.render();\n}});</script>',
             "</head><body></body></html>\n",
         )
@@ -57,16 +62,16 @@ def page_style() -> str:
 
 
 def as_inline_json(answers: Mapping[str, Any]) -> str:
-    """JSON that a page can hold: a tag in a file's name would end the script in the middle of the data."""
+    """JSON for a script element: ``<`` is escaped, since a tag in a file name would end the element."""
     return as_json(answers).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def as_json(value: Any) -> str:
-    """Plain values as JSON that every browser reads, without spaces: what is not a finite number is null."""
+    """Plain values as compact JSON; a number that is not finite becomes null."""
     try:
         return _dumps(value)
     except ValueError:
-        # a log may hold NaN where a number was wanted; looking for it costs as much as all the rest
+        # a log may hold NaN; searching for it up front would cost as much as encoding
         return _dumps(_finite(value))
 
 
@@ -76,9 +81,9 @@ def _dumps(value: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -87,20 +92,20 @@ def key_of(view: str, params: Mapping[str, str | Sequence[str]]) -> str:
     pairs = []
     for name in sorted(params):
         value = params[name]
-        pairs += [f"{name}={one}" for one in ([value] if isinstance(value, str) else value)]
+        pairs += [f"{name}={item}" for item in ([value] if isinstance(value, str) else value)]
     return f"{view}?{'&'.join(pairs)}" if pairs else view
 
 
-def _no_end(text: str) -> str:
-    """A script or style in which nothing ends it, nor begins a comment of HTML; both stand in texts only."""
+def _escaped(text: str) -> str:
+    """A script or style sheet without end tags and HTML comments, which occur only inside strings."""
     return text.replace("</script", "<\\/script").replace("</style", "<\\/style").replace("<!--", "<\\!--")
 
 
 def bundle(modules: Mapping[str, str], entry: str) -> str:
-    """One expression, whose value has what the entry exports.
+    """ES modules as one expression whose value holds the exports of the entry module.
 
     Raises:
-        ValueError: A module imports or exports in a way that is not provided for, or in a circle.
+        ValueError: An import or export statement is not supported, or modules import each other.
     """
     functions = [
         f"$modules[{_text(name)}] = (() => {{\n{_as_function(name, modules[name])}\n}})();"
@@ -111,21 +116,21 @@ def bundle(modules: Mapping[str, str], entry: str) -> str:
 
 
 def _in_order(modules: Mapping[str, str], entry: str) -> list[str]:
-    """Modules that are needed, each after those it imports."""
-    done: list[str] = []
+    """Modules in use, each after those that it imports."""
+    ordered: list[str] = []
 
-    def visit(name: str, way: Sequence[str]) -> None:
-        if name in way:
-            raise ValueError(f"modules import each other: {' -> '.join((*way, name))}")
+    def visit(name: str, path: Sequence[str]) -> None:
+        if name in path:
+            raise ValueError(f"modules import each other: {' -> '.join((*path, name))}")
         if name not in modules:
-            raise ValueError(f"{way[-1] if way else 'the entry'} imports {name}, which is not there")
-        if name not in done:
+            raise ValueError(f"{path[-1] if path else 'the entry'} imports {name}, which is not there")
+        if name not in ordered:
             for match in _IMPORT.finditer(modules[name]):
-                visit(_resolved(name, match[2]), (*way, name))
-            done.append(name)
+                visit(_resolved(name, match[2]), (*path, name))
+            ordered.append(name)
 
     visit(entry, ())
-    return done
+    return ordered
 
 
 def _resolved(importer: str, path: str) -> str:
@@ -136,18 +141,18 @@ def _resolved(importer: str, path: str) -> str:
 
 def _as_function(name: str, source: str) -> str:
     exported = _EXPORTED.findall(source)
-    body = _IMPORT.sub(lambda match: _taken(name, match), source)
+    body = _IMPORT.sub(lambda match: _declaration(name, match), source)
     body = _EXPORT.sub("", body)
-    if left := _LEFT.search(body):
-        raise ValueError(f"{name}: not provided for: {left[0]}")
+    if statement := _UNSUPPORTED.search(body):
+        raise ValueError(f"{name}: not provided for: {statement[0]}")
     return f"{body}\nreturn {{ {', '.join(exported)} }};"
 
 
-def _taken(importer: str, match: re.Match[str]) -> str:
-    """An import as a declaration: ``as`` becomes a colon."""
+def _declaration(importer: str, match: re.Match[str]) -> str:
+    """An import statement as a declaration: ``as`` becomes a colon."""
     if match[1] is None:
         return ""
-    names = [" : ".join(re.split(r"\s+as\s+", one.strip())) for one in match[1].split(",") if one.strip()]
+    names = [" : ".join(re.split(r"\s+as\s+", name.strip())) for name in match[1].split(",") if name.strip()]
     return f"const {{ {', '.join(names)} }} = $modules[{_text(_resolved(importer, match[2]))}];"
 
 

@@ -1,8 +1,8 @@
-"""Colours of categories, phases and parts of memory that colour-blind people can tell apart.
+"""Colour-blind safe colours of categories, phases and parts of memory.
 
-Blue, orange, yellow, green and red stand for parameters, activations, gradients, optimizer state and intermediates, in
-the tones of Okabe and Ito. The others were searched for so that no two look alike, also to those who lack the red or
-the green receptor: a test computes what they see.
+Blue, orange, yellow, green and red from the palette of Okabe and Ito stand for parameters, activations, gradients,
+optimizer state and temporaries. The others were chosen to differ from each other also with protanopia and
+deuteranopia; a test simulates both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CATEGORIES = {
     "UNKNOWN": GREY,
     "(other)": LIGHT,
 }
-_FURTHER = ("#661100", "#6699CC", "#AA4466", "#DDCC77", "#5E8C31", "#4477AA", "#C0A0D0", "#A65628")
-"""For categories of a user's own rules."""
+_RULE_COLOURS = ("#661100", "#6699CC", "#AA4466", "#DDCC77", "#5E8C31", "#4477AA", "#C0A0D0", "#A65628")
+"""Colours of categories from a user's own rules."""
 
 PHASES = {"FORWARD": "#F6D58A", "BACKWARD": "#9CC9E5", "OPTIMIZER": "#96D3BE", "SETUP": LIGHT, "OTHER": "#F1F3F5"}
 
@@ -49,8 +49,8 @@ _KINDS = {FindingKind.DISMISSED: GREEN, FindingKind.STABLE: GREEN, FindingKind.S
 
 
 def category_colour(name: str) -> str:
-    """Colour of a category, the same in every picture and every run."""
-    return _CATEGORIES.get(name) or _FURTHER[zlib.crc32(name.encode()) % len(_FURTHER)]
+    """Colour of a category, the same in every chart."""
+    return _CATEGORIES.get(name) or _RULE_COLOURS[zlib.crc32(name.encode()) % len(_RULE_COLOURS)]
 
 
 def finding_colour(kind: FindingKind, severity: Severity) -> str:

@@ -1,6 +1,6 @@
-// Answers of views, as the contract (tbmem/present/views) declares them.
+// Fetches the answers of views, declared in tbmem/present/views.
 //
-// In TensorBoard they are fetched from routes of the plugin, in report.html they stand in the page.
+// TensorBoard serves them from routes of the plugin; report.html contains them.
 
 const RECORDING = ["run", "file", "device"];
 const IDENTITY = {
@@ -18,7 +18,7 @@ const KEPT = 60;
 const kept = new Map();
 let inlined;
 
-/** What the user should read when there is no answer. */
+/** An error with a message for the user. */
 export class ViewError extends Error {
   constructor(status, message) {
     super(message);
@@ -26,7 +26,7 @@ export class ViewError extends Error {
   }
 }
 
-/** Whether the answers stand in the page. */
+/** Whether the page contains the answers. */
 export function isReport() {
   return inlinedAnswers() !== null;
 }
@@ -36,7 +36,7 @@ export function viewsOfPage() {
   return inlinedAnswers()?.views ?? null;
 }
 
-/** The answer of a view; the same object for the same question until `forget` is called. */
+/** The answer of a view; the same object for the same parameters until `forget` is called. */
 export async function fetchView(view, params = {}) {
   if (isReport()) return fromPage(view, params);
   const address = addressOf(view, params);
@@ -49,7 +49,7 @@ export async function fetchView(view, params = {}) {
   return kept.get(address);
 }
 
-/** Ask anew from now on: something was written. */
+/** Clear the cache after data has changed. */
 export function forget() {
   kept.clear();
 }

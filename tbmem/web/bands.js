@@ -1,4 +1,4 @@
-// Single allocations as bands within the layers of their categories, painted and found under the pointer.
+// Draws single allocations as bands within the layers of their categories, and finds the band under the pointer.
 
 import { below, lastUntil, Pixels, runsOf, tone } from "./stack.js";
 import { colours, onGround } from "./theme.js";
@@ -8,7 +8,7 @@ const EDGE = 0.62;
 const PALE = 0.42;
 const EDGED = 4;
 
-/** Paint the layers pale, and upon them each band; what stays pale are the allocations without a band of their own. */
+/** Paint the layers pale, and each band on top; allocations without a band remain pale. */
 export function paintBands(context, frame, answer) {
   const runs = runsOf(frame, answer);
   const pixels = new Pixels(frame);
@@ -34,7 +34,7 @@ export function paintBands(context, frame, answer) {
 }
 
 /**
- * What lies under a point: `{ layer, band, bytes }`, the band being -1 for the allocations without one; `null` for
+ * The hit at a point: `{ layer, band, bytes }`, the band being -1 for the allocations without one; `null` for
  * nothing.
  */
 export function foundAt(frame, answer, x, y) {
@@ -54,7 +54,7 @@ export function foundAt(frame, answer, x, y) {
   return found;
 }
 
-/** Draw a line around a band. */
+/** Draw the outline of a band. */
 export function outline(context, frame, answer, wanted) {
   const runs = runsOf(frame, answer);
   eachBand(answer, runs, (band, layer, from, to, base, size) => {

@@ -1,4 +1,4 @@
-// Bars of the parts of recordings, all to one scale, with a legend above them.
+// Stacked horizontal bars on one scale, with a legend above.
 
 import { el } from "./dom.js";
 import { bytes } from "./format.js";
@@ -6,14 +6,14 @@ import { keyed } from "./parts.js";
 import { onGround } from "./theme.js";
 
 /**
- * Bars below each other.
+ * A chart of horizontal bars.
  *
  * @param parts `{word, colour}` of each part.
  * @param rows  `{name, title, total, sizes, odd, open}`: a size for each part, what a click does.
  */
 export function partBars(parts, rows) {
   const most = Math.max(...rows.map((row) => row.total), 1);
-  // what is known and what is inferred may have one name and one colour
+  // known and inferred parts may share name and colour
   const keys = new Map(parts.map(({ word, colour }) => [`${word.toLowerCase()} ${colour}`, keyed(word, colour)]));
   const legend = el("div", { class: "legend" }, [...keys.values()]);
   const longest = Math.max(...rows.map((row) => row.name.length), 6);

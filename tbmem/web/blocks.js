@@ -1,4 +1,4 @@
-// The allocator's segments and blocks on a canvas, to one scale, over several lines.
+// Draws the allocator's segments and blocks to scale on a canvas of several lines.
 
 import { el } from "./dom.js";
 import { bytes } from "./format.js";
@@ -38,7 +38,7 @@ export class BlockMap {
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
-  /** Use so many lines from now on. */
+  /** Set the number of lines. */
   setLines(lines) {
     this.lines = lines;
     this.wide = 0;
@@ -120,7 +120,7 @@ export class BlockMap {
   }
 }
 
-/** Stripes in the colour of fragmentation: a look tells it from cache, also without colours. */
+/** Stripes for fragmented blocks, which distinguish them from cached blocks without colour. */
 function hatch(context) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;

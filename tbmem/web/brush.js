@@ -1,4 +1,4 @@
-// What was allocated, freed and alive in a range of a recording, as sums and as tables.
+// The panel of a brushed range: sums and tables of what was allocated, freed and alive in it.
 
 import { button, el, section } from "./dom.js";
 import { bytes, signedBytes, whole, word } from "./format.js";
@@ -67,7 +67,7 @@ export function allocationColumns(colours = {}) {
   ];
 }
 
-/** The same sums from the bands of a report, which has no server to ask. */
+/** The same sums computed from the bands of a report, which has no server. */
 export function brushedHere(answer, [from, to]) {
   const { bands, shown, count } = answer.allocations;
   const all = bands.row.map((_, at) => at);

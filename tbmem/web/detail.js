@@ -1,4 +1,4 @@
-// A panel with all that is known of one allocation.
+// The panel with the details of one allocation.
 
 import { fetchView } from "./api.js";
 import { button, el, replace } from "./dom.js";
@@ -7,7 +7,7 @@ import { facts, failure, framesOf, keyed } from "./parts.js";
 
 const BASIS = { known: "known from the address book", inferred: "inferred", none: "" };
 
-/** A place for an allocation; `show(row)` fills it. */
+/** The empty panel; `show(row)` fills it. */
 export function detailPanel(run, file) {
   const node = el("aside", { class: "detail", hidden: true, "aria-label": "Allocation", tabindex: -1 });
   let turn;

@@ -1,4 +1,4 @@
-// Elements from a tag, attributes and children. Texts become text nodes: data is never read as HTML.
+// Creates elements from a tag, attributes and children. Texts become text nodes: data is never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,12 +7,12 @@ export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for a drawing. */
+/** An SVG element. */
 export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Put these children in the place of what was there. */
+/** Replace the children of an element. */
 export function replace(parent, ...children) {
   parent.replaceChildren(...children.flat().filter(present));
   return parent;
@@ -41,7 +41,7 @@ export function tick(text, checked, change) {
   return el("label", { class: "tick" }, box, el("span", {}, text));
 }
 
-/** A heading, a note beside it, and what belongs to it. */
+/** A section with a heading and a note beside it. */
 export function section(title, note, ...children) {
   const head = el("div", { class: "section-head" }, el("h2", {}, title), note && el("p", { class: "note" }, note));
   return el("section", {}, head, ...children);
@@ -56,7 +56,7 @@ export function lazily(act, wait) {
   };
 }
 
-/** Hand a text to the user as a file. */
+/** Download a text as a file. */
 export function download(name, text, type) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   const link = el("a", { href: address, download: name });

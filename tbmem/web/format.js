@@ -1,4 +1,4 @@
-// Numbers as text as people read it, in the words of the Python side (tbmem/units.py).
+// Formats quantities as text, equal to the Python side (tbmem/units.py).
 
 const UNITS = [
   ["TiB", 2 ** 40],
@@ -22,12 +22,12 @@ function digits(amount) {
   return Math.abs(Number(text)) < 1000 ? text : fixed(amount, 0);
 }
 
-/** The same with its sign. */
+/** Bytes with a sign. */
 export function signedBytes(count) {
   return known(count) ? `${count >= 0 ? "+" : "-"}${bytes(Math.abs(count))}` : NONE;
 }
 
-/** A change beside what it is a change of: `+4.8 %`, `26 times`, `new`, `gone`, `unchanged`. */
+/** A relative change: `+4.8 %`, `26 times`, `new`, `gone`, `unchanged`. */
 export function relativeChange(before, after) {
   if (before === after) return "unchanged";
   if (!before) return "new";
@@ -80,12 +80,12 @@ export function moment(seconds) {
 
 let words = {};
 
-/** Take over the names of categories and phases for people, from the answer `index`. */
+/** Set the display names of categories and phases, from the answer `index`. */
 export function setWords(found) {
   words = found ?? {};
 }
 
-/** `OPTIMIZER_STATE` as `Optimizer state`; words of the user's own rules stay. */
+/** `OPTIMIZER_STATE` as `Optimizer state`; names of the user's own rules stay. */
 export function word(name) {
   if (!name) return NONE;
   return Object.hasOwn(words, name) ? words[name] : name;
@@ -98,7 +98,7 @@ export function deviceName(device) {
   return index === undefined ? name : `${name} ${index}`;
 }
 
-/** So many digits; what lies in the middle goes to the even one, as Python does it. */
+/** A number of digits, rounded half to even as in Python. */
 function fixed(value, digits) {
   const power = 10 ** digits;
   const low = Math.floor(Math.abs(value) * power);
@@ -106,7 +106,7 @@ function fixed(value, digits) {
   return even ? ((Math.sign(value) * low) / power).toFixed(digits) : value.toFixed(digits);
 }
 
-/** Whether something is a number that can be shown. */
+/** Whether a value is a finite number. */
 export function known(value) {
   return typeof value === "number" && Number.isFinite(value);
 }

@@ -1,7 +1,7 @@
 // A canvas with axes that can be zoomed, panned and brushed, and that reports what lies under the pointer.
 //
-// What is drawn between the axes is painted by whoever owns the frame. Over it lies a second canvas for the pointer's
-// highlight and the brush: moving the pointer repaints nothing else.
+// The owner of the frame paints the area between the axes. A second canvas on top holds the highlight and the brush, so
+// that moving the pointer repaints nothing else.
 
 import { el, replace } from "./dom.js";
 import { unitFor } from "./format.js";
@@ -16,7 +16,7 @@ const TALL = 30;
 
 export class Frame {
   /**
-   * @param options.label   What it shows, for those who cannot see it.
+   * @param options.label   Accessible name.
    * @param options.height  Pixels.
    * @param options.strip   Pixels kept free under the plot for a strip.
    * @param options.extent  Whole range of x.
@@ -24,7 +24,7 @@ export class Frame {
    * @param options.xText   A value of x as text.
    * @param options.paint   `(context, frame)`: draw between the axes.
    * @param options.moved   `(range, done)`: the user zoomed or panned.
-   * @param options.brushed `(range)`: the user chose a stretch; `null` when it is taken away.
+   * @param options.brushed `(range)`: the user brushed a range; `null` when it is cleared.
    * @param options.hover   `(x, y, event)`: the pointer is there; `null` when it left. Returns whether something is.
    * @param options.press   `(x, y)`: a click.
    */
@@ -63,21 +63,21 @@ export class Frame {
     return this.band?.[1] ?? this.top;
   }
 
-  /** Where the plot lies on the canvas, in the screen's own pixels. */
+  /** Position of the plot on the canvas, in device pixels. */
   get pixels() {
     const ratio = window.devicePixelRatio || 1;
     const [left, top, wide, high] = [LEFT, TOP, this.wide, this.high].map((value) => Math.round(value * ratio));
     return { left, top, wide, high };
   }
 
-  /** The column of these pixels that an x lies in. */
+  /** The column of device pixels of an x. */
   columnOf(value) {
     const [from, to] = this.range;
     const { wide } = this.pixels;
     return Math.min(Math.floor(((value - from) / (to - from || 1)) * wide), wide - 1);
   }
 
-  /** Where such a column begins. */
+  /** The x at which a column begins. */
   columnX(column) {
     return LEFT + (column / this.pixels.wide) * this.wide;
   }
@@ -99,7 +99,7 @@ export class Frame {
     return TOP + this.high;
   }
 
-  /** Where x lies under a pixel. */
+  /** The x of a pixel. */
   xAt(pixel) {
     const [from, to] = this.range;
     return from + ((pixel - LEFT) / this.wide) * (to - from);
@@ -109,7 +109,7 @@ export class Frame {
     return this.least + (1 - (pixel - TOP) / this.high) * (this.most - this.least);
   }
 
-  /** Show another range, cut to what there is. */
+  /** Show another range, clipped to the extent. */
   show(range, most) {
     this.range = this.cut(range);
     this.top = Math.max(most, 1) * 1.04;
@@ -122,19 +122,19 @@ export class Frame {
     this.move([around - (around - from) * factor, around + (to - around) * factor], true);
   }
 
-  /** Pan by a share of what is shown. */
+  /** Pan by a share of the visible range. */
   pan(share) {
     const width = this.range[1] - this.range[0];
     this.move([this.range[0] + share * width, this.range[1] + share * width], true);
   }
 
-  /** Everything. */
+  /** Show the whole extent. */
   reset() {
     this.band = null;
     this.move([...this.extent], true);
   }
 
-  /** Mark a stretch, without telling anybody. */
+  /** Set the brushed range without calling `brushed`. */
   setBrush(range) {
     this.brush = range;
     this.drawFront();
@@ -284,7 +284,7 @@ export class Frame {
     return [inside(Math.min(one, other)), inside(Math.max(one, other))];
   }
 
-  /** Zooms once the chart has the focus, or with Ctrl: else the wheel scrolls the page. */
+  /** Zoom if the chart has the focus, or with Ctrl; otherwise the wheel scrolls the page. */
   wheel(event) {
     if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.front) return;
     event.preventDefault();
@@ -312,7 +312,7 @@ export class Frame {
   }
 }
 
-/** What the pointer is on, as text beside it. */
+/** The tooltip beside the pointer. */
 export class Tip {
   constructor() {
     this.node = el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
@@ -333,7 +333,7 @@ export class Tip {
   }
 }
 
-/** Pixels between the axes of a frame that is so wide. */
+/** Pixels between the axes of a frame of a given width. */
 export function plotWidth(wide) {
   return Math.max(wide - LEFT - RIGHT, 1);
 }
@@ -348,7 +348,7 @@ export function ticks(from, to, most) {
   return { values, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
-/** A canvas as large as it is shown, in the screen's own pixels, empty. */
+/** Resize a canvas to its displayed size in device pixels, and clear it. */
 export function fresh(canvas, wide, high) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(wide * ratio);

@@ -1,4 +1,4 @@
-// The page around this one: TensorBoard's message channel, its dark mode, its address. Works without any of them.
+// The surrounding page: TensorBoard's message channel, dark mode and address; each is optional.
 
 /** The window whose address bar the user sees, if it may be read: TensorBoard's, else this one. */
 export function outerWindow() {
@@ -15,14 +15,14 @@ export function isTab() {
   return window.parent !== window;
 }
 
-/** Whether TensorBoard, or else the system, wants it dark. */
+/** Whether TensorBoard, or otherwise the system, is in dark mode. */
 export function isDark() {
   const outer = outerWindow();
   if (outer !== window) return outer.document.body.classList.contains("dark-mode");
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Call when dark becomes light, or the other way round. */
+/** Call on each change of dark mode. */
 export function onDarkChange(act) {
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", act);
   const outer = outerWindow();
@@ -30,7 +30,7 @@ export function onDarkChange(act) {
   new MutationObserver(act).observe(outer.document.body, { attributes: true, attributeFilter: ["class"] });
 }
 
-/** Whether anybody can see the page: TensorBoard hides a tab by style and says it is visible. */
+/** Whether the page is visible: TensorBoard hides a tab by style only. */
 export function isVisible() {
   if (document.visibilityState === "hidden") return false;
   try {
@@ -41,7 +41,7 @@ export function isVisible() {
   }
 }
 
-/** Call when the page comes into sight again. */
+/** Call when the page becomes visible again. */
 export function onVisible(act) {
   const look = () => isVisible() && act();
   document.addEventListener("visibilitychange", look);

@@ -1,4 +1,4 @@
-// Memory stacked by category, with phases, steps, marks and the peak.
+// Draws memory stacked by category, with phases, steps, marks and the peak.
 
 import { bytes, word } from "./format.js";
 import { lastUntil, Pixels, runsOf, tone } from "./stack.js";
@@ -21,7 +21,7 @@ export function paintLayers(context, frame, answer) {
   paintMarks(context, frame, answer);
 }
 
-/** The stretch that holds an x; -1 for none. */
+/** Index of the range that contains an x; -1 for none. */
 export function stretchAt(stretches, x) {
   return stretches.begin.findIndex((begin, at) => begin <= x && x < stretches.end[at]);
 }

@@ -14,7 +14,7 @@ const MARK = 6;
 export class LineChart {
   /**
    * @param options.id     Of the element.
-   * @param options.label  What it shows, for those who cannot see it.
+   * @param options.label  Accessible name.
    * @param options.height Pixels of the plot.
    * @param options.moved  `(range)`: the user zoomed or panned; `null` for everything.
    * @param chart          What is drawn; all amounts are bytes:
@@ -49,7 +49,7 @@ export class LineChart {
     this.draw(chart);
   }
 
-  /** Draw something else in the same place. */
+  /** Replace what is drawn. */
   draw(chart) {
     this.chart = { marks: [], levels: [], stretches: [], uprights: [], ...chart };
     const { lines, x, top } = this.chart;
@@ -147,7 +147,7 @@ export class LineChart {
     return Boolean(mark?.press);
   }
 
-  /** The values of the curves at an x; of very many curves that of the nearest one. */
+  /** The values of the curves at an x; with very many curves only of the nearest one. */
   tell(x, y, event) {
     const { frame } = this;
     let found = this.shown().map((line) => pointAt(line, x, frame)).filter((point) => point && known(point.y));

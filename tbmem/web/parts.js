@@ -1,27 +1,27 @@
-// What several views show: badges, notes, empty states, findings, sparklines.
+// Components that several views share: badges, notes, empty states, findings, sparklines.
 
 import { el, svg } from "./dom.js";
 import { bytes, deviceName, known, percent, whole } from "./format.js";
 import { onGround } from "./theme.js";
 
-/** Why there is nothing to see, and how to get it. */
+/** An empty state: why there is no data, and how to get it. */
 export function emptyState(empty) {
   const commands = empty.commands?.length && el("pre", { class: "commands" }, empty.commands.join("\n"));
   return el("div", { class: "empty" }, el("h2", {}, empty.title), el("p", {}, empty.text), commands);
 }
 
-/** What went wrong, in the server's words. */
+/** An error message of the server. */
 export function failure(error) {
   const title = error.status === 404 ? "Not found" : "This could not be shown";
   return el("div", { class: "empty", role: "alert" }, el("h2", {}, title), el("p", {}, error.message));
 }
 
-/** A word on a coloured ground. */
+/** A badge. */
 export function badge(text, severity) {
   return el("span", { class: `badge ${severity}` }, text);
 }
 
-/** Sentences on what is not known. */
+/** Notes about limits of the data. */
 export function notesOf(notes) {
   if (!notes?.length) return null;
   const items = notes.map((note) => el("li", {}, note));
@@ -42,7 +42,7 @@ export function tiles(figures) {
   return el("div", { class: "tiles" }, figures.filter(Boolean).map(tile));
 }
 
-/** Names and values below each other. */
+/** A list of names and values. */
 export function facts(list) {
   const shown = list.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return el("dl", { class: "facts" }, shown.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]).flat());
@@ -54,7 +54,7 @@ export function keyed(text, colour) {
   return el("span", { class: "keyed" }, mark, text);
 }
 
-/** A small curve without axes. */
+/** A sparkline. */
 export function sparkline(levels, severity, name = "") {
   if (levels.length < 2) return null;
   const [wide, high] = [220, 36];
@@ -74,7 +74,7 @@ export function sparkline(levels, severity, name = "") {
   );
 }
 
-/** Small curves of the levels after the steps and of the peaks within them, in which alone a spike is seen. */
+/** Sparklines of the levels after the steps and of the peaks within them; only the latter show spikes. */
 export function sparklines({ levels, peaks }, severity) {
   const curves = [["after the steps", levels], ["peaks within the steps", peaks]];
   const shown = curves.map(([name, values]) => [name, sparkline(values, severity, name)]).filter(([, curve]) => curve);
@@ -96,12 +96,12 @@ export function findingItem(finding, several = false) {
   );
 }
 
-/** What colour a finding has: that nothing is wrong is good news. */
+/** The colour class of a finding. */
 export function severityOf(finding) {
   return ["stable", "dismissed"].includes(finding.kind ?? finding.verdict) ? "good" : finding.severity;
 }
 
-/** The numbers and names behind a finding, as deep as they are. */
+/** The evidence of a finding, nested values included. */
 export function evidenceOf(evidence) {
   const entries = Object.entries(evidence ?? {});
   if (!entries.length) return null;
@@ -121,7 +121,7 @@ export function shortStack(frames) {
   return (python.length ? python : frames).join(" ← ");
 }
 
-/** A share with its sign; what was not there before is new. */
+/** A percentage with its sign, or `new`. */
 export function changeText(share) {
   return share === null ? "new" : `${share >= 0 ? "+" : ""}${percent(share)}`;
 }

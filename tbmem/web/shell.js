@@ -1,4 +1,4 @@
-// The page around the views: tabs, pickers, reload, and what is drawn when.
+// The page around the views: tabs, pickers, reload, and when a view is drawn.
 
 import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
@@ -11,7 +11,7 @@ import { startTheme } from "./theme.js";
 
 const ENDED = "ended";
 
-/** What no longer means anything when another run or recording is shown. */
+/** State that is reset when another run or recording is chosen. */
 const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, axis: null };
 
 const PATIENCE = 250;
@@ -39,7 +39,7 @@ export class Shell {
     this.turn = 0;
   }
 
-  /** Put the page into the document and keep it true from then on. */
+  /** Add the page to the document and update it from then on. */
   async start(body) {
     body.append(this.node);
     startTheme(() => this.draw());
@@ -49,7 +49,7 @@ export class Shell {
     await this.draw();
   }
 
-  /** Ask for everything that is shown again, and draw it if it has changed. */
+  /** Fetch all visible answers again, and redraw if they have changed. */
   async reload() {
     this.missed = !isVisible();
     if (this.missed) return;
@@ -65,7 +65,7 @@ export class Shell {
     return JSON.stringify(found.map((one) => one.value ?? String(one.reason)));
   }
 
-  /** Draw the chosen view; an older drawing that is not done yet is thrown away. */
+  /** Draw the chosen view; an older drawing that is not finished is discarded. */
   async draw() {
     const turn = ++this.turn;
     const focus = document.activeElement?.id;
@@ -86,7 +86,7 @@ export class Shell {
     this.main.dataset.drawn = view.name;
   }
 
-  /** Say that it takes longer, unless the view is there and only drawn anew. */
+  /** Show a loading note, unless the view is only redrawn. */
   wait(view, turn) {
     if (turn !== this.turn || this.main.dataset.drawn === view.name) return;
     replace(this.main, el("p", { class: "note loading", role: "status" }, "Reading the files …"));
@@ -153,7 +153,7 @@ export class Shell {
 
   statusOf(index, view, context) {
     if (index.source === "report") return index.written && `written ${index.written}`;
-    // a view of all runs says it of each
+    // a view of all runs shows it for each
     if (view.needs === "none") return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
     const told = shown.find((one) => one && one.status !== ENDED);
@@ -209,7 +209,7 @@ export function deviceChoice(head) {
   return el("label", { class: "field" }, el("span", {}, "device"), choice(options, head.device, pick, { id: "pick-device" }));
 }
 
-/** What to say where a run has no recording. */
+/** The empty state of a run without recordings. */
 export function noRecording(item) {
   return emptyState({
     title: "No recording yet",
@@ -221,7 +221,7 @@ export function noRecording(item) {
 function itemOf(index, view) {
   const found = index.runs.find((one) => one.run === get("run"));
   if (found) return found;
-  // nobody chose one: the latest that has something to show
+  // none chosen: the latest run with data
   const fits = { recording: (one) => one.recordings.length, runs: (one) => one.logs.length, run: (one) => one.logs.length };
   return index.runs.find(fits[view.needs] ?? (() => true));
 }

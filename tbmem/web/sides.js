@@ -12,7 +12,7 @@ import { colours, lineColour } from "./theme.js";
 const FIGURES = ["run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects", "link", "odd", "others"];
 const MILLISECONDS = [["h", 3.6e6], ["min", 6e4], ["s", 1000], ["ms", 1], ["µs", 0.001]];
 
-/** Everything about them; `null` where there is none. */
+/** The whole comparison; `null` without recordings. */
 export function sideBySide(answer) {
   if (!answer.run.length) return null;
   const sides = rowsOf(answer, FIGURES);
@@ -55,13 +55,13 @@ function bars(answer, sides) {
   return [parts, rows];
 }
 
-/** Its own page, or else its views in this one. */
+/** Opens the page of a recording, or its views in this page. */
 function open(side) {
   if (side.link) location.assign(side.link.split("/").map(encodeURIComponent).join("/"));
   else set({ view: "peak", run: side.run, runs: null, file: side.file, device: side.device });
 }
 
-/** A line for each; where one stands out, the others step back. What is of one moment lies level over all. */
+/** One line per recording; an outlier is emphasized. */
 function chart({ name: names, odd, curves }) {
   const byTime = curves.axis === "time";
   const all = curves.x.map((x) => (byTime ? x.map((one) => one - x[0]) : x));

@@ -1,7 +1,7 @@
-// Memory as a stack of layers, painted column by column: a column of pixels shows the highest moment that lies in it.
+// Paints memory as stacked layers, column by column: a column of pixels shows the highest point within it.
 //
-// Every edge is rounded to a whole pixel from the sum of all that lies below it. So nothing overlaps, nothing is left
-// out, and two charts of the same moments have the same outline.
+// Every edge is the cumulative sum rounded to a whole pixel, so that layers neither overlap nor leave gaps, and two
+// charts of the same points have the same outline.
 
 import { colours } from "./theme.js";
 
@@ -63,7 +63,7 @@ export function momentAt(frame, answer, x) {
   return run >= 0 && column < runs.end[run] ? runs.moment[run] : -1;
 }
 
-/** Bytes below a layer at the moments of the runs. */
+/** Bytes below a layer at the points of the runs. */
 export function below(answer, runs, layer) {
   const sums = new Float64Array(runs.moment.length);
   for (let lower = 0; lower < layer; lower++) {
@@ -107,7 +107,7 @@ export class Pixels {
     }
   }
 
-  /** Put them onto the frame's canvas. */
+  /** Copy the pixels to the frame's canvas. */
   show(context) {
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [this.place.wide, this.place.high];

@@ -1,4 +1,4 @@
-// What is shown (view, runs, file, range, filters) is kept in the address, so that a link shows the same again.
+// The state of the page (view, runs, file, range, filters), kept in the address so that links reproduce it.
 //
 // In TensorBoard the address is that of the outer page, `#tbmem&p.tbmem.view=live`; in a report it is the page's own.
 
@@ -21,7 +21,7 @@ export function startState() {
   });
 }
 
-/** One value; the empty string if there is none. */
+/** One value; an empty string if missing. */
 export function get(key) {
   return current[key] ?? "";
 }
@@ -31,7 +31,7 @@ export function all() {
   return { ...current };
 }
 
-/** Change values, `null` takes one away. Who listens is told, unless `quietly`. */
+/** Change values; `null` removes one. Listeners are called unless `quietly`. */
 export function set(changes, quietly = false) {
   const next = { ...current };
   for (const [key, value] of Object.entries(changes)) {

@@ -1,4 +1,4 @@
-// Tables that sort, search, export, and draw only the rows in sight.
+// Tables with sorting, search and export that render only visible rows.
 
 import { button, download, el, lazily, replace } from "./dom.js";
 import { bytes, known, percent, whole } from "./format.js";
@@ -203,7 +203,7 @@ class Table {
 
 }
 
-/** Objects of one shape as text for a spreadsheet. */
+/** Rows as CSV text. */
 export function csvOf(rows) {
   if (!rows.length) return "";
   const quote = (one) => (/[",\r\n]/.test(one) ? `"${one.replaceAll('"', '""')}"` : one);
@@ -246,7 +246,7 @@ function compare(one, other) {
   return String(left).localeCompare(String(right), "en", { numeric: true });
 }
 
-/** A spreadsheet takes text that begins like a formula for one. */
+/** Escape text that a spreadsheet would interpret as a formula. */
 function safe(one) {
   const text = String(one ?? "");
   return typeof one === "string" && /^[=+\-@\t]/.test(text) ? `'${text}` : text;

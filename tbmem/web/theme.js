@@ -1,4 +1,4 @@
-// Colours of the page and of what is drawn on it, on a light or a dark ground.
+// Colours of the page and its charts in light and dark mode.
 
 import { isDark, onDarkChange } from "./host.js";
 
@@ -20,13 +20,13 @@ const DARK = {
   capacity: "#ECEFF1",
   window: "rgba(86,180,233,0.16)",
 };
-// the tones of Okabe and Ito that present/palette.py uses; in the dark some would be lost on the ground
+// the palette of Okabe and Ito as in present/palette.py; some colours need a brighter variant in dark mode
 const FOR_DARK = { "#0072B2": "#3D9BD9", "#183263": "#6D8FD0", "#1C0070": "#A78BFA", "#0C15F8": "#7C86FF" };
 const FOR_DARK_TOO = { "#002CBF": "#6E8BFF", "#7D0000": "#D26A6A", "#530025": "#C2688F", "#5F6B76": "#A9B4BD" };
 const SERIES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#7A4A12"];
 const SERIES_DARK = ["#56B4E9", "#F0804A", "#2FC79A", "#E39CC4", "#F2BC45", "#8FD0F5", "#A99BE8", "#C9986A"];
 
-/** Follow TensorBoard's mode, or else the system's, and say so when it changes. */
+/** Follow the mode of TensorBoard, or otherwise of the system, and call back on changes. */
 export function startTheme(changed) {
   const apply = () => {
     const mode = isDark() ? "dark" : "light";
@@ -38,12 +38,12 @@ export function startTheme(changed) {
   onDarkChange(apply);
 }
 
-/** Colours of the ground, of lines and of text. */
+/** Colours of background, lines and text. */
 export function colours() {
   return dark() ? DARK : LIGHT;
 }
 
-/** A colour from the server, made brighter where the ground is dark. */
+/** A colour from the server, brightened in dark mode. */
 export function onGround(colour) {
   if (!dark() || !colour) return colour;
   const key = colour.toUpperCase();

@@ -1,4 +1,4 @@
-// A tree of modules as a table whose rows fold, with search, order, export and the arrow keys of a tree.
+// The module tree as a table with collapsible rows, search, sorting, export and arrow keys.
 
 import { button, download, el, lazily, replace } from "./dom.js";
 import { bytes, percent, whole } from "./format.js";
@@ -81,7 +81,7 @@ class Tree {
     return (get(`${KEY}.sort`) || "bytes:desc").split(":");
   }
 
-  /** Modules in their order; with a search those that match, and what they lie in. */
+  /** Modules in order; with a search, the matches and their parents. */
   draw(focus) {
     const words = get(`${KEY}.q`).toLowerCase().split(/\s+/).filter(Boolean);
     const matches = (node) => words.every((one) => this.modules.path[node.at].toLowerCase().includes(one));

@@ -25,14 +25,13 @@ from tbmem.present.views.empty_states import (
     NOTHING_TO_COMPARE,
     ONE_RANK,
 )
-from tbmem.present.views.live import ooms_of, series_of, windows_of, x_of, x_of_step
+from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
-from tbmem.present.views.overview import finding_item, overview_of, rank_columns
+from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
-from tbmem.present.views.recording_view import Subject
-from tbmem.present.views.run_list import index_view
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import Empty, FileItem, Index, RankRecordings, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
@@ -163,7 +162,7 @@ class Answers:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
 
-    def subject(self, run: str, file: str) -> Subject:
+    def subject(self, run: str, file: str) -> RecordingView:
         """A recording, analysed.
 
         Raises:
@@ -179,11 +178,11 @@ class Answers:
         chosen = [runs[name] for key in ("run", "before", "after") for name in params.get(key, ()) if name in runs]
         return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in chosen)
 
-    def _subject(self, params: QueryParams) -> Subject:
+    def _subject(self, params: QueryParams) -> RecordingView:
         run = self._reader.run(params.text("run"))
         return self._reader.open(run, self._reader.file(run, params.text("file")))
 
-    def _part(self, params: QueryParams) -> tuple[Subject, str | None, str | None, float | None, float | None]:
+    def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
         subject = self._subject(params)
         return subject, params.text("device"), params.text("axis"), params.number("from"), params.number("to")
 
@@ -263,7 +262,7 @@ class Answers:
             "x": x,
             "extent": [low, high] if axes else [],
             "range": [begin, end] if axes else [],
-            "series": [series_of(run, series, x, begin, end, points) for run in runs for series in run.series],
+            "series": [live_series(run, series, x, begin, end, points) for run in runs for series in run.series],
             "findings": [
                 finding_item(run.name, finding, x_of_step(run, finding.rank, finding.last_step, x))
                 for run in runs
@@ -347,14 +346,16 @@ class Answers:
         same = len({side.run for side in sides}) < len(sides)
         return sides_view([side._replace(name=f"{side.run}/{side.name}" if same else side.run) for side in sides])
 
-    def _pair(self, params: QueryParams) -> tuple[list[tuple[Run, str | None]], list[Subject | None], list[FileItem]]:
+    def _pair(
+        self, params: QueryParams
+    ) -> tuple[list[tuple[Run, str | None]], list[RecordingView | None], list[FileItem]]:
         """Two runs with the requested recordings, the recordings to compare, and the errors."""
         runs = [self._reader.run(params.text(key), key) for key in ("before", "after")]
         pairs = list(zip(runs, (params.text("before_file"), params.text("after_file")), strict=True))
         errors: list[FileItem] = []
         return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
 
-    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> Subject | None:
+    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> RecordingView | None:
         """The requested recording, else the one with the highest peak."""
         if file is not None:
             return self._reader.open(run, self._reader.file(run, file))
@@ -383,7 +384,7 @@ class Answers:
             "empty": None if predicted is not None or summary is not None else NO_ESTIMATE,
         }
 
-    def _sides(self, run: Run, errors: list[FileItem]) -> tuple[Subject | None, Subject | None]:
+    def _sides(self, run: Run, errors: list[FileItem]) -> tuple[RecordingView | None, RecordingView | None]:
         """The prediction, and the measurement with the highest peak."""
         subjects = [subject for _, subject in self._opened(run, run.recordings, errors)]
         predictions = [subject for subject in subjects if subject.analysis.source == _ESTIMATED]
@@ -391,7 +392,9 @@ class Answers:
         measured = max(others, key=lambda subject: subject.analysis.main.peak.bytes, default=None)
         return (predictions[-1] if predictions else None), measured
 
-    def _opened(self, run: Run, files: Iterable[RunFile], errors: list[FileItem]) -> list[tuple[RunFile, Subject]]:
+    def _opened(
+        self, run: Run, files: Iterable[RunFile], errors: list[FileItem]
+    ) -> list[tuple[RunFile, RecordingView]]:
         """The recordings that can be read; the others are added to ``errors``."""
         opened = []
         for file in files:

@@ -23,8 +23,8 @@ from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog, parse_line
-from tbmem.present.views.recording_view import Subject
-from tbmem.present.views.run_logs import DeviceSeries, LoggedRun
+from tbmem.present.views.live import DeviceSeries, LoggedRun
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.catalog import LOG, Catalog, Key, Run, RunFile, is_inside
@@ -61,7 +61,7 @@ class RunReader:
         self._now = now
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
-        self._subjects: OrderedDict[Key, Subject] = OrderedDict()
+        self._subjects: OrderedDict[Key, RecordingView] = OrderedDict()
         self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
         self._edges: dict[str, tuple[Key, RankState]] = {}
@@ -100,7 +100,7 @@ class RunReader:
             raise OutsideError(f"{key}={file!r} lies outside of the log folder")
         raise MissingError(f"{key}={file}: no such recording in {run.name}")
 
-    def open(self, run: Run, file: RunFile) -> Subject:
+    def open(self, run: Run, file: RunFile) -> RecordingView:
         """A recording, analysed.
 
         Raises:
@@ -116,14 +116,14 @@ class RunReader:
         except FileFormatError as error:
             raise FileFormatError(reason(error).replace(str(file.path), file.file)) from error
 
-    def _subject(self, run: Run, file: RunFile) -> Subject:
+    def _subject(self, run: Run, file: RunFile) -> RecordingView:
         with self._locked(file):
             subject = self._subjects.get(file.key)
             if subject is None:
                 with self._noting_errors(file):
                     recording = read_recording(file.path, calls=True)
                     analysis = analyze(recording.timeline, book=recording.book, name=file.name, path=str(file.path))
-                    subject = Subject(run.name, file.file, file.name, analysis, recording.calls)
+                    subject = RecordingView(run.name, file.file, file.name, analysis, recording.calls)
                 self._subjects[file.key] = subject
             self._subjects.move_to_end(file.key)
         self._trim()

@@ -28,12 +28,11 @@ from tbmem.offline.live_logs import read_run
 from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html, run_html, subject_of
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
-from tbmem.present.text.analysis_readme import comparison_text, findings_text
 from tbmem.present.text.analysis_report import report_text
 from tbmem.present.text.analysis_tables import analyses_view
-from tbmem.present.text.run_readme import Recorded, run_text
+from tbmem.present.text.readme import Recorded, comparison_text, findings_text, run_text
 from tbmem.present.views.comparison import Side, side_of
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.recording_files import RecordingFile, find_recordings
 from tbmem.units import format_moment
@@ -186,7 +185,7 @@ def write_one(
     return without_rows(analysis), side_of(subject)
 
 
-def _write_analysis(subject: Subject, folder: Path, written: str) -> None:
+def _write_analysis(subject: RecordingView, folder: Path, written: str) -> None:
     """Write pictures, texts, figures and the page of one analysis into an existing folder."""
     analysis = subject.analysis
     write_pictures(analysis, folder)

@@ -23,9 +23,9 @@ from tbmem.present.page import key_of, web_page
 from tbmem.present.views.comparison import Side, compare_view, side_of, sides_view
 from tbmem.present.views.empty_states import NOTHING_TO_COMPARE
 from tbmem.present.views.operators import operators_view
+from tbmem.present.views.overview import index_view
 from tbmem.present.views.peak import peak_view, stack_view
-from tbmem.present.views.recording_view import Subject
-from tbmem.present.views.run_list import index_view
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import tensors_view
@@ -114,16 +114,16 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield "overview", key_of("overview", {"run": run})
 
 
-def analysis_html(subject: Subject, written: str = "") -> str:
+def analysis_html(subject: RecordingView, written: str = "") -> str:
     """The page of one recording."""
     items = [recording_item(subject.run, subject.file, subject.analysis.source)]
     return _page(f"Memory of {subject.run}", items, _RECORDING_VIEWS, dict(_recording_answers(subject)), written)
 
 
-def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> Subject:
+def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> RecordingView:
     """A recording as a run of its own."""
     run = analysis.name or "recording"
-    return Subject(run, Path(analysis.path).name or run, run, analysis, calls)
+    return RecordingView(run, Path(analysis.path).name or run, run, analysis, calls)
 
 
 def recording_item(run: str, file: str, kind: str) -> RunItem:
@@ -151,7 +151,7 @@ def recording_item(run: str, file: str, kind: str) -> RunItem:
     }
 
 
-def _recording_answers(subject: Subject) -> Iterator[tuple[str, Any]]:
+def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
     """All answers on a recording, with the stacks of the largest allocations."""
     main = subject.analysis.main
     rows: dict[int, None] = {}

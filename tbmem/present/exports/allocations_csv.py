@@ -17,7 +17,7 @@ _NUMBERS = ("bytes", "rounded_bytes", "stream", "address", "alloc_event", "free_
 
 
 def allocations_csv(analysis: Analysis) -> str:
-    """Rows as CSV text, with a heading; -1 is 'unknown', as a free 'still alive'."""
+    """Rows as CSV text with a header; -1 means not known, for a free also still alive."""
     timeline, rows = analysis.timeline, analysis.timeline.rows
     lines = SourceLines(timeline.stacks)
     columns: dict[str, list[Any]] = {
@@ -39,5 +39,5 @@ def allocations_csv(analysis: Analysis) -> str:
 
 
 def _words(table: list[str], column: NDArray[Any]) -> list[str]:
-    found: list[str] = np.array([*table, ""], object)[column].tolist()
-    return found
+    # -1 selects the last entry, the empty text
+    return list(np.array([*table, ""], object)[column])

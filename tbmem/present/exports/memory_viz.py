@@ -1,7 +1,7 @@
-"""Exports a snapshot for pytorch.org/memory_viz, whatever the recording was read from.
+"""Exports any recording as a CUDA memory snapshot for pytorch.org/memory_viz.
 
-The page draws what the events of ``device_traces`` and the blocks of ``segments`` say. Where there are no segments (a
-trace, the CPU), each allocation that is alive at the end gets one of its own.
+The page draws the events of ``device_traces`` and the blocks of ``segments``. Without segments (a trace, the CPU), each
+allocation that is alive at the end becomes a segment.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ def memory_viz_pickle(analysis: Analysis) -> bytes:
 def memory_viz_snapshot(analysis: Analysis) -> dict[str, Any]:
     """The snapshot as torch's own ``_snapshot()`` returns it; events of a trace have categories."""
     timeline = analysis.timeline
-    places = _places(timeline)
+    indices = _device_indices(timeline)
     writer = _Writer(analysis)
-    traces: list[list[Entry]] = [[] for _ in range(max(places, default=-1) + 1)]
+    traces: list[list[Entry]] = [[] for _ in range(max(indices, default=-1) + 1)]
     segments: list[Entry] = []
-    for number, place in enumerate(places):
-        traces[place] = writer.events(number)
-        segments += writer.segments(number, place)
+    for number, index in enumerate(indices):
+        traces[index] = writer.events(number)
+        segments += writer.segments(number, index)
     return {
         "segments": segments,
         "device_traces": traces,
         "allocator_settings": dict(timeline.settings),
-        "external_annotations": _annotations(timeline, places),
+        "external_annotations": _annotations(timeline, indices),
     }
 
 
-def _places(timeline: AllocationTimeline) -> list[int]:
-    """Number of each device on the page: torch's index, the CPU after the others."""
+def _device_indices(timeline: AllocationTimeline) -> list[int]:
+    """Index of each device on the page: torch's own, with the CPU after the others."""
     last = max([device.index for device in timeline.devices], default=-1)
     return [device.index if device.index >= 0 else last + 1 for device in timeline.devices]
 
 
 class _Writer:
-    """Turns rows into entries; equal stacks are one object."""
+    """Makes entries of rows; equal stacks share one list of frames."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._timeline = analysis.timeline
@@ -72,16 +72,16 @@ class _Writer:
         self._with_categories = self._timeline.source != "snapshot"
 
     def frames(self, stack: int) -> list[Entry]:
-        found = self._frames.get(stack)
-        if found is None:
-            found = self._frames[stack] = [
+        frames = self._frames.get(stack)
+        if frames is None:
+            frames = self._frames[stack] = [
                 {"filename": frame.file, "line": frame.line, "name": frame.function}
                 for frame in self._timeline.stacks.of(stack)
             ]
-        return found
+        return frames
 
     def events(self, device: int) -> list[Entry]:
-        """Entries of a device in order of its log."""
+        """Entries of a device in the order of its events."""
         by_event: list[tuple[int, int, Entry]] = []
         rows = self._timeline.rows
         for row in np.flatnonzero(rows.device == device).tolist():
@@ -93,7 +93,7 @@ class _Writer:
         return [*head, *(entry for _, _, entry in by_event)]
 
     def _head(self, device: int) -> list[Entry]:
-        """What a page with categories needs: one entry that is unknown; and bytes of which there is no row."""
+        """An entry of unknown category, which the page requires, and the bytes without a row."""
         entry = {"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "frames": [], "category": _UNKNOWN}
         size = self._timeline.devices[device].unlisted_bytes
         if size <= 0:
@@ -103,101 +103,103 @@ class _Writer:
 
     def _of_row(self, row: int) -> list[tuple[int, int, Entry]]:
         rows = self._timeline.rows
-        alloc, free, asked = (
+        alloc, free, free_requested = (
             int(column[row]) for column in (rows.alloc_event, rows.free_event, rows.free_requested_event)
         )
         base = {
-            "addr": int(rows.address[row]) or _made_up(row),
+            "addr": int(rows.address[row]) or _synthetic_address(row),
             "size": int(rows.bytes[row]),
             "stream": int(rows.stream[row]),
             "frames": self.frames(int(rows.stack[row])),
         }
-        found: list[tuple[int, int, Entry]] = []
+        entries: list[tuple[int, int, Entry]] = []
         if alloc >= 0 or self._with_categories:
             begin = {"action": "alloc", **base, **_time(int(rows.alloc_ns[row]))}
             if self._with_categories:
                 begin["category"] = self._labels.names[self._labels.code[row]].lower()
-            found.append((alloc, 0, begin))
-        if free >= 0 or asked >= 0:
+            entries.append((alloc, 0, begin))
+        if free >= 0 or free_requested >= 0:
             when = _time(int(rows.free_ns[row]))
-            found.append((asked if asked >= 0 else free, -2, {"action": "free_requested", **base, **when}))
+            entries.append(
+                (free_requested if free_requested >= 0 else free, -2, {"action": "free_requested", **base, **when})
+            )
             if free >= 0:
-                found.append((free, -1, {"action": "free_completed", **base, **when}))
-        return found
+                entries.append((free, -1, {"action": "free_completed", **base, **when}))
+        return entries
 
     def _reservations(self, device: int) -> list[tuple[int, int, Entry]]:
         table = self._timeline.reservations
-        found = []
-        for at in np.flatnonzero(table.device == device).tolist():
-            action = _RESERVATIONS.get(ReservationKind(int(table.kind[at])))
+        entries = []
+        for position in np.flatnonzero(table.device == device).tolist():
+            action = _RESERVATIONS.get(ReservationKind(int(table.kind[position])))
             if action is not None:
                 entry = {
                     "action": action,
-                    "addr": int(table.address[at]),
-                    "size": abs(int(table.bytes[at])),
-                    "stream": int(table.stream[at]),
-                    "frames": self.frames(int(table.stack[at])),
-                    **_time(int(table.ns[at])),
+                    "addr": int(table.address[position]),
+                    "size": abs(int(table.bytes[position])),
+                    "stream": int(table.stream[position]),
+                    "frames": self.frames(int(table.stack[position])),
+                    **_time(int(table.ns[position])),
                 }
-                found.append((int(table.event[at]), 0, entry))
-        return found
+                entries.append((int(table.event[position]), 0, entry))
+        return entries
 
     def _marks(self, device: int) -> list[tuple[int, int, Entry]]:
         marks = self._timeline.marks
-        found = []
-        for at in np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM)).tolist():
+        entries = []
+        for position in np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM)).tolist():
             entry = {
                 "action": "oom",
                 "addr": 0,
-                "device_free": max(int(marks.device_free_bytes[at]), 0),
-                "size": int(marks.bytes[at]),
+                "device_free": max(int(marks.device_free_bytes[position]), 0),
+                "size": int(marks.bytes[position]),
                 "stream": 0,
-                "frames": self.frames(int(marks.stack[at])),
-                **_time(int(marks.ns[at])),
+                "frames": self.frames(int(marks.stack[position])),
+                **_time(int(marks.ns[position])),
             }
-            found.append((int(marks.event[at]), 0, entry))
-        return found
+            entries.append((int(marks.event[position]), 0, entry))
+        return entries
 
-    def segments(self, device: int, place: int) -> list[Entry]:
+    def segments(self, device: int, index: int) -> list[Entry]:
         """Segments of a device with their blocks."""
         table, blocks = self._timeline.segments, self._timeline.blocks
-        own = np.flatnonzero(table.device == device)
-        if not len(own):
-            return [self._segment_of_row(row, place) for row in self._timeline.alive_at_end(device).tolist()]
-        inside: dict[int, list[Entry]] = defaultdict(list)
-        for at in np.flatnonzero(np.isin(blocks.segment, own)).tolist():
-            inside[int(blocks.segment[at])].append(self._block(at))
+        on_device = np.flatnonzero(table.device == device)
+        if not len(on_device):
+            return [self._segment_of_row(row, index) for row in self._timeline.alive_at_end(device).tolist()]
+        blocks_by_segment: dict[int, list[Entry]] = defaultdict(list)
+        for position in np.flatnonzero(np.isin(blocks.segment, on_device)).tolist():
+            blocks_by_segment[int(blocks.segment[position])].append(self._block(position))
         return [
             {
-                "device": place,
-                "address": int(table.address[at]),
-                "total_size": int(table.bytes[at]),
-                "allocated_size": int(table.allocated_bytes[at]),
-                "active_size": int(table.active_bytes[at]),
-                "requested_size": int(table.requested_bytes[at]),
-                "stream": int(table.stream[at]),
-                "segment_type": "small" if table.kind[at] == SegmentKind.SMALL else "large",
-                "segment_pool_id": self._timeline.pools[table.pool[at]] if table.pool[at] >= 0 else (0, 0),
-                "is_expandable": bool(table.expandable[at]),
-                "frames": self.frames(int(table.stack[at])),
-                "blocks": inside[at],
+                "device": index,
+                "address": int(table.address[position]),
+                "total_size": int(table.bytes[position]),
+                "allocated_size": int(table.allocated_bytes[position]),
+                "active_size": int(table.active_bytes[position]),
+                "requested_size": int(table.requested_bytes[position]),
+                "stream": int(table.stream[position]),
+                "segment_type": "small" if table.kind[position] == SegmentKind.SMALL else "large",
+                "segment_pool_id": self._timeline.pools[table.pool[position]] if table.pool[position] >= 0 else (0, 0),
+                "is_expandable": bool(table.expandable[position]),
+                "frames": self.frames(int(table.stack[position])),
+                "blocks": blocks_by_segment[position],
             }
-            for at in own.tolist()
+            for position in on_device.tolist()
         ]
 
-    def _block(self, at: int) -> Entry:
+    def _block(self, position: int) -> Entry:
         blocks = self._timeline.blocks
         return {
-            "address": int(blocks.address[at]),
-            "size": int(blocks.bytes[at]),
-            "requested_size": int(blocks.requested_bytes[at]),
-            "state": _STATES[BlockState(int(blocks.state[at]))],
-            "frames": self.frames(int(blocks.stack[at])),
+            "address": int(blocks.address[position]),
+            "size": int(blocks.bytes[position]),
+            "requested_size": int(blocks.requested_bytes[position]),
+            "state": _STATES[BlockState(int(blocks.state[position]))],
+            "frames": self.frames(int(blocks.stack[position])),
         }
 
-    def _segment_of_row(self, row: int, place: int) -> Entry:
+    def _segment_of_row(self, row: int, index: int) -> Entry:
         rows = self._timeline.rows
-        size, address = int(rows.bytes[row]), int(rows.address[row]) or _made_up(row)
+        size, address = int(rows.bytes[row]), int(rows.address[row]) or _synthetic_address(row)
         block = {
             "address": address,
             "size": size,
@@ -206,7 +208,7 @@ class _Writer:
             "frames": self.frames(int(rows.stack[row])),
         }
         return {
-            "device": place,
+            "device": index,
             "address": address,
             **dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), size),
             "stream": 0,
@@ -218,8 +220,8 @@ class _Writer:
         }
 
 
-def _made_up(row: int) -> int:
-    """An address for an allocation of which the file gives none: the page tells allocations apart by it."""
+def _synthetic_address(row: int) -> int:
+    """A unique address for an allocation without one: the page identifies allocations by address."""
     return (row + 1) << 44
 
 
@@ -227,17 +229,17 @@ def _time(ns: int) -> Entry:
     return {"time_us": ns // 1000} if ns >= 0 else {}
 
 
-def _annotations(timeline: AllocationTimeline, places: list[int]) -> list[Entry]:
-    """Ranges as pairs of a beginning and an end, in order of time."""
-    found = []
+def _annotations(timeline: AllocationTimeline, indices: list[int]) -> list[Entry]:
+    """Ranges as pairs of START and END entries, in order of time."""
+    entries = []
     ranges = timeline.ranges
-    for at in range(len(ranges)):
-        device = int(ranges.device[at])
+    for position in range(len(ranges)):
+        device = int(ranges.device[position])
         base = {
-            "name": timeline.range_names[ranges.name[at]],
-            "device": places[device] if device >= 0 else places[0] if places else 0,
+            "name": timeline.range_names[ranges.name[position]],
+            "device": indices[device] if device >= 0 else indices[0] if indices else 0,
         }
-        found.append({**base, "stage": "START", "time_us": int(ranges.begin_ns[at]) // 1000})
-        if ranges.end_ns[at] >= 0:
-            found.append({**base, "stage": "END", "time_us": int(ranges.end_ns[at]) // 1000})
-    return sorted(found, key=lambda entry: int(entry["time_us"]))
+        entries.append({**base, "stage": "START", "time_us": int(ranges.begin_ns[position]) // 1000})
+        if ranges.end_ns[position] >= 0:
+            entries.append({**base, "stage": "END", "time_us": int(ranges.end_ns[position]) // 1000})
+    return sorted(entries, key=lambda entry: int(entry["time_us"]))

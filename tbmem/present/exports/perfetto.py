@@ -12,30 +12,35 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import RangeKind
 
-_STRETCHES = 25_000
-"""Of each at most four moments: more than 100 000 points make the viewer slow."""
+_INTERVALS = 25_000
+"""Each contributes at most four points: more than 100 000 points make the viewer slow."""
 _KINDS = {kind: kind.name.lower() for kind in RangeKind}
 
 
 def perfetto_json(analysis: Analysis) -> str:
-    """The trace as JSON text; its unit of time is the microsecond, or the event where there are no times."""
+    """The trace as JSON text; times are in microseconds, or event numbers if the recording has no times."""
     events = [*_names(analysis), *_counters(analysis), *_ranges(analysis)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
 
 
 def _names(analysis: Analysis) -> list[dict[str, Any]]:
-    devices = [(device.number, device.name) for device in analysis.devices]
     return [
-        {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": f"{analysis.name} {name}"}}
-        for number, name in devices
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": device.number,
+            "tid": 0,
+            "args": {"name": f"{analysis.name} {device.name}"},
+        }
+        for device in analysis.devices
     ]
 
 
 def _counters(analysis: Analysis) -> list[dict[str, Any]]:
-    found = []
+    events = []
     for device in analysis.devices:
         layers = layers_of(
-            analysis, device.number, _STRETCHES, stacking=stacking_of(analysis, device.number, most=None)
+            analysis, device.number, _INTERVALS, stacking=stacking_of(analysis, device.number, most=None)
         )
         begin = None if layers.ns is None else int(layers.ns[0])
         times = _microseconds(layers.ns, layers.event, begin)
@@ -43,21 +48,20 @@ def _counters(analysis: Analysis) -> list[dict[str, Any]]:
         rows = layers.bytes.T.tolist()
         for time, values in zip(times, rows, strict=True):
             shares = dict(zip(layers.names, values, strict=True))
-            found.append({"ph": "C", "name": "memory", "pid": device.number, "tid": 0, "ts": time, "args": shares})
+            events.append({"ph": "C", "name": "memory", "pid": device.number, "tid": 0, "ts": time, "args": shares})
         times = _microseconds(reserved.ns, reserved.event, begin)
         for time, value in zip(times, reserved.bytes.tolist(), strict=True):
             shares = {"reserved": value}
-            found.append({"ph": "C", "name": "reserved", "pid": device.number, "tid": 0, "ts": time, "args": shares})
-    return found
+            events.append({"ph": "C", "name": "reserved", "pid": device.number, "tid": 0, "ts": time, "args": shares})
+    return events
 
 
 def _microseconds(ns: I64 | None, event: I64, begin: int | None) -> list[float]:
-    """Times of points; of those without one, ``begin``, which is ``None`` where the recording has no times."""
+    """Times of points; a point without one gets ``begin``, which is ``None`` if the recording has no times."""
     if ns is None or begin is None:
         return [float(number) for number in event.tolist()]
     first = min([begin, *ns[ns >= 0].tolist()])
-    found: list[float] = (np.where(ns < 0, first, ns) / 1000).tolist()
-    return found
+    return list(map(float, (np.where(ns < 0, first, ns) / 1000).tolist()))
 
 
 def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
@@ -65,12 +69,12 @@ def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
     return [
         {
             "ph": "X",
-            "name": names[ranges.name[at]],
-            "cat": _KINDS[RangeKind(int(ranges.kind[at]))],
-            "pid": max(int(ranges.device[at]), 0),
+            "name": names[ranges.name[position]],
+            "cat": _KINDS[RangeKind(int(ranges.kind[position]))],
+            "pid": max(int(ranges.device[position]), 0),
             "tid": 1,
-            "ts": int(ranges.begin_ns[at]) / 1000,
-            "dur": (int(ranges.end_ns[at]) - int(ranges.begin_ns[at])) / 1000,
+            "ts": int(ranges.begin_ns[position]) / 1000,
+            "dur": (int(ranges.end_ns[position]) - int(ranges.begin_ns[position])) / 1000,
         }
-        for at in np.flatnonzero(ranges.end_ns >= 0).tolist()
+        for position in np.flatnonzero(ranges.end_ns >= 0).tolist()
     ]

@@ -1,4 +1,4 @@
-"""Exports a profile for speedscope.app: which stacks hold the memory, at the peak and at the end."""
+"""Exports a speedscope.app profile of bytes by call stack, at the peak and at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNLISTED = "(allocated before the recording)"
 
 
 def speedscope_json(analysis: Analysis) -> str:
-    """The profile as JSON text; a sample's weight is its bytes."""
+    """The profile as JSON text; the weight of a sample is its bytes."""
     table = analysis.timeline.stacks.frames
     frames: list[dict[str, Any]] = [
         {"name": frame.function, **({"file": frame.file, "line": frame.line} if frame.line else {})} for frame in table
@@ -40,20 +40,20 @@ def speedscope_json(analysis: Analysis) -> str:
 
 
 def _profile(analysis: Analysis, device: int, name: str, alive: I64) -> dict[str, Any]:
-    """Bytes by stack, the outermost call first, as speedscope wants it."""
+    """Bytes by stack, outermost call first."""
     timeline = analysis.timeline
-    stacks, place = np.unique(timeline.rows.stack[alive], return_inverse=True)
+    stacks, index = np.unique(timeline.rows.stack[alive], return_inverse=True)
     size = np.zeros(len(stacks), np.int64)
-    np.add.at(size, place.reshape(-1), timeline.rows.bytes[alive])
-    none = len(timeline.stacks.frames)
+    np.add.at(size, index.reshape(-1), timeline.rows.bytes[alive])
+    no_stack = len(timeline.stacks.frames)
     table = timeline.stacks
     samples = [
-        table.frame[table.offset[stack] : table.offset[stack + 1]][::-1].tolist() if stack >= 0 else [none]
+        table.frame[table.offset[stack] : table.offset[stack + 1]][::-1].tolist() if stack >= 0 else [no_stack]
         for stack in stacks.tolist()
     ]
     weights = size.tolist()
     if unlisted := timeline.devices[device].unlisted_bytes:
-        samples, weights = [*samples, [none + 1]], [*weights, unlisted]
+        samples, weights = [*samples, [no_stack + 1]], [*weights, unlisted]
     return {
         "type": "sampled",
         "name": name,

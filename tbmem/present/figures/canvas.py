@@ -1,4 +1,4 @@
-"""Figures with a heading, written as PNG. matplotlib is loaded when one is drawn, never at import."""
+"""Figures with a heading, written as PNG; matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ _STYLE: Any = {
 
 @contextmanager
 def picture(path: Path, title: str, subtitle: str, width: float = 12, height: float = 6.5) -> Iterator[Figure]:
-    """A figure with a heading, written when the block ends.
+    """A figure with a heading, saved at the end of the block.
 
     Args:
         path: The PNG.
         title: First line, large.
-        subtitle: Second line, small; what it is of.
-        width: In inches, of 120 dots.
-        height: The same.
+        subtitle: Second line, small.
+        width: In inches, at 120 dots per inch.
+        height: In inches.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    # it leaves no room for texts of a figure: two lines are kept free above the drawings
+    # the layout engine ignores texts of the figure: keep two lines free above the axes
     room = 0.72 / height
     arrangement = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 0.98 - room), w_pad=0.08, h_pad=0.08)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # a name may have letters that the font lacks: a box stands for them
+        # a name may have characters that the font lacks; they are drawn as boxes
         warnings.simplefilter("ignore")
         figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=arrangement)
         FigureCanvasAgg(figure)
@@ -69,20 +69,20 @@ def picture(path: Path, title: str, subtitle: str, width: float = 12, height: fl
         figure.savefig(path, format="png")
 
 
-def say(axes: Axes, text: str) -> None:
-    """Write why there is no drawing, in place of it."""
+def draw_message(axes: Axes, text: str) -> None:
+    """Show a text instead of a chart."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, transform=axes.transAxes, wrap=True)
 
 
-def byte_axis(axes: Axes, largest: float, which: Literal["x", "y"] = "y") -> float:
-    """Give an axis a binary unit.
+def byte_axis(axes: Axes, largest: float, axis: Literal["x", "y"] = "y") -> float:
+    """Label an axis with the binary unit that suits its largest value.
 
     Returns:
-        Bytes of the unit: values are divided by it.
+        Bytes per unit, by which values are to be divided.
     """
     unit = unit_for(largest)
-    (axes.set_xlabel if which == "x" else axes.set_ylabel)(unit.name)
-    axes.grid(axis="x" if which == "x" else "y")
-    axes.tick_params(axis=which, length=0)
+    (axes.set_xlabel if axis == "x" else axes.set_ylabel)(unit.name)
+    axes.grid(axis=axis)
+    axes.tick_params(axis=axis, length=0)
     return float(unit.bytes)

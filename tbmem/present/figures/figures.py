@@ -1,4 +1,4 @@
-"""Draws the pictures of a recording, six PNG files for each device; ``timeline_picture`` draws one of them."""
+"""Draws the six PNG files of a recording's report, for each device; ``timeline`` draws one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tbmem.analysis.recordings.fragmentation import BlockSizes, Histogram, block
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.model.category import word_of
 from tbmem.model.columns import I64
-from tbmem.present.figures.canvas import byte_axis, picture, say
+from tbmem.present.figures.canvas import byte_axis, draw_message, picture
 from tbmem.present.figures.timeline import draw_timeline
 from tbmem.present.labels import shortened, size_label
 from tbmem.present.lines import device_label
@@ -41,7 +41,7 @@ PICTURES = {
     "size_distribution.png": "sizes of active allocations and of free blocks",
     "memory_efficiency.png": "how much of what was reserved the peak used; where the rest lies",
 }
-"""Files, and what each shows."""
+"""Description of each file."""
 _TOP = 30
 _SLICES = 9
 _BARS = 16
@@ -55,7 +55,7 @@ def picture_folder(device: DeviceAnalysis) -> str:
 
 
 def write_pictures(analysis: Analysis, folder: Path) -> tuple[Path, ...]:
-    """Draw the main device, and each other that is worth it in a folder of its own.
+    """Draw the main device, and each further device that is shown in a subfolder.
 
     Raises:
         OSError: A file cannot be written.
@@ -63,9 +63,9 @@ def write_pictures(analysis: Analysis, folder: Path) -> tuple[Path, ...]:
     main, *others = analysis.shown
     paths = _draw(analysis, main, folder)
     for device in others:
-        own = folder / picture_folder(device)
-        own.mkdir()
-        paths += _draw(analysis, device, own)
+        subfolder = folder / picture_folder(device)
+        subfolder.mkdir()
+        paths += _draw(analysis, device, subfolder)
     return paths
 
 
@@ -82,7 +82,7 @@ def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path) -> tuple[Pat
 
 
 class Part(NamedTuple):
-    """A part of a whole."""
+    """A named and coloured part of an amount."""
 
     name: str
     bytes: int
@@ -95,7 +95,7 @@ def heading(analysis: Analysis, device: DeviceAnalysis) -> str:
 
 
 def reserved_parts(device: DeviceAnalysis) -> list[Part]:
-    """What reserved memory is used for at the end; empty if the file does not say."""
+    """Parts of reserved memory at the end; empty if the recording does not contain them."""
     if not device.reserved_bytes:
         return []
     free = device.fragmentation
@@ -112,10 +112,10 @@ def reserved_parts(device: DeviceAnalysis) -> list[Part]:
 
 
 def category_parts(shares: Sequence[Share], most: int = _SLICES) -> list[Part]:
-    """Categories at the peak, the smallest ones put together."""
-    filled = [share for share in shares if share.bytes > 0]
-    parts = [Part(word_of(one.name), one.bytes, category_colour(one.name)) for one in filled[:most]]
-    if rest := sum(one.bytes for one in filled[most:]):
+    """Categories at the peak, the smallest ones combined."""
+    nonzero = [share for share in shares if share.bytes > 0]
+    parts = [Part(word_of(share.name), share.bytes, category_colour(share.name)) for share in nonzero[:most]]
+    if rest := sum(share.bytes for share in nonzero[most:]):
         parts.append(Part("all others", rest, category_colour("(other)")))
     return parts
 
@@ -126,14 +126,19 @@ def draw_overview(analysis: Analysis, device: DeviceAnalysis, path: Path) -> Non
         left, right = figure.subplots(1, 2)
         left.set_title("Reserved memory at the end", loc="center")
         right.set_title("Categories at the peak", loc="center")
-        _ring(left, reserved_parts(device), device.reserved_bytes or 0, "The file does not say\nhow much was reserved.")
+        _ring(
+            left,
+            reserved_parts(device),
+            device.reserved_bytes or 0,
+            "The file does not say\nhow much was reserved.",
+        )
         _ring(right, category_parts(device.by_category), device.peak.bytes, "Nothing was alive.")
 
 
 def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None:
     if not parts or total <= 0:
         title = axes.get_title()
-        say(axes, otherwise)
+        draw_message(axes, otherwise)
         axes.set_title(title, loc="center")
         return
     wedges = axes.pie(
@@ -145,7 +150,7 @@ def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None
     )[0]
     axes.text(0, 0, format_bytes(total), ha="center", va="center", fontsize=14, fontweight="bold")
     words = [f"{part.name}   {format_bytes(part.bytes)}   {100 * part.bytes / total:.1f} %" for part in parts]
-    # beside the slices small ones would write over each other
+    # labels beside small slices would overlap
     axes.legend(wedges, words, loc="upper center", bbox_to_anchor=(0.5, -0.01), handlelength=1, handleheight=1)
 
 
@@ -157,28 +162,35 @@ def draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     with picture(path, title, heading(analysis, device), width=13, height=height) as figure:
         axes = figure.subplots()
         if not top:
-            say(axes, "No allocation was alive at the peak.")
+            draw_message(axes, "No allocation was alive at the peak.")
             return
         unit = byte_axis(axes, top[0].bytes, "x")
-        places = range(len(top))
-        axes.barh(places, [one.bytes / unit for one in top], 0.76, color=[category_colour(one.category) for one in top])
-        for place, one in zip(places, top, strict=True):
-            axes.text(one.bytes / unit, place, f" {format_bytes(one.bytes)}", va="center", fontsize=8.5)
-        axes.set_yticks(places, [_what(one) for one in top], fontsize=8.5)
+        positions = range(len(top))
+        axes.barh(
+            positions,
+            [allocation.bytes / unit for allocation in top],
+            0.76,
+            color=[category_colour(allocation.category) for allocation in top],
+        )
+        for position, allocation in zip(positions, top, strict=True):
+            axes.text(
+                allocation.bytes / unit, position, f" {format_bytes(allocation.bytes)}", va="center", fontsize=8.5
+            )
+        axes.set_yticks(positions, [_what(allocation) for allocation in top], fontsize=8.5)
         axes.set_ylim(len(top) - 0.4, -0.6)
         axes.set_xlim(0, top[0].bytes / unit * 1.12 or 1)
         axes.spines["left"].set_visible(False)
-        _categories_key(axes, [one.category for one in top])
+        _category_legend(axes, [allocation.category for allocation in top])
 
 
-def _what(one: Allocation) -> str:
-    """Name in the model, and the line; the innermost word that is known."""
-    name = one.name or (one.module.rpartition(".")[2] if one.module else "") or one.operator
-    words = [shortened(word, 40 if one.line and name else 72) for word in (name, one.line) if word]
+def _what(allocation: Allocation) -> str:
+    """Label of an allocation: its name, module or operator, and its line."""
+    name = allocation.name or (allocation.module.rpartition(".")[2] if allocation.module else "") or allocation.operator
+    words = [shortened(word, 40 if allocation.line and name else 72) for word in (name, allocation.line) if word]
     return "  ·  ".join(dict.fromkeys(words)) or "no stack recorded"
 
 
-def _categories_key(axes: Axes, categories: Sequence[str]) -> None:
+def _category_legend(axes: Axes, categories: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     names = list(dict.fromkeys(categories))
@@ -187,30 +199,33 @@ def _categories_key(axes: Axes, categories: Sequence[str]) -> None:
 
 
 def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
-    """Bars of all categories: at the peak, and marks for the most at any moment and at the end."""
+    """Bars of all categories at the peak, with marks for the maximum and the end."""
     shares = [share for share in device.by_category if share.bytes or share.max_bytes or share.end_bytes][:_BARS]
     height = 2.2 + 0.42 * max(len(shares), 5)
     with picture(path, "Memory by category", heading(analysis, device), height=height) as figure:
         axes = figure.subplots()
         if not shares:
-            say(axes, "Nothing was alive.")
+            draw_message(axes, "Nothing was alive.")
             return
-        largest = max(max(one.bytes, one.max_bytes or 0, one.end_bytes) for one in shares)
+        largest = max(max(share.bytes, share.max_bytes or 0, share.end_bytes) for share in shares)
         unit = byte_axis(axes, largest, "x")
-        places = list(range(len(shares)))
+        positions = list(range(len(shares)))
         axes.barh(
-            places, [one.bytes / unit for one in shares], 0.7, color=[category_colour(one.name) for one in shares]
+            positions,
+            [share.bytes / unit for share in shares],
+            0.7,
+            color=[category_colour(share.name) for share in shares],
         )
         _marks(axes, shares, unit)
-        for place, one in zip(places, shares, strict=True):
-            right = max(one.bytes, one.max_bytes or 0, one.end_bytes) / unit
-            text = f"{format_bytes(one.bytes)}  {one.percent:.1f} %"
-            if (one.max_bytes or 0) > 1.05 * one.bytes:
-                # beside a mark that lies far from the bar's end
-                text = f"{text} at the peak, {format_bytes(one.max_bytes or 0)} at most"
-            axes.annotate(text, (right, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
-        labels = [word_of(one.name) + (" (inferred)" if one.basis == "inferred" else "") for one in shares]
-        axes.set_yticks(places, labels)
+        for position, share in zip(positions, shares, strict=True):
+            right = max(share.bytes, share.max_bytes or 0, share.end_bytes) / unit
+            text = f"{format_bytes(share.bytes)}  {share.percent:.1f} %"
+            if (share.max_bytes or 0) > 1.05 * share.bytes:
+                # the mark is far from the end of the bar
+                text = f"{text} at the peak, {format_bytes(share.max_bytes or 0)} at most"
+            axes.annotate(text, (right, position), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
+        labels = [word_of(share.name) + (" (inferred)" if share.basis == "inferred" else "") for share in shares]
+        axes.set_yticks(positions, labels)
         axes.set_ylim(len(shares) - 0.4, -0.6)
         axes.set_xlim(0, largest / unit * 1.42 or 1)
         axes.spines["left"].set_visible(False)
@@ -218,11 +233,11 @@ def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
 
 
 def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
-    """What a bar at the peak does not show: the most at any moment, and what is left at the end."""
-    most = [(place, one.max_bytes) for place, one in enumerate(shares) if one.max_bytes]
+    """Mark each category's maximum and its size at the end."""
+    most = [(position, share.max_bytes) for position, share in enumerate(shares) if share.max_bytes]
     axes.scatter(
         [size / unit for _, size in most],
-        [place for place, _ in most],
+        [position for position, _ in most],
         marker="|",
         s=240,
         linewidths=2.2,
@@ -230,7 +245,7 @@ def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
         label="most at any moment",
     )
     axes.scatter(
-        [one.end_bytes / unit for one in shares],
+        [share.end_bytes / unit for share in shares],
         range(len(shares)),
         marker="o",
         s=26,
@@ -242,8 +257,8 @@ def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
 
 
 def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: BlockSizes, path: Path) -> None:
-    """Two histograms each of used and of free blocks: how many, and how many bytes."""
-    with picture(path, "BlockSizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
+    """Histograms of used and of free blocks: counts and bytes."""
+    with picture(path, "Sizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
         (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
         used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
         _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
@@ -254,7 +269,7 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: BlockSizes, pa
         if not number:
             known = device.fragmentation.gaps is not None
             text = "No block is free." if known else "This recording does not list free blocks:\na snapshot would."
-            say(free_count, text)
+            draw_message(free_count, text)
             free_bytes.set_axis_off()
             return
         words = ["in gaps between used blocks", "in whole segments"]
@@ -276,7 +291,7 @@ def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | 
         label = words[number] if words else None
         axes.bar(range(len(layer)), layer / unit, 0.86, below, color=colour, label=label)
         below = below + layer / unit
-    # room for the key above the bars
+    # room for the legend above the bars
     axes.set_ylim(0, highest / unit * (1.38 if words else 1.08) or 1)
     axes.set_xlim(-0.7, len(layers[0]) - 0.3)
     if words:
@@ -284,25 +299,27 @@ def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | 
 
 
 def _classes(axes: Axes, histogram: Histogram) -> None:
-    """BlockSizes under every so many bars."""
+    """Label at most ``_TICKS`` size classes."""
     count = len(histogram.least)
     every = max(-(-count // _TICKS), 1)
-    places = list(range(0, count, every))
-    axes.set_xticks(places, [size_label(int(histogram.least[place])) for place in places], rotation=30, ha="right")
+    positions = list(range(0, count, every))
+    axes.set_xticks(
+        positions, [size_label(int(histogram.least[position])) for position in positions], rotation=30, ha="right"
+    )
     axes.set_xlabel("size from")
 
 
 def draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
-    """How much of what was reserved the peak used, and what reserved memory is used for at the end."""
+    """Efficiency at the peak, and parts of reserved memory at the end."""
     with picture(path, "Memory efficiency", heading(analysis, device), height=5.6) as figure:
         gauge, bar, text = figure.subplots(3, 1, height_ratios=[1, 1, 1.5])
         if not device.reserved_bytes:
-            say(bar, "The file does not say how much was reserved: efficiency is not known.")
+            draw_message(bar, "The file does not say how much was reserved: efficiency is not known.")
             gauge.set_axis_off()
             text.set_axis_off()
             return
         if device.efficiency_percent is None:
-            say(gauge, "No peak was recorded: how much of what is reserved it used is not known.")
+            draw_message(gauge, "No peak was recorded: how much of what is reserved it used is not known.")
         else:
             _gauge(gauge, device.efficiency_percent, device.grade)
         _parts(bar, device)
@@ -322,7 +339,7 @@ def _gauge(axes: Axes, percent: float, grade: str) -> None:
     axes.set_yticks([])
     ticks = (0, 25, 50, 75, _POOR, _EXCELLENT)
     axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
-    # the two limits lie close: their words go to either side
+    # the two limits are close to each other: align their labels outwards
     below, above = axes.get_xticklabels()[-2:]
     below.set_horizontalalignment("right")
     above.set_horizontalalignment("left")
@@ -345,7 +362,7 @@ def _parts(axes: Axes, device: DeviceAnalysis) -> None:
 
 
 def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
-    """Figures in a row, the word above the number."""
+    """Metrics in two rows, each label above its number."""
     axes.set_axis_off()
     free = device.fragmentation
     figures = (
@@ -356,8 +373,8 @@ def _metrics(axes: Axes, device: DeviceAnalysis) -> None:
         ("of it fragmented", free.fragmented_bytes),
         ("lost to rounding", free.rounding_loss_bytes),
     )
-    for place, (word, size) in enumerate(figures):
-        x, y = (place % 3) / 3, 0.92 - 0.52 * (place // 3)
+    for index, (word, size) in enumerate(figures):
+        x, y = (index % 3) / 3, 0.92 - 0.52 * (index // 3)
         axes.text(x, y, word, color=MUTED, fontsize=10, va="top", transform=axes.transAxes)
         known = "not known" if size is None else format_bytes(size)
         colour = LIGHT if size is None else INK

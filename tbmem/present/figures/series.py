@@ -25,20 +25,20 @@ _SHOWN = (
     ("host", "resident (RSS)", GREEN, "solid"),
     ("workers", "worker processes", PINK, "solid"),
 )
-"""Columns of a series, what they are called, their colour and line."""
+"""Column, label, colour and line style."""
 _CAPACITY_FROM = 0.6
-"""Of the capacity: from there on its line is in the picture."""
+"""Share of the capacity from which its line is drawn."""
 _MOST = 6
 _KEYS = 6
 
 
 def draw_series(
-    name: str, found: Sequence[Series], findings: Sequence[Finding], windows: Sequence[dict[str, Any]], path: Path
+    name: str, all_series: Sequence[Series], findings: Sequence[Finding], windows: Sequence[dict[str, Any]], path: Path
 ) -> None:
-    """Memory over the steps, one drawing for each series."""
-    drawn = sorted(found, key=_highest_of, reverse=True)[:_MOST]
-    left_out = f" · {len(found) - len(drawn)} more are in report.html" if len(found) > len(drawn) else ""
-    several = len({series.rank for series in found}) > 1
+    """Draw memory over the steps, one chart per series."""
+    drawn = sorted(all_series, key=_highest_of, reverse=True)[:_MOST]
+    left_out = f" · {len(all_series) - len(drawn)} more are in report.html" if len(all_series) > len(drawn) else ""
+    several = len({series.rank for series in all_series}) > 1
     height = 1.2 + 4.6 * len(drawn)
     with picture(path, "Memory over the steps", f"{name}{left_out}", height=height) as figure:
         for series, axes in zip(drawn, figure.subplots(len(drawn), 1, squeeze=False)[:, 0], strict=True):
@@ -69,16 +69,16 @@ def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequenc
     axes.set_ylim(0, top * 1.15 or 1)
     if capacity is not None:
         axes.axhline(capacity / unit, color=INK, linewidth=1, linestyle=":", label="capacity")
-    for number, one in enumerate(marks):
-        label = shortened(f"{one.kind.label.lower()} in step {one.last_step}", 40) if number < _KEYS else None
-        y = _level_at(series, one.last_step) / unit
-        colour = finding_colour(one.kind, one.severity)
-        axes.plot([one.last_step], [y], "D", color=colour, markeredgecolor=INK, markersize=8, label=label)
+    for number, finding in enumerate(marks):
+        label = shortened(f"{finding.kind.label.lower()} in step {finding.last_step}", 40) if number < _KEYS else None
+        y = _level_at(series, finding.last_step) / unit
+        colour = finding_colour(finding.kind, finding.severity)
+        axes.plot([finding.last_step], [y], "D", color=colour, markeredgecolor=INK, markersize=8, label=label)
     axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0, labelcolor=MUTED)
 
 
 def _shown_columns(series: Series) -> list[tuple[str, str, str, str]]:
-    """Of ``_SHOWN`` what this series has; the host's memory only beside the CPU's own."""
+    """Rows of ``_SHOWN`` with values; host memory only for the CPU."""
     on_cpu = series.device == "cpu"
     word = peak_word("host_peak_rss" if on_cpu else "peak_allocated")
     named = [(name, text.replace("peak", word), colour, line) for name, text, colour, line in _SHOWN]
@@ -87,7 +87,7 @@ def _shown_columns(series: Series) -> list[tuple[str, str, str, str]]:
 
 
 def _highest_of(series: Series) -> float:
-    """The largest value that is drawn; bytes."""
+    """Largest value drawn, in bytes."""
     return float(max([series.most(row[0]) or 0 for row in _shown_columns(series)], default=0))
 
 
@@ -98,12 +98,16 @@ def _capacity_of(series: Series) -> float | None:
 
 
 def marks_of(series: Series, findings: Sequence[Finding]) -> list[Finding]:
-    """Findings about this series that are told; a suspicion is not."""
-    return [one for one in findings if (one.rank, one.device) == (series.rank, series.device) and not one.kind.is_quiet]
+    """Findings about this series, without suspicions."""
+    return [
+        finding
+        for finding in findings
+        if (finding.rank, finding.device) == (series.rank, series.device) and not finding.kind.is_quiet
+    ]
 
 
 def _level_at(series: Series, step: int) -> float:
-    """The highest bytes at a step or just before it, for a mark; 0 if nothing is known."""
+    """Highest bytes at a step or just before it; 0 if not known."""
     level = series.level()
     at = min(int(np.searchsorted(series.step, step)), len(level) - 1)
     return float(np.nan_to_num(level[at]))

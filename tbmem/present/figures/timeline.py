@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LEAST_WIDTH = 0.002
-"""Of the whole: phases that are shorter are not drawn."""
+"""Share of the axis: shorter phases are not drawn."""
 _LABEL_WIDTH = 0.065
 _MOST_STEPS = 40
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _IDLE = 0.4
-"""One pause this long, of the whole, would squeeze the rest."""
+"""Share of the axis: a longer pause would leave too little room for the events."""
 _FEW = 2
-"""Moments that make no curve."""
+"""Points that make no curve."""
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
-    """Memory of a device over time."""
-    _, x, label = axes_of(layers)[0]
+    """Draw the memory of a device over time."""
+    x, label = axis_of(layers)
     relative = "" if analysis.timeline.devices[device.number].base_is_known else ", without what was there before"
     subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
     with picture(path, "Active memory over time", subtitle, height=7) as figure:
@@ -73,20 +73,20 @@ def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.flo
         )
     axes.set_ylim(0, highest / unit * 1.18 or 1)
     handles, words = axes.get_legend_handles_labels()
-    # as the layers lie: the highest first
+    # in the order of the layers, the highest first
     axes.legend(handles[::-1], words[::-1], loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
 
 
 def _twice(layers: Layers) -> Layers:
-    """One moment, drawn from one end to the other."""
-    return Layers(layers.names, *(None if one is None else np.repeat(one, 2, axis=-1) for one in layers[1:]))  # type: ignore[arg-type]
+    """A single point as a line over the whole axis."""
+    return Layers(layers.names, *(None if column is None else np.repeat(column, 2, axis=-1) for column in layers[1:]))  # type: ignore[arg-type]
 
 
 def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
     at = int(np.argmax(layers.total))
     unit, top = _unit_of(layers), layers.total[at]
     if layers.reserved is not None and top <= layers.reserved.max() < 1.1 * top:
-        # its words go above the line of what is reserved
+        # the label stands above the reserved line
         top = layers.reserved.max()
     where = (x[at] - x[0]) / ((x[-1] - x[0]) or 1)
     side = "left" if where < 0.2 else "right" if where > 0.8 else "center"
@@ -114,16 +114,16 @@ def _unit_of(layers: Layers) -> float:
 
 
 def _steps(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
-    """A line where each step begins, its number above where there is room."""
-    found = [stretch for stretch in stretches(layers.step, x) if stretch.value >= 0]
-    if not found or len(found) > _MOST_STEPS:
+    """Draw a line where each step begins, with its number where there is room."""
+    steps = [span for span in spans(layers.step, x) if span.value >= 0]
+    if not steps or len(steps) > _MOST_STEPS:
         return
-    for stretch in found:
-        axes.axvline(stretch.begin, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)))
-        if stretch.end - stretch.begin >= _LABEL_WIDTH * (x[-1] - x[0]):
+    for span in steps:
+        axes.axvline(span.begin, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)))
+        if span.end - span.begin >= _LABEL_WIDTH * (x[-1] - x[0]):
             axes.annotate(
-                f"step {stretch.value}",
-                (stretch.begin, 1),
+                f"step {span.value}",
+                (span.begin, 1),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, -11),
                 textcoords="offset points",
@@ -134,8 +134,8 @@ def _steps(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
 
 def _ooms(axes: Axes, analysis: Analysis, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
     marks = analysis.timeline.marks
-    own = (marks.device == device.number) & (marks.kind == MarkKind.OOM)
-    for number, (event, size) in enumerate(zip(marks.event[own].tolist(), marks.bytes[own].tolist(), strict=True)):
+    ooms = (marks.device == device.number) & (marks.kind == MarkKind.OOM)
+    for number, (event, size) in enumerate(zip(marks.event[ooms].tolist(), marks.bytes[ooms].tolist(), strict=True)):
         where = x[min(int(np.searchsorted(layers.event, event)), len(x) - 1)]
         axes.axvline(where, color=RED, linewidth=1.4)
         if number == 0:
@@ -155,64 +155,45 @@ def _phases(strip: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
     strip.set_ylim(0, 1)
     strip.set_yticks([])
     strip.spines[:].set_visible(False)
-    span = (x[-1] - x[0]) or 1.0
+    extent = (x[-1] - x[0]) or 1.0
     if not (layers.phase != Phase.OTHER).any():
         strip.text(0.5, 0.5, "phases are not known", ha="center", va="center", color=MUTED, transform=strip.transAxes)
         return
-    for stretch in stretches(layers.phase, x, least=_LEAST_WIDTH * span):
-        name = Phase(stretch.value).name
-        width = stretch.end - stretch.begin
-        strip.barh(0.5, width, 1, stretch.begin, color=PHASES[name], linewidth=0, align="center")
-        if width >= _LABEL_WIDTH * span:
-            middle = stretch.begin + width / 2
+    for span in spans(layers.phase, x, least=_LEAST_WIDTH * extent):
+        name = Phase(span.value).name
+        width = span.end - span.begin
+        strip.barh(0.5, width, 1, span.begin, color=PHASES[name], linewidth=0, align="center")
+        if width >= _LABEL_WIDTH * extent:
+            middle = span.begin + width / 2
             strip.text(middle, 0.47, name.lower(), ha="center", va="center", fontsize=8.5, color=INK)
 
 
-class Axis(NamedTuple):
-    """One way to lay out the moments."""
-
-    word: str
-    """``'by time'``."""
-    x: NDArray[np.float64]
-    title: str
-
-
-def _time_unit(span: float) -> tuple[float, str]:
-    """Nanoseconds of the unit for a stretch of time of ``span`` nanoseconds, and its name."""
-    return next((pair for pair in _TIMES if span >= pair[0]), _TIMES[-1])
+def axis_of(layers: Layers) -> tuple[NDArray[np.float64], str]:
+    """The x of each point and the title of the axis: time, or the event's number where a pause would hide the rest."""
+    ns = layers.ns
+    extent = 0 if ns is None else int(ns[-1] - ns[0])
+    if ns is None or not extent or len(ns) <= _FEW or int(np.diff(ns).max()) >= _IDLE * extent:
+        return layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
+    unit, name = next((unit for unit in _TIMES if extent >= unit[0]), _TIMES[-1])
+    return (ns - ns[0]) / unit, f"time since the recording began, {name}"
 
 
-def axes_of(layers: Layers) -> list[Axis]:
-    """All ways, the one that shows most first."""
-    by_event = Axis(
-        "by event", layers.event.astype(np.float64), "event of the allocator (allocations and frees, in order)"
-    )
-    if layers.ns is None or layers.ns[-1] == layers.ns[0]:
-        return [by_event]
-    span = float(layers.ns[-1] - layers.ns[0])
-    unit, word = _time_unit(span)
-    by_time = Axis("by time", (layers.ns - layers.ns[0]) / unit, f"time since the recording began, {word}")
-    squeezed = len(layers.ns) <= _FEW or float(np.diff(layers.ns).max()) >= _IDLE * span
-    return [by_event, by_time] if squeezed else [by_time, by_event]
-
-
-class Stretch(NamedTuple):
-    """Moments in a row that have something in common."""
+class Span(NamedTuple):
+    """Consecutive points with one value."""
 
     begin: float
     end: float
     value: int
 
 
-def stretches(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Stretch]:
-    """Moments in a row with one value, as stretches of the axis."""
+def spans(values: I64, x: NDArray[np.float64], least: float = 0) -> list[Span]:
+    """Consecutive equal values as spans of the axis; a span shorter than ``least`` joins the one before it."""
     begins = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
     ends = np.append(x[begins[1:]], x[-1])
-    found: list[Stretch] = []
+    merged: list[Span] = []
     for begin, end, value in zip(x[begins].tolist(), ends.tolist(), values[begins].tolist(), strict=True):
-        same = found and (found[-1].value == value or end - begin < least)
-        if same:
-            found[-1] = found[-1]._replace(end=end)
+        if merged and (merged[-1].value == value or end - begin < least):
+            merged[-1] = merged[-1]._replace(end=end)
         else:
-            found.append(Stretch(begin, end, value))
-    return found
+            merged.append(Span(begin, end, value))
+    return merged

@@ -24,7 +24,7 @@ def report_text(analysis: Analysis, written: str = "") -> str:
     lines = ["MEMORY ANALYSIS REPORT", "=" * _WIDTH]
     about = (("recording", analysis.name), ("kind", analysis.source), ("file", analysis.path), ("written", written))
     lines += [f"{word:<12}{text}" for word, text in about if text]
-    for device in sorted(analysis.devices, key=lambda one: -one.peak.bytes):
+    for device in sorted(analysis.devices, key=lambda device: -device.peak.bytes):
         lines += _device(device)
     if analysis.notes:
         lines += _section("NOT KNOWN") + [f"- {note}" for note in analysis.notes]
@@ -47,8 +47,9 @@ def _device(device: DeviceAnalysis) -> list[str]:
         lines += _section("MODULES, REPEATED LAYERS TOGETHER") + _shares(device.by_module)
     if device.lifetimes:
         lines += _section("LIFETIMES") + [
-            f"{one.name:<24}{one.count:>10,} allocations {_size(one.bytes)}   at the peak {_size(one.peak_bytes)}"
-            for one in device.lifetimes
+            f"{group.name:<24}{group.count:>10,} allocations {_size(group.bytes)}"
+            f"   at the peak {_size(group.peak_bytes)}"
+            for group in device.lifetimes
         ]
     lines += _section("SUSPECTED LEAKS") + (list(_suspects(device)) or ["none"])
     lines += _section("RECOMMENDATIONS")
@@ -91,38 +92,39 @@ def _efficiency(device: DeviceAnalysis) -> list[str]:
 
 def _categories(shares: Sequence[Share]) -> list[str]:
     lines = []
-    for one in shares:
-        basis = {"known": "known", "inferred": "inferred", "mixed": "known and inferred"}.get(one.basis, "")
-        most = "" if one.max_bytes is None else f"   most {format_bytes(one.max_bytes):>12}"
+    for share in shares:
+        basis = {"known": "known", "inferred": "inferred", "mixed": "known and inferred"}.get(share.basis, "")
+        most = "" if share.max_bytes is None else f"   most {format_bytes(share.max_bytes):>12}"
         lines.append(
-            f"{word_of(one.name):<20}{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x{most}   {basis}".rstrip()
+            f"{word_of(share.name):<20}{_size(share.bytes)} {share.percent:>6.2f} %{share.count:>9,} x"
+            f"{most}   {basis}".rstrip()
         )
     return lines or ["nothing was alive"]
 
 
 def _shares(shares: Sequence[Share], words: Callable[[str], str] = str) -> list[str]:
     return [
-        f"{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x   {words(one.name) or '(none)'}"
-        for one in shares[:_SHARES]
-        if one.bytes
+        f"{_size(share.bytes)} {share.percent:>6.2f} %{share.count:>9,} x   {words(share.name) or '(none)'}"
+        for share in shares[:_SHARES]
+        if share.bytes
     ]
 
 
 def _top(top: Sequence[Allocation]) -> list[str]:
     lines = []
-    for number, one in enumerate(top, 1):
-        step = f"step {one.step}" if one.step >= 0 else ""
+    for number, allocation in enumerate(top, 1):
+        step = f"step {allocation.step}" if allocation.step >= 0 else ""
         words = (
-            word_of(one.category) + f" ({one.basis})" * (one.basis == "inferred"),
-            one.name,
-            one.module,
-            one.operator,
+            word_of(allocation.category) + f" ({allocation.basis})" * (allocation.basis == "inferred"),
+            allocation.name,
+            allocation.module,
+            allocation.operator,
             step,
         )
-        lines.append(f"{number:>3}. {_size(one.bytes)}   {' · '.join(dict.fromkeys(filter(None, words)))}")
-        if one.line:
-            lines.append(f"{'':10}{one.line}")
-        lines += _stack(one.stack)
+        lines.append(f"{number:>3}. {_size(allocation.bytes)}   {' · '.join(dict.fromkeys(filter(None, words)))}")
+        if allocation.line:
+            lines.append(f"{'':10}{allocation.line}")
+        lines += _stack(allocation.stack)
     return lines or ["nothing was alive"]
 
 
@@ -134,7 +136,7 @@ def _stack(stack: Sequence[str]) -> list[str]:
 
 
 def python_frames(stack: Sequence[str]) -> Sequence[str]:
-    """Frames of Python's code; all of them if none is. Dozens of torch's own C++ frames say little."""
+    """The Python frames of a stack; all frames if there are none."""
     return [frame for frame in stack if ".py:" in frame] or stack
 
 
@@ -163,23 +165,23 @@ def _fragmentation(device: DeviceAnalysis) -> list[str]:
 def _modules(root: ModuleShare) -> Iterable[str]:
     pending = [(child, 0) for child in reversed(root.children)]
     while pending:
-        one, depth = pending.pop()
-        yield f"{_size(one.bytes)} {one.percent:>6.2f} %{one.count:>9,} x   {'  ' * depth}{one.name}"
+        module, depth = pending.pop()
+        yield f"{_size(module.bytes)} {module.percent:>6.2f} %{module.count:>9,} x   {'  ' * depth}{module.name}"
         if depth + 1 < _DEPTH:
-            pending += [(child, depth + 1) for child in reversed(one.children) if child.percent >= _LEAST_PERCENT]
+            pending += [(child, depth + 1) for child in reversed(module.children) if child.percent >= _LEAST_PERCENT]
 
 
 def _suspects(device: DeviceAnalysis) -> Iterable[str]:
-    for one in device.suspects:
-        yield f"- {one.message}"
-        yield from _stack(one.stack)
+    for suspect in device.suspects:
+        yield f"- {suspect.message}"
+        yield from _stack(suspect.stack)
 
 
 def _recommendations(device: DeviceAnalysis) -> Iterable[str]:
-    for one in device.recommendations:
-        yield f"- {one.message}"
-        yield f"  change: {one.setting}"
-        yield f"  because: {_trigger(one.trigger)} {one.value:,.10g}, limit {one.limit:,.10g}"
+    for advice in device.recommendations:
+        yield f"- {advice.message}"
+        yield f"  change: {advice.setting}"
+        yield f"  because: {_trigger(advice.trigger)} {advice.value:,.10g}, limit {advice.limit:,.10g}"
 
 
 def _trigger(figure: str) -> str:

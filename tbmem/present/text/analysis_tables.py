@@ -25,12 +25,14 @@ _BAR = 24
 
 
 def analysis_screen(analysis: Analysis) -> RenderableType:
-    """The summary of one analysis: peak and where, categories, the largest allocations, findings."""
+    """The summary of device analysis: peak and where, categories, the largest allocations, findings."""
     heading = SEPARATOR.join(filter(None, (analysis.name, analysis.source, analysis.path)))
     shown = analysis.shown
     parts: list[RenderableType] = [Text(heading, style="bold"), *map(_device_screen, shown)]
     hidden = [
-        f"{device_label(one.name)} {format_bytes(one.peak.bytes)}" for one in analysis.devices if one not in shown
+        f"{device_label(device.name)} {format_bytes(device.peak.bytes)}"
+        for device in analysis.devices
+        if device not in shown
     ]
     if hidden:
         parts.append(Text(f"too little to speak of: {', '.join(hidden)}", style="dim"))
@@ -45,7 +47,7 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
     if phases := _phases(device):
         parts.append(Text(phases))
     parts.append(_largest(device.top))
-    findings = [f"{one.message} → {one.setting}" for one in device.recommendations]
+    findings = [f"{advice.message} → {advice.setting}" for advice in device.recommendations]
     parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))
     return Group(*parts)
 
@@ -127,20 +129,27 @@ def _phases(device: DeviceAnalysis) -> str:
     shares = [share for share in device.by_phase if share.bytes]
     if len(shares) < 2:
         return ""
-    return "asked for in: " + SEPARATOR.join(f"{word_of(one.name)} {format_bytes(one.bytes)}" for one in shares)
+    return "asked for in: " + SEPARATOR.join(f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in shares)
 
 
 def _largest(top: Sequence[Allocation]) -> RenderableType:
     table = _table("the largest", "category", "what", "step", "line")
-    for one in top[:_TOP]:
-        what = one.name or one.module or one.operator
-        step = str(one.step) if one.step >= 0 else ""
-        _add(table, format_bytes(one.bytes), word_of(one.category), shortened(what), step, shortened(one.line))
+    for allocation in top[:_TOP]:
+        what = allocation.name or allocation.module or allocation.operator
+        step = str(allocation.step) if allocation.step >= 0 else ""
+        _add(
+            table,
+            format_bytes(allocation.bytes),
+            word_of(allocation.category),
+            shortened(what),
+            step,
+            shortened(allocation.line),
+        )
     return _indented(table)
 
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
-    """Several recordings side by side, and the odd one."""
+    """Several recordings side by side, and the outlier."""
     table = _table(
         "recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects"
     )
@@ -168,9 +177,9 @@ def side_cells(device: DeviceAnalysis) -> tuple[str, str, str, str]:
 
 
 def comparison_screen(comparison: Comparison) -> RenderableType:
-    """What grew, device by device."""
-    told = headline(comparison)
-    heading = Text(f"{comparison.before} → {comparison.after}\n{told['label']} · {told['text']}", style="bold")
+    """Changes, device by device."""
+    summary = headline(comparison)
+    heading = Text(f"{comparison.before} → {comparison.after}\n{summary['label']} · {summary['text']}", style="bold")
     notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
     devices = [*comparison.devices, *comparison.runs]
     return Group(heading, *(_changes_screen(device) for device in devices), *notes)
@@ -184,20 +193,20 @@ def _changes_screen(device: DeviceComparison) -> RenderableType:
         ("line", device.by_line),
         ("operator", device.by_operator),
     )
-    return Group(*(_changes(title, found[:_TOP]) for title, found in tables if _tells(found)))
+    return Group(*(_changes(title, changed[:_TOP]) for title, changed in tables if _has_names(changed)))
 
 
-def _tells(found: Sequence[Change]) -> bool:
-    """Whether it is a breakdown: not only what could not be told apart."""
-    return any(not one.name.startswith("(no ") for one in found)
+def _has_names(changed: Sequence[Change]) -> bool:
+    """Whether a breakdown has at least one named entry."""
+    return any(not change.name.startswith("(no ") for change in changed)
 
 
-def _changes(title: str, found: Iterable[Change]) -> RenderableType:
+def _changes(title: str, changed: Iterable[Change]) -> RenderableType:
     table = _table(title, "before", "after", "change", "change %")
-    for one in found:
-        sizes = (format_bytes(one.before), format_bytes(one.after), format_signed(one.bytes))
-        name = word_of(one.name) if title == "category" else shortened(one.name, 60)
-        _add(table, name, *sizes, one.percent_text)
+    for change in changed:
+        sizes = (format_bytes(change.before), format_bytes(change.after), format_signed(change.bytes))
+        name = word_of(change.name) if title == "category" else shortened(change.name, 60)
+        _add(table, name, *sizes, change.percent_text)
     return _indented(table)
 
 
@@ -211,7 +220,7 @@ def _table(first: str, *columns: str) -> Table:
 
 
 def _add(table: Table, *cells: str, style: str = "") -> None:
-    """A row as it is: rich would take what stands in brackets for its own."""
+    """Add a row as plain text: rich would interpret brackets as markup."""
     table.add_row(*map(Text, cells), style=style)
 
 

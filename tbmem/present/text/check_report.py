@@ -1,4 +1,4 @@
-"""Results of checks go in; lines for people, JUnit XML and annotations for GitHub come out."""
+"""Results of checks as lines, JSON, JUnit XML and GitHub annotations."""
 
 from __future__ import annotations
 

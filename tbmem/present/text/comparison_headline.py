@@ -1,4 +1,4 @@
-"""The first sentence on a comparison: the largest change, and the largest the other way."""
+"""The headline of a comparison: the largest change, and the largest change in the other direction."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _SAME_PERCENT = 1.0
 
 
 class Headline(TypedDict):
-    """What is said first of a comparison."""
+    """The label and the first sentence of a comparison."""
 
     label: str
     """``GREW``, ``SHRANK`` or ``SAME``."""
     grew: bool
     text: str
-    """The largest change of any total, and the largest the other way; one sentence."""
+    """One sentence."""
 
 
 def headline(comparison: Comparison) -> Headline:
-    """The largest change of all, and the largest of those that went the other way."""
+    """The headline of a comparison; changes below 1 % are ignored."""
     figures = [figure for figure in comparison.figures if abs(figure.change.growth) >= _SAME_PERCENT]
     sides = f"{comparison.after} against {comparison.before}"
     if not figures:
@@ -29,11 +29,11 @@ def headline(comparison: Comparison) -> Headline:
     first = figures[0]
     grew = first.change.bytes > 0
     opposite = next((figure for figure in figures if (figure.change.bytes > 0) is not grew), None)
-    told = [_told(figure, comparison) for figure in (first, opposite) if figure is not None]
-    return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(told)}."}
+    parts = [_figure_text(figure, comparison) for figure in (first, opposite) if figure is not None]
+    return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(parts)}."}
 
 
-def _told(figure: Figure, comparison: Comparison) -> str:
-    several = len({one.name for one in (*comparison.devices, *comparison.runs)}) > 1
+def _figure_text(figure: Figure, comparison: Comparison) -> str:
+    several = len({device.name for device in (*comparison.devices, *comparison.runs)}) > 1
     place = f" of {device_label(figure.device)}" if several else ""
     return f"{figure.words}{place} {figure.change.text}"

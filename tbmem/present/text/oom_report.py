@@ -17,13 +17,13 @@ def shortage_lines(report: OomReport) -> list[str]:
 def shortage_sentence(report: OomReport) -> str:
     """``'step 7 ran out of memory: 2.00 GiB were requested at train.py:31, 1.20 GiB were free'`` and why."""
     shortage = report.shortage
-    asked = "a request of unknown size failed" if shortage.requested is None else ""
+    request = "a request of unknown size failed" if shortage.requested is None else ""
     if shortage.requested is not None:
-        asked = f"{format_bytes(shortage.requested)} were requested"
+        request = f"{format_bytes(shortage.requested)} were requested"
     where = f" at {shortage.line}" if shortage.line else ""
     free = f", {format_bytes(shortage.free)} were free" if shortage.free is not None else ""
     why = f"{SEPARATOR}{_cause(report.reasons[0])}: {report.reasons[0].text}" if report.reasons else ""
-    return f"step {shortage.step} ran out of memory: {asked}{where}{free}{why}"
+    return f"step {shortage.step} ran out of memory: {request}{where}{free}{why}"
 
 
 def near_sentence(report: OomReport) -> str:

@@ -1,4 +1,4 @@
-"""Where a run stands goes in; plain JSON, and lines of eighty columns for a terminal, come out."""
+"""The state of a run as JSON and as lines for a terminal (``tbmem watch``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BARS = "▁▂▃▄▅▆▇█"
+_SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
 
@@ -65,7 +66,7 @@ def _device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
 
 
 def sparkline(levels: Sequence[int], width: int) -> str:
-    """Levels as a line of bars: the lowest is the lowest bar, unless all are within a hundredth of each other."""
+    """Levels as a line of bars, scaled from the lowest to the highest; the range is at least 1 % of the highest."""
     chosen = levels if len(levels) <= width else [levels[index * len(levels) // width] for index in range(width)]
     if not chosen:
         return ""
@@ -81,18 +82,17 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
-    for found in _latest([Finding.from_dict(each) for each in view["findings"]])[:findings]:
-        style = "" if found.severity is Severity.INFO else "yellow" if found.severity is Severity.WARNING else "red"
-        lines += _wrapped(finding_line(found), width, style)
+    for finding in _latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
+        lines += _wrapped(finding_line(finding), width, _SEVERITY_STYLES[finding.severity])
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
 
 
 def _latest(findings: Sequence[Finding]) -> list[Finding]:
-    """The last of each kind on each device, newest first: a leak is told again and again as it grows."""
-    last = {(each.rank, each.device, each.kind): each for each in findings}
-    return sorted(last.values(), key=lambda each: each.last_step, reverse=True)
+    """The last finding of each kind on each device, newest first: a leak is reported again as it grows."""
+    last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
+    return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
 def _heading(view: dict[str, Any], width: int) -> list[Text]:
@@ -100,16 +100,11 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
 
     name = view["run"]
     if len(name) > width:
-        name = f"…{name[len(name) - width + 1 :]}"  # its own name is the last part of its path
-    first, *others = _packed([name, *_standing(view)], width, indent="")
-    return [Text.assemble((name, "bold"), first[len(name) :]), *map(Text, others)]
-
-
-def _standing(view: dict[str, Any]) -> list[str]:
-    """The parts of the heading after the run's name."""
+        name = f"…{name[len(name) - width + 1 :]}"  # the name is the last part of the path
     speed = view["steps_per_second"]
-    parts = [*view["status_text"].split(SEPARATOR), f"step {view['step']}"]
-    return [*parts, format_speed(speed)] if speed else parts
+    parts = [name, *view["status_text"].split(SEPARATOR), f"step {view['step']}"]
+    first, *others = _packed([*parts, format_speed(speed)] if speed else parts, width, indent="")
+    return [Text.assemble((name, "bold"), first[len(name) :]), *map(Text, others)]
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
@@ -139,7 +134,7 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
 
 
 def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str]:
-    """Parts on as few lines as they need: on a narrow terminal the last ones are not cut off."""
+    """Parts joined into as few lines of ``width`` columns as possible."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1] + SEPARATOR + part) <= width:

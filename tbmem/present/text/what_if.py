@@ -24,16 +24,20 @@ _HEADER = (
 )
 
 
-def what_if_lines(name: str, found: Sequence[WhatIf]) -> Iterator[str]:
-    """Before and after, one table for each device of a recording."""
-    for one in found:
-        recorded = "" if one.recorded_reserved is None else f", {format_bytes(one.recorded_reserved)} were reserved"
-        yield f"{name}, {device_label(one.device)}{recorded}{f'; replayed on {one.gpu}' if one.gpu else ''}"
-        yield from columns(_HEADER, [_row(one.before, one.before), *(_row(after, one.before) for after in one.after)])
-        yield from _failure_lines(one)
-        yield from _refused_lines(one)
-        if one.note:
-            yield one.note
+def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
+    """One table for each device of a recording: as recorded, and under the other settings."""
+    for replay in replays:
+        recorded = (
+            "" if replay.recorded_reserved is None else f", {format_bytes(replay.recorded_reserved)} were reserved"
+        )
+        yield f"{name}, {device_label(replay.device)}{recorded}{f'; replayed on {replay.gpu}' if replay.gpu else ''}"
+        yield from columns(
+            _HEADER, [_row(replay.before, replay.before), *(_row(after, replay.before) for after in replay.after)]
+        )
+        yield from _failure_lines(replay)
+        yield from _refused_lines(replay)
+        if replay.note:
+            yield replay.note
         yield ""
 
 
@@ -57,9 +61,9 @@ def _row(outcome: ReplayFigures, before: ReplayFigures) -> tuple[str, ...]:
     )
 
 
-def _failure_lines(one: WhatIf) -> Iterator[str]:
-    """Which replays ran out of memory: their rows end there."""
-    for outcome in (one.before, *one.after):
+def _failure_lines(replay: WhatIf) -> Iterator[str]:
+    """Replays that ran out of memory; their rows cover only the part before."""
+    for outcome in (replay.before, *replay.after):
         if outcome.failure:
             yield (
                 f"out of memory under {outcome.settings} after {100 * outcome.replayed:.0f} % of the recording, where"
@@ -67,15 +71,15 @@ def _failure_lines(one: WhatIf) -> Iterator[str]:
             )
 
 
-def _refused_lines(one: WhatIf) -> Iterator[str]:
-    """What became of each request that failed when it was recorded."""
-    for number, refused in enumerate(one.refused):
-        if any(len(outcome.served) <= number for outcome in (one.before, *one.after)):
+def _refused_lines(replay: WhatIf) -> Iterator[str]:
+    """Whether each request that failed in the recording fits under the other settings."""
+    for number, refused in enumerate(replay.refused):
+        if any(len(outcome.served) <= number for outcome in (replay.before, *replay.after)):
             # a replay ended before
             continue
         what = f"{format_bytes(refused.requested)} failed when {format_bytes(refused.room)} could be reserved in all"
-        fits = [outcome.settings for outcome in one.after if outcome.served[number]]
-        if one.before.served[number]:
+        fits = [outcome.settings for outcome in replay.after if outcome.served[number]]
+        if replay.before.served[number]:
             yield f"{what}; the replay under the recording's own settings serves it, so it cannot tell."
         elif fits:
             yield f"{what}; it fits under {' and under '.join(fits)}."
@@ -83,6 +87,6 @@ def _refused_lines(one: WhatIf) -> Iterator[str]:
             yield f"{what}; it does not fit under the other settings either."
 
 
-def what_if_view(name: str, found: Sequence[WhatIf]) -> dict[str, Any]:
-    """Plain values."""
-    return {"name": name, "devices": [asdict(one) for one in found]}
+def what_if_view(name: str, replays: Sequence[WhatIf]) -> dict[str, Any]:
+    """The replays as JSON values."""
+    return {"name": name, "devices": [asdict(replay) for replay in replays]}

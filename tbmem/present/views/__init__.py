@@ -1,25 +1,25 @@
-"""The contract between files and screens: for each route one plain JSON answer, the same for every screen.
+"""JSON answers of the Memory tab: one per route, the same for the tab and ``report.html``.
 
-The Memory tab fetches the answers from routes of the plugin; ``report.html`` carries them inside. ``runs.py`` and
-``recordings.py`` declare each answer; sizes are bytes, times Unix seconds, unless the field's name says otherwise.
+The Memory tab fetches the answers from routes of the plugin; ``report.html`` contains them. ``run_schema`` and
+``recording_schema`` declare the answers. Sizes are bytes, times Unix seconds, unless the field's name says otherwise.
 
 | route | parameters (identity **bold**) | answer |
 |---|---|---|
-| ``data/index`` | | ``runs.Index`` |
-| ``data/overview`` | **run** (repeated; without one the latest twenty) | ``runs.Overview`` |
-| ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``runs.Live`` |
-| ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``runs.Ranks`` |
-| ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``runs.Compare`` |
-| ``data/sides`` | **before**, **after**, before_file, after_file | ``runs.Sides`` |
-| ``data/estimate`` | **run**, points | ``runs.Estimated`` |
-| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``recordings.Timeline`` |
-| ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``recordings.Brushed`` |
-| ``data/stack`` | **run**, **file**, **row** | ``recordings.OneAllocation`` |
-| ``data/peak`` | **run**, **file**, **device** | ``recordings.Peak`` |
+| ``data/index`` | | ``run_schema.Index`` |
+| ``data/overview`` | **run** (repeated; without one the latest twenty) | ``run_schema.Overview`` |
+| ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``run_schema.Live`` |
+| ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``run_schema.Ranks`` |
+| ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``run_schema.Compare`` |
+| ``data/sides`` | **before**, **after**, before_file, after_file | ``run_schema.Sides`` |
+| ``data/estimate`` | **run**, points | ``run_schema.Estimated`` |
+| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``recording_schema.Timeline`` |
+| ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``recording_schema.Brushed`` |
+| ``data/stack`` | **run**, **file**, **row** | ``recording_schema.OneAllocation`` |
+| ``data/peak`` | **run**, **file**, **device** | ``recording_schema.Peak`` |
 | ``data/tensors`` | **run**, **file**, **device**, search, category, sort, order, offset, limit | \
-``recordings.Tensors`` |
-| ``data/segments`` | **run**, **file**, **device** | ``recordings.Segments`` |
-| ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recordings.Operators`` |
+``recording_schema.Tensors`` |
+| ``data/segments`` | **run**, **file**, **device** | ``recording_schema.Segments`` |
+| ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recording_schema.Operators`` |
 | ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
 | ``page.css`` | | its style sheets |
 
@@ -31,14 +31,13 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` ca
 - Large tables are columns: lists of one length under the names of the fields. ``null`` is 'not known'; there is no NaN.
 - Search, sort and export of tables: ``sort`` is a column of ``TensorColumns``, ``order`` is ``asc`` or ``desc``.
 
-**In report.html** the same answers stand in ``<script type="application/json" id="tbmem-data">``, an object of answers
-by key: ``view?name=value&name=value``, parameters in alphabetical order, values as they are (not encoded), parameters
-that are not given left out, a repeated one standing once for each value in the order given; without parameters just
-``index``. A value that is a string is the key of the answer to take. ``fetchView(view, params)`` looks up the whole
-key, then the key of the identity parameters only, then that without ``device``; what is in neither is an error of the
-kind 404. So in a report a zoom gets the whole picture again and is drawn from it, and a brushed range is summed from
-the bands of its ``allocations``, which say how many of all they are.
-``Index.source`` is ``report`` there. Under ``views`` stand the names of the views that the page has; without it all.
-``render()`` is called.
-The front end is plain ES modules in ``tbmem/web``: named exports, relative imports, and no top-level ``await``.
+**In report.html** the answers are in ``<script type="application/json" id="tbmem-data">``, an object by key:
+``view?name=value&name=value``, with parameters in alphabetical order, values not encoded, missing parameters left out
+and a repeated parameter once for each value in the given order; without parameters just ``index``. A value that is a
+string is the key of another answer. ``fetchView(view, params)`` looks up the complete key, then the key of the
+identity parameters, then that without ``device``; otherwise it raises an error of kind 404. Therefore a zoom in a
+report gets the whole answer again and draws a part of it, and a brushed range is summed from the bands of its
+``allocations``. There, ``Index.source`` is ``report``, and ``views`` lists the views of the page; without it, the
+page has all. ``render()`` is called. The front end consists of plain ES modules in ``tbmem/web``: named exports,
+relative imports, no top-level ``await``.
 """

@@ -1,4 +1,4 @@
-"""Runs and recordings compared: ``runs.Compare``, ``runs.Sides`` and the curves of ``runs.Estimated``."""
+"""Comparisons of runs and recordings, and of an estimate with a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbmem.present.lines import device_label
 from tbmem.present.palette import category_colour
 from tbmem.present.text.comparison_headline import headline
 from tbmem.present.views.recording_schema import columns_of
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import (
     Changes,
     Compare,
@@ -33,7 +33,6 @@ _CHANGES = 300
 _STACKS = 100
 _POINTS = 1000
 _CATEGORIES = 14
-"""Per cent below which two runs are called the same."""
 
 
 def compare_view(
@@ -44,9 +43,9 @@ def compare_view(
     errors: Sequence[FileItem] = (),
     empty: Empty | None = None,
 ) -> Compare:
-    """What grew from one to the other."""
-    runs = [_device(one, most) for one in comparison.runs]
-    recordings = [_device(one, most) for one in comparison.devices]
+    """Changes between two runs or recordings."""
+    runs = [_device(device, most) for device in comparison.runs]
+    recordings = [_device(device, most) for device in comparison.devices]
     grown = comparison.grown_percent
     return {
         "before": comparison.before,
@@ -63,70 +62,69 @@ def compare_view(
     }
 
 
-def _device(one: DeviceComparison, most: int) -> ComparedDevice:
+def _device(device: DeviceComparison, most: int) -> ComparedDevice:
     return {
-        "device": one.name,
-        "before_device": one.before_name,
-        "name": device_label(one.name),
-        "totals": changes_of(one.totals, most),
-        "by_category": changes_of(one.by_category, most),
-        "by_module": changes_of(one.by_module, most),
-        "by_line": changes_of(one.by_line, most),
-        "by_stack": _stacks_of(one.by_stack, min(most, _STACKS)),
-        "by_operator": changes_of(one.by_operator, most),
+        "device": device.name,
+        "before_device": device.before_name,
+        "name": device_label(device.name),
+        "totals": changes_of(device.totals, most),
+        "by_category": changes_of(device.by_category, most),
+        "by_module": changes_of(device.by_module, most),
+        "by_line": changes_of(device.by_line, most),
+        "by_stack": _stacks_of(device.by_stack, min(most, _STACKS)),
+        "by_operator": changes_of(device.by_operator, most),
     }
 
 
-def changes_of(found: Sequence[Change], most: int = _CHANGES) -> Changes:
+def changes_of(changed: Sequence[Change], most: int = _CHANGES) -> Changes:
     """Changes as columns."""
-    columns: Changes = columns_of(found[:most], "name", "before", "after", "percent", "percent_text")
-    columns["change"] = [one.bytes for one in found[:most]]
+    columns: Changes = columns_of(changed[:most], "name", "before", "after", "percent", "percent_text")
+    columns["change"] = [change.bytes for change in changed[:most]]
     return columns
 
 
-def _stacks_of(found: Sequence[Change], most: int) -> StackChanges:
-    return {**changes_of(found, most), "frames": [list(one.stack) for one in found[:most]]}
+def _stacks_of(changed: Sequence[Change], most: int) -> StackChanges:
+    return {**changes_of(changed, most), "frames": [list(change.stack) for change in changed[:most]]}
 
 
-def estimate_curve(subject: Subject, device: str | None, points: int) -> EstimateCurve:
+def estimate_curve(recording: RecordingView, device: str | None, points: int) -> EstimateCurve:
     """A recording's curve over the share of its events, 0 to 100."""
-    one = subject.device(device)
-    curve = subject.curve(one.number)
-    kept = downsampled(curve.bytes, points)
-    share = 100 / max(one.events - 1, 1)
+    selected = recording.device(device)
+    curve = recording.curve(selected.number)
+    points_shown = downsampled(curve.bytes, points)
+    share = 100 / max(selected.events - 1, 1)
     return {
-        "file": subject.file,
-        "device": one.name,
-        "x": np.round(np.maximum(curve.event[kept], 0) * share, 4).tolist(),
-        "bytes": curve.bytes[kept].tolist(),
-        "peak": one.peak.bytes,
-        "peak_x": round(max(one.peak.event, 0) * share, 4),
-        "steps": [round(event * share, 4) for event in _step_events(subject, one.number)],
+        "file": recording.file,
+        "device": selected.name,
+        "x": np.round(np.maximum(curve.event[points_shown], 0) * share, 4).tolist(),
+        "bytes": curve.bytes[points_shown].tolist(),
+        "peak": selected.peak.bytes,
+        "peak_x": round(max(selected.peak.event, 0) * share, 4),
+        "steps": [round(event * share, 4) for event in _step_events(recording, selected.number)],
     }
 
 
-def _step_events(subject: Subject, device: int) -> list[int]:
+def _step_events(recording: RecordingView, device: int) -> list[int]:
     """First event of each step."""
-    timeline = subject.analysis.timeline
-    clock = subject.clock(device)
+    timeline = recording.analysis.timeline
+    clock = recording.clock(device)
     steps = timeline.ranges.take(timeline.ranges.kind == RangeKind.STEP)
     if len(steps) and len(clock.event_ns):
-        found: list[int] = np.searchsorted(clock.event_ns[1:], steps.begin_ns, side="left").tolist()
-        return found
+        return list(map(int, np.searchsorted(clock.event_ns[1:], steps.begin_ns, side="left")))
     rows = timeline.rows
-    own = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
-    own = own[np.argsort(rows.alloc_event[own], kind="stable")]
-    _, first = np.unique(rows.step[own], return_index=True)
-    return [int(event) for event in rows.alloc_event[own[first]]]
+    stepped = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
+    stepped = stepped[np.argsort(rows.alloc_event[stepped], kind="stable")]
+    _, first = np.unique(rows.step[stepped], return_index=True)
+    return [int(event) for event in rows.alloc_event[stepped[first]]]
 
 
-def predicted_categories(predicted: Subject, measured: Subject) -> Changes:
-    """Categories at the two peaks."""
+def predicted_categories(predicted: RecordingView, measured: RecordingView) -> Changes:
+    """Changes of the categories between the predicted and the measured peak."""
     return changes_of(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))
 
 
 class Side(NamedTuple):
-    """What is shown of one recording: its main device; small enough to be sent from process to process."""
+    """One recording of a side-by-side comparison: its main device, small enough to be sent between processes."""
 
     run: str
     file: str
@@ -145,16 +143,16 @@ class Side(NamedTuple):
     bytes: Sequence[int]
 
 
-def side_of(subject: Subject) -> Side:
-    """One of the recordings."""
-    main = subject.analysis.main
-    curve, clock = subject.curve(main.number), subject.clock(main.number)
-    kept = downsampled(curve.bytes, _POINTS)
-    event = curve.event[kept]
+def side_of(recording: RecordingView) -> Side:
+    """The side of a recording."""
+    main = recording.analysis.main
+    curve, clock = recording.curve(main.number), recording.clock(main.number)
+    points_shown = downsampled(curve.bytes, _POINTS)
+    event = curve.event[points_shown]
     return Side(
-        run=subject.run,
-        file=subject.file,
-        name=subject.name,
+        run=recording.run,
+        file=recording.file,
+        name=recording.name,
         device=main.name,
         peak=main.peak.bytes,
         reserved=main.reserved_bytes,
@@ -163,49 +161,48 @@ def side_of(subject: Subject) -> Side:
         categories={share.name: share.bytes for share in main.by_category},
         event=event.tolist(),
         ms=np.round(clock.x(event, "time"), 6).tolist() if "time" in clock.axes else None,
-        bytes=curve.bytes[kept].tolist(),
+        bytes=curve.bytes[points_shown].tolist(),
     )
 
 
 def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> Sides:
-    """All of them.
+    """Recordings side by side.
 
     Args:
         sides: In the order in which they are shown.
-        odd: The one that stands out.
-        links: Address of each one's own page, relative; without them their views are in the page that is open.
+        odd: The recording that stands out.
+        links: Relative address of the page of each; without them, their views are in the current page.
     """
     names = _categories(sides)
     fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
-    columns: Sides = columns_of(sides, *fields) | {
+    return columns_of(sides, *fields) | {  # type: ignore[no-any-return]
         "link": list(links) or [""] * len(sides),
-        "odd": [odd is not None and one.name == odd.name for one in sides],
+        "odd": [odd is not None and side.name == odd.name for side in sides],
         "message": None if odd is None else odd.message,
         "categories": names,
         "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
-        "bytes": [[one.categories.get(name, 0) for one in sides] for name in names],
-        "others": [sum(size for name, size in one.categories.items() if name not in names) for one in sides],
+        "bytes": [[side.categories.get(name, 0) for side in sides] for name in names],
+        "others": [sum(size for name, size in side.categories.items() if name not in names) for side in sides],
         "curves": _curves(sides),
     }
-    return columns
 
 
 def _categories(sides: Sequence[Side]) -> list[str]:
-    """Those that are large somewhere, the largest first: a colour means the same in every row."""
+    """The categories that are largest in any recording, so that a colour means the same in every row."""
     most: dict[str, int] = {}
-    for one in sides:
-        for name, size in one.categories.items():
+    for side in sides:
+        for name, size in side.categories.items():
             most[name] = max(most.get(name, 0), size)
     return sorted((name for name in most if most[name]), key=lambda name: -most[name])[:_CATEGORIES]
 
 
 def _curves(sides: Sequence[Side]) -> Curves:
-    """Over time where all of them have times, over events else."""
-    times = [one.ms for one in sides if one.ms is not None]
+    """Curves over time if all recordings have times, otherwise over events."""
+    times = [side.ms for side in sides if side.ms is not None]
     by_time = len(times) == len(sides)
     return {
         "axis": "time" if by_time else "event",
-        "x": [list(one) for one in times] if by_time else [[float(at) for at in one.event] for one in sides],
-        "bytes": [list(one.bytes) for one in sides],
+        "x": [list(ms) for ms in times] if by_time else [[float(event) for event in side.event] for side in sides],
+        "bytes": [list(side.bytes) for side in sides],
     }

@@ -1,37 +1,125 @@
-"""Logs of runs and a range of x go in; series, windows and failures to be drawn there come out (``runs.Live``)."""
+"""Time series of the live logs of runs, with recorded windows and out-of-memory errors (``run_schema.Live``)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
+from tbmem.analysis.plots.curves import even_intervals, extremes
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.columns import F64, I64
-from tbmem.model.finding import FindingKind
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.present.lines import device_label, peak_word
-from tbmem.present.views.run_logs import LINES, DeviceSeries, LoggedRun, extremes_of
-from tbmem.present.views.run_schema import LiveOom, LiveSeries, LiveWindow
+from tbmem.present.views.run_schema import FileItem, LiveOom, LiveSeries, LiveWindow
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "allocated": ("allocated",),
+    "lowest": ("allocated_min", "allocated"),
+    "highest": ("allocated_max", "allocated"),
+    "reserved": ("reserved",),
+    "device_used": ("device_used",),
+    "host": ("host_rss",),
+    "workers": ("workers_rss",),
+}
+"""Lines of the chart, each with the columns of the log that may hold it, preferred one first."""
+LINES = (*_NAMES, "peak")
+_FINE = 5000
+"""Intervals of a long log whose extremes are computed once."""
 
 
-def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
-    """One series of a run, thinned: of each stretch of rows the highest and the lowest are kept."""
-    place = x_of(run, one, x)
-    first, last = int(np.searchsorted(place, begin, "left")), int(np.searchsorted(place, end, "right"))
-    kept = _kept(one, first, last, points)
-    capacity = one.columns["device_total"]
+@dataclass(frozen=True)
+class DeviceSeries:
+    """All rows of the log of one device of one rank."""
+
+    rank: int
+    device: str
+    columns: Mapping[str, F64]
+    """By field of the log; NaN where a counter was not read."""
+
+    def line(self, name: str, rows: NDArray[Any] | slice = slice(None)) -> F64:
+        """One of ``LINES``; the peak is the highest level within a row's steps, of the CPU the resident memory's."""
+        names = ("peak_allocated",) if self.device != "cpu" else ("peak_allocated", "host_peak_rss")
+        first, *others = _NAMES.get(name, names)
+        values = self.columns[first][rows]
+        for other in others:
+            values = np.where(np.isnan(values), self.columns[other][rows], values)
+        return values
+
+    @property
+    def peak_counter(self) -> str:
+        """The counter behind the line ``peak``."""
+        return "host_peak_rss" if self.device == "cpu" else "peak_allocated"
+
+    @cached_property
+    def extreme_rows(self) -> I64:
+        """Rows that contain the extremes of every line: all rows of a short log, few of a long one."""
+        count = len(self.columns["step"])
+        return extremes_of(self, np.arange(count), _FINE) if count > 20 * _FINE else np.arange(count)
+
+
+def extremes_of(series: DeviceSeries, rows: I64, intervals: int) -> I64:
+    """Of ascending rows, the first, the last, and in each interval the highest and lowest of each line."""
+    interval = even_intervals(len(rows), intervals)
+    extreme = [np.array([0, max(len(rows) - 1, 0)])]
+    for name in LINES:
+        line = series.line(name, rows)
+        known = ~np.isnan(line)
+        if known.any():
+            extreme.append(extremes(line if known.all() else np.where(known, line, np.nanmin(line)), interval))
+    chosen: I64 = rows[np.unique(np.concatenate(extreme))]
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """A run as its logs describe it."""
+
+    name: str
+    states: Sequence[RankState] = ()
+    """One per rank that could be read."""
+    series: Sequence[DeviceSeries] = ()
+    windows: Sequence[Mapping[str, Any]] = ()
+    """As logged, with the ``rank``."""
+    findings: Sequence[Finding] = ()
+    errors: Sequence[FileItem] = ()
+    recordings: Sequence[str] = ()
+    """Files of recordings."""
+    notes: Sequence[str] = ()
+    logs: Sequence[Any] = ()
+    """Files that the states were read from, in their order."""
+
+    @property
+    def began(self) -> float:
+        """Unix time; 0 if not known."""
+        return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
+
+
+def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
+    """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain."""
+    at = x_of(run, series, x)
+    first, last = int(np.searchsorted(at, begin, "left")), int(np.searchsorted(at, end, "right"))
+    rows = _shown_rows(series, first, last, points)
+    capacity = series.columns["device_total"]
     known = capacity[~np.isnan(capacity)]
-    lines = {name: _plain(one.line(name, kept)) for name in LINES}
+    lines = {name: _plain(series.line(name, rows)) for name in LINES}
     return {
         "run": run.name,
-        "rank": one.rank,
-        "device": one.device,
-        "name": device_label(one.device),
-        "x": np.round(place[kept], 3).tolist(),
-        "step": one.columns["step"][kept].astype(np.int64).tolist(),
+        "rank": series.rank,
+        "device": series.device,
+        "name": device_label(series.device),
+        "x": np.round(at[rows], 3).tolist(),
+        "step": series.columns["step"][rows].astype(np.int64).tolist(),
         "allocated": lines["allocated"],
         "lowest": lines["lowest"],
         "highest": lines["highest"],
         "reserved": lines["reserved"],
         "peak": lines["peak"],
-        "peak_word": peak_word(one.peak_counter),
+        "peak_word": peak_word(series.peak_counter),
         "device_used": lines["device_used"],
         "host": lines["host"],
         "workers": lines["workers"],
@@ -40,27 +128,27 @@ def series_of(run: LoggedRun, one: DeviceSeries, x: str, begin: float, end: floa
     }
 
 
-def x_of(run: LoggedRun, one: DeviceSeries, x: str) -> F64:
+def x_of(run: LoggedRun, series: DeviceSeries, x: str) -> F64:
     """Steps, or seconds since the run began."""
     if x == "step":
-        return one.columns["step"]
-    time = one.columns["time"]
+        return series.columns["step"]
+    time = series.columns["time"]
     began = run.began or (float(time[0]) if len(time) else 0.0)
-    found: F64 = time - began
-    return found
+    seconds: F64 = time - began
+    return seconds
 
 
-def _kept(one: DeviceSeries, first: int, last: int, points: int) -> I64:
-    """Rows from ``first`` until before ``last`` that a picture needs, so that no extreme of any line is lost."""
+def _shown_rows(series: DeviceSeries, first: int, last: int, points: int) -> I64:
+    """Rows from ``first`` up to ``last`` (exclusive) to draw, so that no extreme of any line is lost."""
     if last - first <= points:
         return np.arange(first, last)
-    telling = one.telling
-    inside = telling[np.searchsorted(telling, first) : np.searchsorted(telling, last)]
+    candidates = series.extreme_rows
+    inside = candidates[np.searchsorted(candidates, first) : np.searchsorted(candidates, last)]
     if len(inside) < points:
         inside = np.arange(first, last)
-    # a line needs two rows of a stretch; those of several lines often are the same
-    kept = extremes_of(one, inside, max(points // 4, 2))
-    return kept if len(kept) <= points else extremes_of(one, inside, max(points // (2 * len(LINES)), 2))
+    # a line needs two rows of an interval; several lines often share them
+    rows = extremes_of(series, inside, max(points // 4, 2))
+    return rows if len(rows) <= points else extremes_of(series, inside, max(points // (2 * len(LINES)), 2))
 
 
 def _plain(values: F64) -> list[int | None]:
@@ -68,26 +156,26 @@ def _plain(values: F64) -> list[int | None]:
 
 
 def x_of_step(run: LoggedRun, rank: int, step: int, x: str) -> float | None:
-    """Where a step lies; ``None`` if it was not logged."""
+    """X of a step; ``None`` if it was not logged."""
     if x == "step":
         return float(step)
-    own = [one for one in run.series if one.rank == rank] or list(run.series)
-    if not own or not len(own[0].columns["step"]):
+    series = next((series for series in run.series if series.rank == rank), next(iter(run.series), None))
+    if series is None or not len(series.columns["step"]):
         return None
-    at = min(int(np.searchsorted(own[0].columns["step"], step)), len(own[0].columns["step"]) - 1)
-    return round(float(x_of(run, own[0], x)[at]), 3)
+    row = min(int(np.searchsorted(series.columns["step"], step)), len(series.columns["step"]) - 1)
+    return round(float(x_of(run, series, x)[row]), 3)
 
 
 def windows_of(run: LoggedRun, x: str) -> list[LiveWindow]:
-    """Stretches that the profiler recorded."""
-    found: list[LiveWindow] = []
+    """Windows that the profiler recorded."""
+    windows: list[LiveWindow] = []
     for window in run.windows:
         rank, first, last = int(window.get("rank", 0)), int(window["first_step"]), int(window["last_step"])
         names = {name.rpartition("/")[2] for name in window.get("files", ())}
         begin, end = x_of_step(run, rank, first, x), x_of_step(run, rank, last, x)
         if begin is None or end is None:
             continue
-        found.append(
+        windows.append(
             {
                 "run": run.name,
                 "rank": rank,
@@ -100,23 +188,23 @@ def windows_of(run: LoggedRun, x: str) -> list[LiveWindow]:
                 "files": [file for file in run.recordings if file.rpartition("/")[2] in names],
             }
         )
-    return found
+    return windows
 
 
 def ooms_of(run: LoggedRun, x: str) -> list[LiveOom]:
-    """Steps in which memory ran out, by their findings."""
-    found: list[LiveOom] = []
-    for one in run.findings:
-        place = x_of_step(run, one.rank, one.last_step, x)
-        if one.kind is FindingKind.OOM and place is not None:
-            found.append(
+    """Steps in which memory ran out, from the findings."""
+    ooms: list[LiveOom] = []
+    for finding in run.findings:
+        at = x_of_step(run, finding.rank, finding.last_step, x)
+        if finding.kind is FindingKind.OOM and at is not None:
+            ooms.append(
                 {
                     "run": run.name,
-                    "rank": one.rank,
-                    "device": one.device,
-                    "step": one.last_step,
-                    "x": place,
-                    "message": one.message,
+                    "rank": finding.rank,
+                    "device": finding.device,
+                    "step": finding.last_step,
+                    "x": at,
+                    "message": finding.message,
                 }
             )
-    return found
+    return ooms

@@ -1,4 +1,4 @@
-"""What each operator allocated and freed in a range of a recording (``recordings.Operators``)."""
+"""What each operator allocated and freed in a range of a recording (``recording_schema.Operators``)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from tbmem.analysis.recordings.operator_table import OperatorTable, operator_tab
 from tbmem.model.columns import I64
 from tbmem.present.views.empty_states import NO_OPERATORS
 from tbmem.present.views.recording_schema import Operators
-from tbmem.present.views.recording_view import Stretch, Subject, stretch_of
+from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
 
 
 def operators_view(
-    subject: Subject,
+    recording: RecordingView,
     device: str | None = None,
     axis: str | None = None,
     begin: float | None = None,
     end: float | None = None,
 ) -> Operators:
-    """The operators' table.
+    """The table of operators.
 
     Raises:
         UsageError: There is no such device, axis or range.
     """
-    one = subject.device(device)
-    part = stretch_of(subject, one.number, axis, begin, end)
-    table = _table(subject, one.number, part)
+    selected = recording.device(device)
+    shown_range = select_range(recording, selected.number, axis, begin, end)
+    table = _table(recording, selected.number, shown_range)
     order = np.argsort(-table.self_increase, kind="stable")
     return {
-        "head": subject.head(one),
-        "axis": part.about(),
+        "head": recording.head(selected),
+        "axis": shown_range.axis_info(),
         "columns": {
-            "name": [table.name[at] for at in order.tolist()],
+            "name": [table.name[row] for row in order.tolist()],
             "calls": _column(table.calls, order),
             "size_increase": _column(table.increase, order),
             "self_size_increase": table.self_increase[order].tolist(),
@@ -44,20 +44,23 @@ def operators_view(
     }
 
 
-def _table(subject: Subject, device: int, part: Stretch) -> OperatorTable:
-    if subject.calls is None:
-        rows = subject.analysis.timeline.rows
-        own = rows.device == device
-        made = own & (rows.alloc_event > part.before) & (rows.alloc_event <= part.last)
-        gone = own & (rows.free_event > part.before) & (rows.free_event <= part.last)
-        return table_of_rows(subject.analysis.timeline, made, gone)
-    if part.whole:
-        return operator_table(subject.calls, device)
-    if part.axis == "time":
-        ends = np.round(np.array([part.begin, part.end]) * 1e6).astype(np.int64) + part.clock.origin_ns
+def _table(recording: RecordingView, device: int, shown_range: EventRange) -> OperatorTable:
+    if recording.calls is None:
+        rows = recording.analysis.timeline.rows
+        on_device = rows.device == device
+        allocated = on_device & (rows.alloc_event > shown_range.before) & (rows.alloc_event <= shown_range.last)
+        freed = on_device & (rows.free_event > shown_range.before) & (rows.free_event <= shown_range.last)
+        return table_of_rows(recording.analysis.timeline, allocated, freed)
+    if shown_range.is_full:
+        return operator_table(recording.calls, device)
+    if shown_range.axis == "time":
+        ends = (
+            np.round(np.array([shown_range.begin, shown_range.end]) * 1e6).astype(np.int64)
+            + shown_range.clock.origin_ns
+        )
     else:
-        ends = part.clock.event_ns[[part.before + 1, part.last + 1]]
-    return operator_table(subject.calls, device, int(ends[0]), int(ends[1]))
+        ends = shown_range.clock.event_ns[[shown_range.before + 1, shown_range.last + 1]]
+    return operator_table(recording.calls, device, int(ends[0]), int(ends[1]))
 
 
 def _column(values: I64 | None, order: I64) -> list[int | None]:

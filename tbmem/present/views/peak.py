@@ -1,4 +1,4 @@
-"""What was alive at the peak of a recording, and all that is known of one allocation (``recordings.Peak``)."""
+"""What was alive at the peak of a recording, and all that is known of one allocation (``recording_schema.Peak``)."""
 
 from __future__ import annotations
 
@@ -21,88 +21,88 @@ from tbmem.present.views.recording_schema import (
     StackShares,
     columns_of,
 )
-from tbmem.present.views.recording_view import Subject
-from tbmem.present.views.tensors import Words
+from tbmem.present.views.recording_view import RecordingView
+from tbmem.present.views.tensors import RowLabels
 from tbmem.present.views.timeline import peak_of
 
 _MODULES = 2000
 _SHARES = 500
 
 
-def peak_view(subject: Subject, device: str | None = None) -> Peak:
-    """The peak of a device.
+def peak_view(recording: RecordingView, device: str | None = None) -> Peak:
+    """The peak of a device, broken down.
 
     Raises:
         UsageError: There is no such device.
     """
-    one = subject.device(device)
+    selected = recording.device(device)
     return {
-        "head": subject.head(one),
-        "peak": peak_of(subject, one, subject.clock(one.number).axes[0]),
-        "capacity": one.total_bytes,
-        "reserved_peak": one.peak_reserved_bytes,
-        "by_category": shares_of(one.by_category, category_colour),
-        "by_phase": shares_of(one.by_phase, lambda name: PHASES.get(name, "")),
-        "modules": _tree(one.modules),
-        "merged": shares_of(one.by_module),
-        "by_line": shares_of(one.by_line),
-        "by_operator": shares_of(one.by_operator),
-        "stacks": _stacks(one.by_stack),
-        "suspects": [asdict(suspect) for suspect in one.suspects],
-        "advice": [asdict(advice) for advice in one.recommendations],
-        "empty": None if one.peak.bytes else NOTHING_RECORDED,
+        "head": recording.head(selected),
+        "peak": peak_of(recording, selected, recording.clock(selected.number).axes[0]),
+        "capacity": selected.total_bytes,
+        "reserved_peak": selected.peak_reserved_bytes,
+        "by_category": shares_of(selected.by_category, category_colour),
+        "by_phase": shares_of(selected.by_phase, lambda name: PHASES.get(name, "")),
+        "modules": _tree(selected.modules),
+        "merged": shares_of(selected.by_module),
+        "by_line": shares_of(selected.by_line),
+        "by_operator": shares_of(selected.by_operator),
+        "stacks": _stacks(selected.by_stack),
+        "suspects": [asdict(suspect) for suspect in selected.suspects],
+        "advice": [asdict(advice) for advice in selected.recommendations],
+        "empty": None if selected.peak.bytes else NOTHING_RECORDED,
     }
 
 
 def shares_of(shares: Sequence[Share], colour: Callable[[str], str] = lambda name: "") -> Shares:
-    """Parts of a peak as columns."""
-    kept = shares[:_SHARES]
-    found: Shares = columns_of(kept, "name", "bytes", "count", "percent", "end_bytes", "max_bytes", "basis")
-    found["colour"] = [colour(one.name) for one in kept]
-    return found
+    """Shares of the peak as columns."""
+    listed = shares[:_SHARES]
+    columns: Shares = columns_of(listed, "name", "bytes", "count", "percent", "end_bytes", "max_bytes", "basis")
+    columns["colour"] = [colour(share.name) for share in listed]
+    return columns
 
 
 def _tree(root: ModuleShare) -> ModuleTree:
     """The largest modules, parents first; a parent is never smaller than what is in it."""
-    sizes = sorted((one.bytes for one in root.walk()), reverse=True)
+    sizes = sorted((module.bytes for module in root.walk()), reverse=True)
     least = sizes[_MODULES - 1] if len(sizes) > _MODULES else 0
     nodes: list[tuple[int, ModuleShare]] = [(-1, root)]
-    at = 0
-    while at < len(nodes):
-        nodes += [(at, child) for child in nodes[at][1].children if child.bytes >= least and child.bytes > 0]
-        at += 1
-    kept = [node for _, node in nodes]
-    found: ModuleTree = columns_of(kept, "name", "path", "bytes", "own_bytes", "count", "percent")
-    found["parent"] = [parent for parent, _ in nodes]
-    return found
+    for parent, (_, module) in enumerate(nodes):
+        # the loop also visits the children that it appends
+        nodes += [(parent, child) for child in module.children if child.bytes >= least and child.bytes > 0]
+    columns: ModuleTree = columns_of(
+        [node for _, node in nodes], "name", "path", "bytes", "own_bytes", "count", "percent"
+    )
+    columns["parent"] = [parent for parent, _ in nodes]
+    return columns
 
 
 def _stacks(shares: Sequence[Share]) -> StackShares:
-    found: StackShares = columns_of(shares, "bytes", "count", "percent")
-    found["line"] = [one.name for one in shares]
-    found["frames"] = [list(one.stack) for one in shares]
-    return found
+    columns: StackShares = columns_of(shares, "bytes", "count", "percent")
+    columns["line"] = [share.name for share in shares]
+    columns["frames"] = [list(share.stack) for share in shares]
+    return columns
 
 
-def stack_view(subject: Subject, row: int) -> OneAllocation:
-    """All that is known of one allocation.
+def stack_view(recording: RecordingView, row: int) -> OneAllocation:
+    """Everything known about one allocation.
 
     Raises:
         UsageError: There is no such row.
     """
-    timeline = subject.analysis.timeline
+    timeline = recording.analysis.timeline
     rows = timeline.rows
     if not 0 <= row < len(rows):
-        raise UsageError(f"row={row}: {subject.file} has rows 0 to {len(rows) - 1}")
-    device = subject.analysis.devices[int(rows.device[row])]
-    words, which = Words(subject), np.array([row])
-    clock = subject.clock(device.number)
+        raise UsageError(f"row={row}: {recording.file} has rows 0 to {len(rows) - 1}")
+    device = recording.analysis.devices[int(rows.device[row])]
+    row_labels = RowLabels(recording)
+    clock = recording.clock(device.number)
     rounded, context, address = int(rows.rounded_bytes[row]), int(rows.context[row]), int(rows.address[row])
     category, name, module, operator, line = (
-        words.of(column, which)[0] for column in ("category", "name", "module", "operator", "line")
+        row_labels.of(column, np.array([row]))[0] for column in ("category", "name", "module", "operator", "line")
     )
     return {
-        "head": subject.head(device),
+        "head": recording.head(device),
         "row": row,
         "bytes": int(rows.bytes[row]),
         "rounded_bytes": rounded if rounded >= 0 else None,

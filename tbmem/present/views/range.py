@@ -1,4 +1,4 @@
-"""What was allocated, freed and alive in a range of a recording (``recordings.Brushed``)."""
+"""What was allocated, freed and alive in a range of a recording (``recording_schema.Brushed``)."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from tbmem.model.columns import I64
 from tbmem.present.palette import category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_schema import Brushed, Sum
-from tbmem.present.views.recording_view import Stretch, Subject, stretch_of
-from tbmem.present.views.tensors import Words, tensor_columns
+from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
+from tbmem.present.views.tensors import RowLabels, tensor_columns
 
 LIMIT = 50
 MOST = 500
 
 
 def brushed_view(
-    subject: Subject,
+    recording: RecordingView,
     device: str | None = None,
     axis: str | None = None,
     begin: float | None = None,
     end: float | None = None,
     limit: int = LIMIT,
 ) -> Brushed:
-    """What happened in a range.
+    """Sums and the largest allocations of a range.
 
     Raises:
         UsageError: There is no such device, axis or range.
     """
-    one = subject.device(device)
-    part = stretch_of(subject, one.number, axis, begin, end)
-    curve = subject.curve(one.number)
-    first = max(int(np.searchsorted(curve.event, part.before, side="right")) - 1, 0)
-    after = max(int(np.searchsorted(curve.event, part.last, side="right")), first + 1)
-    found = brush(subject.analysis.timeline, one.number, part.before, part.last)
-    words = Words(subject)
+    selected = recording.device(device)
+    shown_range = select_range(recording, selected.number, axis, begin, end)
+    curve = recording.curve(selected.number)
+    first = max(int(np.searchsorted(curve.event, shown_range.before, side="right")) - 1, 0)
+    after = max(int(np.searchsorted(curve.event, shown_range.last, side="right")), first + 1)
+    brushed = brush(recording.analysis.timeline, selected.number, shown_range.before, shown_range.last)
+    row_labels = RowLabels(recording)
     allocated, freed, alive, throughout = (
-        _sum(subject, which, part, words, min(limit, MOST))
-        for which in (found.allocated, found.freed, found.alive, found.throughout)
+        _sum(recording, rows, shown_range, row_labels, min(limit, MOST))
+        for rows in (brushed.allocated, brushed.freed, brushed.alive, brushed.throughout)
     )
     return {
-        "head": subject.head(one),
-        "axis": part.about(),
+        "head": recording.head(selected),
+        "axis": shown_range.axis_info(),
         "at_begin": int(curve.bytes[first]),
         "at_end": int(curve.bytes[after - 1]),
         "highest": int(curve.bytes[first:after].max()),
@@ -51,23 +51,23 @@ def brushed_view(
         "freed": freed,
         "alive": alive,
         "throughout": throughout,
-        "empty": None if one.events else NOTHING_RECORDED,
+        "empty": None if selected.events else NOTHING_RECORDED,
     }
 
 
-def _sum(subject: Subject, which: I64, part: Stretch, words: Words, limit: int) -> Sum:
-    rows, labels = subject.analysis.timeline.rows, subject.analysis.labels
-    size = rows.bytes[which]
-    by_code = sums(labels.code[which], size, len(labels.names))
+def _sum(recording: RecordingView, rows: I64, shown_range: EventRange, row_labels: RowLabels, limit: int) -> Sum:
+    labels = recording.analysis.labels
+    size = recording.analysis.timeline.rows.bytes[rows]
+    by_code = sums(labels.code[rows], size, len(labels.names))
     filled = np.flatnonzero(by_code)
     filled = filled[np.argsort(-by_code[filled], kind="stable")]
     names = [labels.names[number] for number in filled.tolist()]
-    largest = which[np.argsort(-size, kind="stable")[:limit]]
+    largest = rows[np.argsort(-size, kind="stable")[:limit]]
     return {
         "bytes": int(size.sum()),
-        "count": len(which),
+        "count": len(rows),
         "categories": names,
         "colours": [category_colour(name) for name in names],
         "by_category": by_code[filled].tolist(),
-        "largest": tensor_columns(subject, largest, part, words),
+        "largest": tensor_columns(recording, largest, shown_range, row_labels),
     }

@@ -1,4 +1,4 @@
-"""What is asked of one recording (trace, snapshot, timeline): the answers' declarations."""
+"""Types of the answers about one recording (trace, snapshot, timeline)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tbmem.present.views.run_schema import Empty
 
 def columns_of(records: Sequence[Any], *names: str) -> Any:
     """A table as columns: of each field the values of all records, as plain lists."""
-    return {name: [getattr(one, name) for one in records] for name in names}
+    return {name: [getattr(record, name) for record in records] for name in names}
 
 
 class Axis(TypedDict):
-    """The x of an answer."""
+    """The x axis of an answer."""
 
     axis: str
     """``time`` (milliseconds since the recording began) or ``event``."""
     axes: list[str]
-    """Those that the recording has, the one that shows more first."""
+    """Axes of the recording, the default first."""
     extent: list[float]
     """Whole range of x: two numbers."""
     range: list[float]
-    """What was asked for, cut to ``extent``."""
+    """The requested range, clipped to ``extent``."""
 
 
 class Head(TypedDict):
-    """What every answer on a recording begins with."""
+    """The common head of every answer about a recording."""
 
     run: str
     file: str
@@ -38,13 +38,13 @@ class Head(TypedDict):
     devices: list[str]
     """All devices of the recording, the main one first."""
     measure: str
-    """What is counted: ``requested`` or ``rounded`` bytes."""
+    """Kind of bytes: ``requested`` or ``rounded``."""
     notes: list[str]
-    """What is not known."""
+    """Limits of the recording."""
 
 
-class Stretches(TypedDict):
-    """Stretches of x, in order."""
+class Spans(TypedDict):
+    """Spans of x, in order."""
 
     begin: list[float]
     end: list[float]
@@ -53,8 +53,21 @@ class Stretches(TypedDict):
     colour: list[str]
 
 
+class RecordingAnswer(TypedDict):
+    """An answer about one device of a recording."""
+
+    head: Head
+    empty: Empty | None
+
+
+class RangeAnswer(RecordingAnswer):
+    """An answer about a range of x."""
+
+    axis: Axis
+
+
 class PeakPoint(TypedDict):
-    """The highest moment."""
+    """The peak."""
 
     x: float | None
     bytes: int
@@ -66,13 +79,13 @@ class PeakPoint(TypedDict):
 
 
 class Marks(TypedDict):
-    """Out of memory, snapshots taken."""
+    """Out-of-memory errors and snapshots."""
 
     x: list[float]
     kind: list[str]
     """``oom``, ``snapshot``, ``other``."""
     bytes: list[int]
-    """What was asked for in vain."""
+    """Size of the failed request."""
     device_free: list[int]
     """-1 if not known."""
 
@@ -81,34 +94,34 @@ class Bands(TypedDict):
     """One entry per allocation that has a band of its own, in the order of the stack, the lowest first."""
 
     row: list[int]
-    """Its number, for ``data/stack``."""
+    """Row, for ``data/stack``."""
     bytes: list[int]
     layer: list[int]
-    """Into ``Timeline.names``: its category's layer, in which it lies upon the bands before it."""
+    """Index into ``Timeline.names``: the layer in which it is stacked on the bands before it."""
     first: list[int]
-    """Number of the first ``Timeline.x`` from which it is there."""
+    """Index of the first ``Timeline.x`` at which it is alive."""
     last: list[int]
-    """Number of the ``Timeline.x`` from which it is gone; how many there are if it stays."""
+    """Index of the first ``Timeline.x`` at which it is freed; the number of points if it stays alive."""
     x0: list[float]
     """When it was allocated, not before ``Axis.range``."""
     x1: list[float]
     """When it was freed, or the end of ``Axis.range``."""
     before: list[bool]
-    """It was there before the range."""
+    """Allocated before the range."""
     alive: list[bool]
-    """It is still there at the end of the recording."""
+    """Still alive at the end of the recording."""
     label: list[int]
-    """Into ``labels``: what to show on hover beside size: name, module or operator."""
+    """Index into ``labels``: name, module or operator."""
     line: list[int]
-    """Into ``lines``; -1 for none."""
+    """Index into ``lines``; -1 for none."""
     module: list[int]
-    """Into ``modules``; -1 for none."""
+    """Index into ``modules``; -1 for none."""
 
 
 class Allocations(TypedDict):
     """The allocations that cover most of the chart, each a band in the layer of its category.
 
-    What has no band of its own lies in the same layer on top of its bands: there it adds up to ``Timeline.bytes``.
+    The other allocations of a layer are drawn on top of its bands, up to ``Timeline.bytes``.
     """
 
     labels: list[str]
@@ -116,17 +129,15 @@ class Allocations(TypedDict):
     modules: list[str]
     bands: Bands
     unlisted: list[int]
-    """By layer: bytes that the recording lists no allocation for; they are there all the time."""
+    """By layer: bytes without a listed allocation, present all the time."""
     shown: int
     count: int
     """Allocations that were alive in the range."""
 
 
-class Timeline(TypedDict):
+class Timeline(RangeAnswer):
     """Memory over time, stacked by category. At each x the categories add up to ``total``."""
 
-    head: Head
-    axis: Axis
     x: list[float]
     names: list[str]
     """Categories, the lowest layer first."""
@@ -138,14 +149,13 @@ class Timeline(TypedDict):
     total: list[int]
     reserved: list[int] | None
     capacity: int | None
-    phases: Stretches
-    steps: Stretches
+    phases: Spans
+    steps: Spans
     marks: Marks
     peak: PeakPoint
     points: int
     """Changes in the range; more than ``x`` has where it was thinned (the highest and lowest are always kept)."""
     allocations: Allocations
-    empty: Empty | None
 
 
 class TensorColumns(TypedDict):
@@ -170,7 +180,7 @@ class TensorColumns(TypedDict):
 
 
 class Sum(TypedDict):
-    """Some allocations together."""
+    """A sum over allocations."""
 
     bytes: int
     count: int
@@ -180,24 +190,21 @@ class Sum(TypedDict):
     largest: TensorColumns
 
 
-class Brushed(TypedDict):
-    """What happened in a stretch of x."""
+class Brushed(RangeAnswer):
+    """Allocations and frees in a range of x."""
 
-    head: Head
-    axis: Axis
     at_begin: int
-    """Bytes at the beginning of the stretch."""
+    """Bytes."""
     at_end: int
     highest: int
     allocated: Sum
-    """Made in it, freed in it or not."""
+    """Allocated in the range."""
     freed: Sum
-    """Freed in it, made in it or before."""
+    """Freed in the range."""
     alive: Sum
-    """Made in it and still alive at its end."""
+    """Allocated in the range and alive at its end."""
     throughout: Sum
-    """Alive at its beginning and at its end."""
-    empty: Empty | None
+    """Alive throughout the range."""
 
 
 class StackFrame(TypedDict):
@@ -205,11 +212,11 @@ class StackFrame(TypedDict):
 
     text: str
     own: bool
-    """The user's own code, neither torch's nor a package's."""
+    """Whether it is the user's code, not torch or another package."""
 
 
 class OneAllocation(TypedDict):
-    """All that is known of one allocation."""
+    """Everything known about one allocation."""
 
     head: Head
     row: int
@@ -241,7 +248,7 @@ class OneAllocation(TypedDict):
 
 
 class Shares(TypedDict):
-    """Parts of the peak, the largest first."""
+    """Shares of the peak, the largest first."""
 
     name: list[str]
     bytes: list[int]
@@ -251,7 +258,7 @@ class Shares(TypedDict):
     max_bytes: list[int | None]
     basis: list[str]
     colour: list[str]
-    """Empty where a part has none of its own."""
+    """Empty if the part has no colour."""
 
 
 class ModuleTree(TypedDict):
@@ -262,14 +269,14 @@ class ModuleTree(TypedDict):
     name: list[str]
     path: list[str]
     bytes: list[int]
-    """With all below."""
+    """Including its submodules."""
     own_bytes: list[int]
     count: list[int]
     percent: list[float]
 
 
 class StackShares(TypedDict):
-    """Parts of the peak by whole stack."""
+    """Shares of the peak by call stack."""
 
     line: list[str]
     bytes: list[int]
@@ -278,10 +285,9 @@ class StackShares(TypedDict):
     frames: list[list[str]]
 
 
-class Peak(TypedDict):
-    """What was alive at the peak."""
+class Peak(RecordingAnswer):
+    """Allocations alive at the peak, broken down."""
 
-    head: Head
     peak: PeakPoint
     capacity: int | None
     reserved_peak: int | None
@@ -294,25 +300,22 @@ class Peak(TypedDict):
     by_operator: Shares
     stacks: StackShares
     suspects: list[dict[str, Any]]
-    """As ``analysis.report.Suspect``: what piles up step by step."""
+    """As ``analysis.recordings.result.Suspect``: what piles up step by step."""
     advice: list[dict[str, Any]]
-    """As ``analysis.report.Recommendation``."""
-    empty: Empty | None
+    """As ``analysis.recordings.result.Recommendation``."""
 
 
-class Tensors(TypedDict):
-    """The table of what was alive at the peak."""
+class Tensors(RecordingAnswer):
+    """The table of allocations alive at the peak."""
 
-    head: Head
     columns: TensorColumns
     offset: int
     found: int
-    """How many there are in all that agree with ``search`` and ``category``."""
+    """Number of matches of ``search`` and ``category``."""
     found_bytes: int
     count: int
-    """How many there are in all."""
+    """Number of allocations."""
     categories: list[str]
-    empty: Empty | None
 
 
 class SegmentColumns(TypedDict):
@@ -345,24 +348,23 @@ class BlockColumns(TypedDict):
     state: list[int]
     """0 free and fragmented, 1 allocated, 2 waits for a stream, 3 free and cached (as most of its bytes are)."""
     category: list[int]
-    """Into ``names``; -1 for none."""
+    """Index into ``names``; -1 for none."""
     row: list[int]
     """For ``data/stack``; -1 for none."""
 
 
-class Segments(TypedDict):
+class Segments(RecordingAnswer):
     """The allocator's state at the end of the recording."""
 
-    head: Head
     reserved: int | None
     allocated: int | None
     capacity: int | None
     efficiency_percent: float | None
-    """The peak, of ``reserved_peak``."""
+    """The peak relative to ``reserved_peak``."""
     reserved_peak: int | None
     grade: str
     fragmentation: dict[str, Any]
-    """As ``analysis.report.Fragmentation``."""
+    """As ``analysis.recordings.result.Fragmentation``."""
     parts: Shares
     """Of reserved: allocated, waiting, fragmented, cached."""
     names: list[str]
@@ -371,13 +373,12 @@ class Segments(TypedDict):
     segments: SegmentColumns
     blocks: BlockColumns
     segments_count: int
-    """How many there are; more than listed where the answer would be too long."""
+    """Number of segments; more than listed if the answer would be too long."""
     blocks_count: int
-    empty: Empty | None
 
 
 class OperatorColumns(TypedDict):
-    """One entry per operator; what frees more than it allocates has a negative increase."""
+    """One entry per operator; the increase is negative if it frees more than it allocates."""
 
     name: list[str]
     calls: list[int | None]
@@ -391,10 +392,7 @@ class OperatorColumns(TypedDict):
     self_allocated: list[int]
 
 
-class Operators(TypedDict):
+class Operators(RangeAnswer):
     """The table of the profiler's old Memory view."""
 
-    head: Head
-    axis: Axis
     columns: OperatorColumns
-    empty: Empty | None

@@ -1,4 +1,4 @@
-"""An analysed recording, with what several views need of it, computed once."""
+"""An analysed recording and the selected range of it, shared by the views of recordings."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ DIGITS = 6
 
 
 @dataclass(slots=True)
-class Subject:
-    """One recording of a run."""
+class RecordingView:
+    """One recording of a run; what several views need is computed once."""
 
     run: str
     file: str
     name: str
     analysis: Analysis
     calls: OperatorCalls | None = None
-    _kept: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _cache: dict[tuple[str, int], Any] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)
 
     def device(self, name: str | None) -> DeviceAnalysis:
-        """A device by its name; the main one without.
+        """The device of this name, or the main device for ``None``.
 
         Raises:
             UsageError: The recording has none of this name.
@@ -55,38 +55,38 @@ class Subject:
         raise UsageError(f"device={name}: {self.file} has {names}")
 
     def clock(self, device: int) -> TimeAxis:
-        """The way from events to x."""
-        return self._once("clock", device, lambda: time_axis_of(self.analysis.timeline, device))
+        """Conversion between events and x."""
+        return self._cached("clock", device, lambda: time_axis_of(self.analysis.timeline, device))
 
     def curve(self, device: int) -> Curve:
-        """Bytes over time."""
-        return self._once("curve", device, lambda: self.analysis.timeline.curve(device))
+        """Allocated bytes over the events of a device."""
+        return self._cached("curve", device, lambda: self.analysis.timeline.curve(device))
 
     def stacking(self, device: int) -> Stacking:
-        """How its categories are stacked."""
-        return self._once("stacking", device, lambda: stacking_of(self.analysis, device, curve=self.curve(device)))
+        """Order of the categories in the stacked chart."""
+        return self._cached("stacking", device, lambda: stacking_of(self.analysis, device, curve=self.curve(device)))
 
     def line_of_stack(self) -> tuple[str, ...]:
-        """The source line of each stack, by its number."""
+        """Source line of each stack."""
         stacks = self.analysis.timeline.stacks
-        return self._once("lines", 0, lambda: tuple(map(SourceLines(stacks).line, range(len(stacks)))))
+        return self._cached("lines", 0, lambda: tuple(map(SourceLines(stacks).line, range(len(stacks)))))
 
     def modules(self) -> tuple[I64, tuple[str, ...]]:
-        """Module of each row, and their paths."""
-        return self._once("modules", 0, lambda: module_codes(self.analysis.timeline))
+        """Index of each row's module, and the modules' paths."""
+        return self._cached("modules", 0, lambda: module_codes(self.analysis.timeline))
 
-    def _once(self, what: str, device: int, make: Callable[[], _Value]) -> _Value:
+    def _cached(self, name: str, device: int, make: Callable[[], _Value]) -> _Value:
         with self._lock:
-            key = (what, device)
-            if key not in self._kept:
-                self._kept[key] = make()
-            found: _Value = self._kept[key]
-            return found
+            key = (name, device)
+            if key not in self._cache:
+                self._cache[key] = make()
+            value: _Value = self._cache[key]
+            return value
 
     def head(self, device: DeviceAnalysis) -> Head:
-        """What every answer begins with."""
+        """The common head of every answer."""
         main = self.analysis.main.name
-        others = [one.name for one in self.analysis.devices if one.name != main]
+        others = [other.name for other in self.analysis.devices if other.name != main]
         return {
             "run": self.run,
             "file": self.file,
@@ -99,43 +99,42 @@ class Subject:
         }
 
 
-class Stretch(NamedTuple):
-    """The part of a recording that an answer is of."""
+class EventRange(NamedTuple):
+    """The range of a recording that an answer covers."""
 
     clock: TimeAxis
     axis: str
     before: int
-    """Last event before it; -1 for the beginning."""
+    """Last event before the range; -1 for the beginning of the recording."""
     last: int
-    """Last event in it."""
+    """Last event in the range."""
     begin: float
-    """In x, as the next."""
+    """In x: milliseconds or events, as ``end``."""
     end: float
 
     @property
-    def whole(self) -> bool:
-        """Whether it is all of the recording."""
+    def is_full(self) -> bool:
+        """Whether the range is the whole recording."""
         return (self.begin, self.end) == self.clock.extent(self.axis)
 
     def x(self, event: NDArray[Any]) -> list[float]:
-        """Where events lie, within the stretch."""
-        found = np.clip(self.clock.x(event, self.axis), self.begin, self.end)
-        return numbers(found)
+        """X of events, clipped to the range."""
+        return rounded(np.clip(self.clock.x(event, self.axis), self.begin, self.end))
 
     def columns(self, event: I64, count: int) -> I64:
-        """Which of so many columns of one width events lie in."""
+        """Index of each event's column, of ``count`` columns of equal width."""
         share = (self.clock.x(event, self.axis) - self.begin) / ((self.end - self.begin) or 1.0)
-        found: I64 = np.clip(share * count, 0, count - 1).astype(np.int64)
-        return found
+        column: I64 = np.clip(share * count, 0, count - 1).astype(np.int64)
+        return column
 
     def x_of_time(self, ns: NDArray[Any]) -> NDArray[np.float64]:
-        """Where Unix times lie, not cut to the stretch."""
+        """X of Unix times in nanoseconds, not clipped."""
         if self.axis == "time":
             return (ns - self.clock.origin_ns) / 1e6
         return np.searchsorted(self.clock.event_ns[1:], ns, side="left").astype(np.float64)
 
-    def about(self) -> Axis:
-        """What the answer says of its x."""
+    def axis_info(self) -> Axis:
+        """Description of the x axis."""
         low, high = self.clock.extent(self.axis)
         return {
             "axis": self.axis,
@@ -145,35 +144,34 @@ class Stretch(NamedTuple):
         }
 
 
-def stretch_of(
-    subject: Subject, device: int, axis: str | None = None, begin: float | None = None, end: float | None = None
-) -> Stretch:
-    """The part that is asked for.
+def select_range(
+    recording: RecordingView, device: int, axis: str | None = None, begin: float | None = None, end: float | None = None
+) -> EventRange:
+    """The selected range, clipped to the recording.
 
     Args:
-        subject: The recording.
+        recording: The recording.
         device: Number of the device.
         axis: ``time`` or ``event``; by default the one that shows more.
-        begin: In x; by default from the beginning.
-        end: In x; by default to the end.
+        begin: In x; by default the beginning.
+        end: In x; by default the end.
 
     Raises:
-        UsageError: The recording has no such axis, or the range is none.
+        UsageError: The recording has no such axis, or the range is empty.
     """
-    clock = subject.clock(device)
+    clock = recording.clock(device)
     axis = clock.axes[0] if axis is None else axis
     if axis not in clock.axes:
-        raise UsageError(f"axis={axis}: {subject.file} has {' and '.join(clock.axes)}")
+        raise UsageError(f"axis={axis}: {recording.file} has {' and '.join(clock.axes)}")
     low, high = clock.extent(axis)
     begin = low if begin is None else min(max(begin, low), high)
     end = high if end is None else min(max(end, low), high)
     if begin > end:
         raise UsageError(f"from={begin:g} lies after to={end:g}")
     before, last = clock.events_in(begin, end, axis) if (begin, end) != (low, high) else (-1, clock.events - 1)
-    return Stretch(clock, axis, before, max(last, before), begin, end)
+    return EventRange(clock, axis, before, max(last, before), begin, end)
 
 
-def numbers(values: NDArray[Any]) -> list[float]:
-    """Plain numbers, rounded to a nanosecond."""
-    found: list[float] = np.round(values, DIGITS).tolist()
-    return found
+def rounded(values: NDArray[Any]) -> list[float]:
+    """Values as a list, rounded to a nanosecond."""
+    return list(map(float, np.round(values, DIGITS).tolist()))

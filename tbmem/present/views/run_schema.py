@@ -1,4 +1,4 @@
-"""What is asked of runs as a whole: the answers' declarations (see the package's text for the routes)."""
+"""Types of the answers about runs; the routes are in the docstring of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Empty(TypedDict):
     text: str
     """One or two sentences."""
     commands: list[str]
-    """What to type, or to write into a training, line by line; empty where there is nothing to type."""
+    """Lines to type, or to add to a training script."""
 
 
 class FileItem(TypedDict):
@@ -30,21 +30,21 @@ class FileItem(TypedDict):
     bytes: int
     changed: float
     error: str | None
-    """Why it cannot be read, one line; ``null`` where it can, or was not tried yet."""
+    """Why it cannot be read; ``null`` if it can be, or was not read yet."""
 
 
 class RunItem(TypedDict):
     """One run of the log folder."""
 
     run: str
-    """Its name, as TensorBoard has it: path relative to the log folder, ``.`` for that itself."""
+    """Name as in TensorBoard: path relative to the log folder, ``.`` for the folder itself."""
     status: str
     """A value of ``analysis.run_status.Standing``."""
     status_text: str
-    """The same for people: ``ended by ValueError``."""
+    """Text of the status: ``ended by ValueError``."""
     changed: float
     version: str
-    """Another one whenever a file of the run has changed."""
+    """Changes whenever a file of the run changes."""
     ranks: list[int]
     logs: list[FileItem]
     recordings: list[FileItem]
@@ -52,7 +52,7 @@ class RunItem(TypedDict):
 
 
 class Index(TypedDict):
-    """All runs, the one that changed last first."""
+    """All runs, the most recently changed first."""
 
     tbmem: str
     source: str
@@ -69,7 +69,7 @@ class Index(TypedDict):
 
 
 class FindingItem(TypedDict):
-    """One finding, with where it stands."""
+    """One finding and its position."""
 
     run: str
     kind: str
@@ -78,19 +78,19 @@ class FindingItem(TypedDict):
     severity: str
     """``info``, ``warning``, ``critical``."""
     quiet: bool
-    """A suspicion or its dismissal: for the record only."""
+    """A suspicion or its dismissal, not reported."""
     device: str
     rank: int
     first_step: int
     last_step: int
     x: float | None
-    """Where its last step lies, in ``Live.x``'s unit; ``null`` in other views."""
+    """Position of its last step, in the unit of ``Live.x``; ``null`` in other views."""
     message: str
     advice: str
     line: str
     """Source line that holds or makes the memory, ``train.py:41  losses.append(loss)``; empty where none is known."""
     known_by: str
-    """How it is known; may be empty."""
+    """Source of the evidence; may be empty."""
     evidence: dict[str, Any]
 
 
@@ -113,16 +113,16 @@ class Card(TypedDict):
     reserved: int | None
     peak: int | None
     peak_word: str
-    """What the peak is called: ``resident peak`` on the CPU."""
+    """Name of the peak: ``resident peak`` on the CPU."""
     peak_step: int | None
     capacity: int | None
     headroom: int | None
     """Capacity less peak."""
     growth_per_step: float | None
     levels: list[int]
-    """After the steps; at most 64, for a sparkline."""
+    """After each step; at most 64, for a sparkline."""
     peaks: list[int]
-    """Within the steps; empty where none is known."""
+    """Within each step; empty if not known."""
 
 
 class OverviewRun(TypedDict):
@@ -130,39 +130,39 @@ class OverviewRun(TypedDict):
 
     run: str
     status: str
-    """As in ``RunItem``, and so is the next."""
+    """As in ``RunItem``, also ``status_text``."""
     status_text: str
     step: int
     steps_per_second: float | None
     seconds: float | None
-    """How long it has run."""
+    """Duration of the run so far."""
     age: float | None
     """Seconds since its last line."""
     host: str
     torch: str
     cards: list[Card]
     findings: list[FindingItem]
-    """Of each kind and device the last, without quiet ones, the most severe first."""
+    """The last of each kind and device, without quiet ones, the most severe first."""
     next_steps: list[str]
-    """What to do next, in order."""
+    """In order of importance."""
     notes: list[str]
-    """What is not known."""
+    """Limits of the logs."""
     errors: list[FileItem]
     """Files that cannot be read."""
     empty: Empty | None
 
 
 class Overview(TypedDict):
-    """Verdicts."""
+    """Status and verdicts of runs."""
 
     runs: list[OverviewRun]
     left_out: int
-    """Runs that were not asked for and are not among the latest."""
+    """Number of runs that are not listed, as they are not among the latest."""
     empty: Empty | None
 
 
 class LiveSeries(TypedDict):
-    """Columns of one device of one rank; all lists have one length, of which the series' own may hold ``null``."""
+    """Columns of one device of one rank, all of one length; ``null`` where a value is missing."""
 
     run: str
     rank: int
@@ -174,24 +174,24 @@ class LiveSeries(TypedDict):
     allocated: list[int | None]
     """After the step."""
     lowest: list[int | None]
-    """Lowest ``allocated`` of the steps that the point stands for."""
+    """Lowest ``allocated`` of the steps that the point represents."""
     highest: list[int | None]
     reserved: list[int | None]
     peak: list[int | None]
-    """Within the steps; of the CPU the resident memory's."""
+    """Within the step; on the CPU of the resident memory."""
     peak_word: str
-    """What it is called: ``resident peak`` on the CPU."""
+    """Name of the peak: ``resident peak`` on the CPU."""
     device_used: list[int | None]
     """By all processes."""
     host: list[int | None]
     workers: list[int | None]
     capacity: int | None
     points: int
-    """Rows of the log in the range; more than are listed where it was thinned (extremes are always kept)."""
+    """Rows of the log in the range; more than listed if thinned, which keeps the extremes."""
 
 
 class LiveWindow(TypedDict):
-    """A stretch of steps that the profiler recorded."""
+    """A window that the profiler recorded."""
 
     run: str
     rank: int
@@ -202,7 +202,7 @@ class LiveWindow(TypedDict):
     x1: float
     complete: bool
     files: list[str]
-    """Recordings of it, to be opened as ``file``."""
+    """Its recordings, for the parameter ``file``."""
 
 
 class LiveOom(TypedDict):
@@ -222,15 +222,15 @@ class Live(TypedDict):
     x: str
     """``step`` or ``time``."""
     extent: list[float]
-    """Whole range of x: two numbers, none without a point."""
+    """Whole range of x: two numbers; empty without points."""
     range: list[float]
-    """What was asked for, cut to ``extent``."""
+    """The requested range, clipped to ``extent``."""
     series: list[LiveSeries]
     findings: list[FindingItem]
     windows: list[LiveWindow]
     ooms: list[LiveOom]
     running: bool
-    """Whether one of the runs still writes."""
+    """Whether one of the runs is still being written."""
     errors: list[FileItem]
     empty: Empty | None
 
@@ -275,7 +275,7 @@ class Ranks(TypedDict):
     run: str
     columns: RankColumns
     odd: str | None
-    """The sentence on the one that stands out."""
+    """Sentence about the outlier."""
     recordings: RankRecordings | None
     errors: list[FileItem]
     empty: Empty | None
@@ -289,13 +289,13 @@ class Changes(TypedDict):
     after: list[int]
     change: list[int]
     percent: list[float | None]
-    """``null`` for what is new."""
+    """``null`` if new."""
     percent_text: list[str]
     """The same for people: ``+105.7 %``, ``new``, ``× 262 144``."""
 
 
 class StackChanges(Changes):
-    """The same of whole stacks, each under the name of its line."""
+    """Changes by call stack, each named after its line."""
 
     frames: list[list[str]]
     """The innermost first."""
@@ -312,7 +312,7 @@ class ComparedDevice(TypedDict):
     by_module: Changes
     by_line: Changes
     by_stack: StackChanges
-    """Without those that one side may have put together with its smallest."""
+    """Without stacks that one side may have merged into its smallest."""
     by_operator: Changes
 
 
@@ -322,13 +322,13 @@ class Compare(TypedDict):
     before: str
     after: str
     before_file: str | None
-    """Recording that was compared: the one with the highest peak, unless another was asked for."""
+    """Recording that was compared; by default the one with the highest peak."""
     after_file: str | None
     grown_percent: float | None
-    """The largest growth of any total; negative where none grew, ``null`` for what is new."""
+    """The largest growth of any total; negative if none grew, ``null`` if new."""
     headline: Headline | None
     runs: list[ComparedDevice]
-    """Of the whole runs, by their logs: ``totals`` only."""
+    """Whole runs from their logs: ``totals`` only."""
     recordings: list[ComparedDevice]
     notes: list[str]
     errors: list[FileItem]
@@ -336,7 +336,7 @@ class Compare(TypedDict):
 
 
 class Curves(TypedDict):
-    """Memory of several recordings over time, each since its own beginning."""
+    """Memory of several recordings over time, each from its own beginning."""
 
     axis: str
     """``time`` (x is milliseconds), or ``event`` where one of them has no times."""
@@ -352,17 +352,17 @@ class Sides(TypedDict):
     file: list[str]
     name: list[str]
     device: list[str]
-    """The main one, of which the figures are."""
+    """The main device, which the figures describe."""
     peak: list[int]
     reserved: list[int | None]
     efficiency_percent: list[float | None]
     suspects: list[int]
-    """What piles up step by step."""
+    """Number of suspected leaks."""
     link: list[str]
-    """Address of its own page, relative; empty where its views are in this one."""
+    """Relative address of its page; empty if its views are in this page."""
     odd: list[bool]
     message: str | None
-    """The sentence on the one that stands out."""
+    """Sentence about the outlier."""
     categories: list[str]
     """The largest first."""
     words: list[str]
@@ -370,12 +370,12 @@ class Sides(TypedDict):
     bytes: list[list[int]]
     """At the peak, by category, then by recording."""
     others: list[int]
-    """Categories that are not listed, together."""
+    """Sum of the categories that are not listed."""
     curves: Curves
 
 
 class EstimateCurve(TypedDict):
-    """A curve of allocated bytes; x is the share of its length, 0 to 100, so that two can lie over each other."""
+    """A curve of allocated bytes; x is per cent of its length, so that two curves can be overlaid."""
 
     file: str
     device: str
@@ -384,21 +384,21 @@ class EstimateCurve(TypedDict):
     peak: int
     peak_x: float
     steps: list[float]
-    """Where its steps begin."""
+    """X at which its steps begin."""
 
 
 class Estimated(TypedDict):
-    """A prediction over what was measured."""
+    """A prediction compared with a measurement."""
 
     run: str
     predicted: EstimateCurve | None
     measured: EstimateCurve | None
     error_percent: float | None
-    """Predicted peak over the measured one, less 100 %."""
+    """Relative error of the predicted peak."""
     categories: Changes | None
     """At the peak; ``before`` is predicted, ``after`` measured."""
     summary: dict[str, Any] | None
-    """What ``tbmem estimate --json`` wrote, where it lies in the run's folder."""
+    """Output of ``tbmem estimate --json`` in the run's folder."""
     notes: list[str]
     errors: list[FileItem]
     empty: Empty | None

@@ -1,4 +1,4 @@
-"""The allocator's segments and blocks at the end of a recording (``recordings.Segments``)."""
+"""The allocator's segments and blocks at the end of a recording (``recording_schema.Segments``)."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from tbmem.present.palette import category_colour
 from tbmem.present.views.empty_states import NO_SEGMENTS
 from tbmem.present.views.peak import shares_of
 from tbmem.present.views.recording_schema import BlockColumns, SegmentColumns, Segments, Shares
-from tbmem.present.views.recording_view import Subject
+from tbmem.present.views.recording_view import RecordingView
 
 _MOST_SEGMENTS = 3000
 _MOST_BLOCKS = 20_000
 _CELLS = 2000
-"""A segment is drawn on at most so many pixels."""
+"""Pixels that a segment is drawn on at most."""
 FRAGMENTED, ALLOCATED, WAITING, CACHED = range(4)
 
 
-def segments_view(subject: Subject, device: str | None = None) -> Segments:
+def segments_view(recording: RecordingView, device: str | None = None) -> Segments:
     """The state of a device's allocator.
 
     Raises:
         UsageError: There is no such device.
     """
-    one = subject.device(device)
-    timeline = subject.analysis.timeline
-    own = np.flatnonzero(timeline.segments.device == one.number)
-    order = own[np.argsort(-timeline.segments.bytes[own], kind="stable")]
-    kept, start, blocks, state = _chosen(subject, order)
-    names = subject.analysis.labels.names
+    selected = recording.device(device)
+    timeline = recording.analysis.timeline
+    on_device = np.flatnonzero(timeline.segments.device == selected.number)
+    order = on_device[np.argsort(-timeline.segments.bytes[on_device], kind="stable")]
+    listed, start, blocks, state = _listed(recording, order)
+    names = recording.analysis.labels.names
     return {
-        "head": subject.head(one),
-        "reserved": one.reserved_bytes,
-        "allocated": one.allocated_bytes,
-        "capacity": one.total_bytes,
-        "efficiency_percent": one.efficiency_percent,
-        "reserved_peak": one.peak_reserved_bytes,
-        "grade": one.grade,
-        "fragmentation": asdict(one.fragmentation),
-        "parts": _parts(one),
+        "head": recording.head(selected),
+        "reserved": selected.reserved_bytes,
+        "allocated": selected.allocated_bytes,
+        "capacity": selected.total_bytes,
+        "efficiency_percent": selected.efficiency_percent,
+        "reserved_peak": selected.peak_reserved_bytes,
+        "grade": selected.grade,
+        "fragmentation": asdict(selected.fragmentation),
+        "parts": _parts(selected),
         "names": list(names),
         "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
-        "segments": _segments(subject, timeline.segments.take(kept), cached_of_segments(timeline)[kept], start),
-        "blocks": _blocks(subject, timeline.segments, blocks, state),
-        "segments_count": len(own),
-        "blocks_count": int((timeline.segments.device[timeline.blocks.segment] == one.number).sum()),
-        "empty": None if len(own) else NO_SEGMENTS,
+        "segments": _segments(recording, timeline.segments.take(listed), cached_of_segments(timeline)[listed], start),
+        "blocks": _blocks(recording, timeline.segments, blocks, state),
+        "segments_count": len(on_device),
+        "blocks_count": int((timeline.segments.device[timeline.blocks.segment] == selected.number).sum()),
+        "empty": None if len(on_device) else NO_SEGMENTS,
     }
 
 
@@ -65,24 +65,24 @@ def _parts(device: DeviceAnalysis) -> Shares:
         Share(name=part.name, bytes=part.bytes, count=0, percent=round(100 * part.bytes / max(total, 1), 3))
         for part in parts
     ]
-    found = shares_of(shares)
-    found["colour"] = [part.colour for part in parts]
-    return found
+    columns = shares_of(shares)
+    columns["colour"] = [part.colour for part in parts]
+    return columns
 
 
-def _chosen(subject: Subject, order: I64) -> tuple[I64, I64, BlockRows, I8]:
-    """Segments that fit into an answer, and their blocks, those that share a pixel put together."""
-    timeline = subject.analysis.timeline
+def _listed(recording: RecordingView, order: I64) -> tuple[I64, I64, BlockRows, I8]:
+    """Segments that fit into an answer, where their blocks begin, and the blocks, merged where they share a pixel."""
+    timeline = recording.analysis.timeline
     blocks, segments = timeline.blocks, timeline.segments
-    place = np.full(len(segments), len(order), np.int64)
-    place[order] = np.arange(len(order))
-    own = np.flatnonzero(place[blocks.segment] < min(len(order), _MOST_SEGMENTS))
-    own = own[np.lexsort((blocks.address[own], place[blocks.segment[own]]))]
-    rows = blocks.take(own)
-    free = np.where(2 * cached_of_blocks(timeline)[own] > rows.bytes, CACHED, FRAGMENTED)
+    rank = np.full(len(segments), len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    chosen = np.flatnonzero(rank[blocks.segment] < min(len(order), _MOST_SEGMENTS))
+    chosen = chosen[np.lexsort((blocks.address[chosen], rank[blocks.segment[chosen]]))]
+    rows = blocks.take(chosen)
+    free = np.where(2 * cached_of_blocks(timeline)[chosen] > rows.bytes, CACHED, FRAGMENTED)
     state = np.where(rows.state == BlockState.INACTIVE, free, rows.state).astype(np.int8)
     rows, state = _merged(rows, state, segments)
-    counts = np.bincount(place[rows.segment], minlength=min(len(order), _MOST_SEGMENTS))
+    counts = np.bincount(rank[rows.segment], minlength=min(len(order), _MOST_SEGMENTS))
     start = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     fits = max(int(np.searchsorted(start, _MOST_BLOCKS, "right")) - 1, min(1, len(counts)))
     last = int(start[fits])
@@ -90,7 +90,7 @@ def _chosen(subject: Subject, order: I64) -> tuple[I64, I64, BlockRows, I8]:
 
 
 def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRows, I8]:
-    """Neighbours of one state in one pixel become one block without a row."""
+    """Merge neighbours of the same state in the same pixel into one block without a row."""
     if not len(rows):
         return rows, state
     offset = (rows.address - segments.address[rows.segment]).astype(np.int64)
@@ -110,8 +110,8 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
     return merged, state[begins]
 
 
-def _segments(subject: Subject, rows: SegmentRows, cached: I64, start: I64) -> SegmentColumns:
-    pools = subject.analysis.timeline.pools
+def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I64) -> SegmentColumns:
+    pools = recording.analysis.timeline.pools
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],
         "bytes": rows.bytes.tolist(),
@@ -134,8 +134,8 @@ def _pool(pools: tuple[tuple[int, int], ...], number: int) -> str:
     return f"{pools[number][0]}, {pools[number][1]}"
 
 
-def _blocks(subject: Subject, segments: SegmentRows, rows: BlockRows, state: I8) -> BlockColumns:
-    code = np.append(subject.analysis.labels.code, -1)
+def _blocks(recording: RecordingView, segments: SegmentRows, rows: BlockRows, state: I8) -> BlockColumns:
+    code = np.append(recording.analysis.labels.code, -1)
     return {
         "offset": (rows.address - segments.address[rows.segment]).astype(np.int64).tolist(),
         "bytes": rows.bytes.tolist(),

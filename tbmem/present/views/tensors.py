@@ -1,4 +1,4 @@
-"""Tables of single allocations, filtered and sorted (``recordings.Tensors``)."""
+"""Tables of single allocations, filtered and sorted (``recording_schema.Tensors``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tbmem.model.category import Basis, Phase
 from tbmem.model.columns import I64, Bools
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_schema import TensorColumns, Tensors
-from tbmem.present.views.recording_view import Stretch, Subject, stretch_of
+from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
 
 LIMIT = 1000
 MOST = 5000
@@ -22,7 +22,7 @@ _WORDS = ("category", "name", "module", "operator", "line", "phase", "basis")
 
 
 def tensors_view(
-    subject: Subject,
+    recording: RecordingView,
     device: str | None = None,
     search: str = "",
     category: str = "",
@@ -31,89 +31,89 @@ def tensors_view(
     offset: int = 0,
     limit: int = LIMIT,
 ) -> Tensors:
-    """What was alive at the peak.
+    """Allocations that were alive at the peak, filtered and sorted.
 
     Args:
-        subject: The recording.
+        recording: The recording.
         device: Name; by default the main one.
-        search: Words that must all be in name, module, operator, line or category, in any case.
-        category: The only one.
+        search: Words; each must occur in name, module, operator, line or category, ignoring case.
+        category: The only category to list; empty for all.
         sort: A column of ``TensorColumns``.
         order: ``asc`` or ``desc``.
-        offset: Rows to pass over.
-        limit: Rows at most.
+        offset: Rows to skip.
+        limit: Maximum number of rows.
 
     Raises:
         UsageError: There is no such device or column.
     """
-    one = subject.device(device)
-    alive = subject.analysis.timeline.alive_at(one.number, one.peak.event)
-    table = Words(subject)
-    kept = alive[table.matches(alive, search, category)]
-    ordered = kept[table.order(kept, sort, order)]
-    part = stretch_of(subject, one.number)
-    size = subject.analysis.timeline.rows.bytes
+    selected = recording.device(device)
+    alive = recording.analysis.timeline.alive_at(selected.number, selected.peak.event)
+    row_labels = RowLabels(recording)
+    matches = alive[row_labels.matches(alive, search, category)]
+    ordered = matches[row_labels.order(matches, sort, order)]
+    shown_range = select_range(recording, selected.number)
+    size = recording.analysis.timeline.rows.bytes
     return {
-        "head": subject.head(one),
-        "columns": tensor_columns(subject, ordered[offset : offset + min(limit, MOST)], part, table),
+        "head": recording.head(selected),
+        "columns": tensor_columns(recording, ordered[offset : offset + min(limit, MOST)], shown_range, row_labels),
         "offset": offset,
-        "found": len(kept),
-        "found_bytes": int(size[kept].sum()),
+        "found": len(matches),
+        "found_bytes": int(size[matches].sum()),
         "count": len(alive),
-        "categories": [share.name for share in one.by_category if share.count],
+        "categories": [share.name for share in selected.by_category if share.count],
         "empty": None if len(alive) else NOTHING_RECORDED,
     }
 
 
-class Words:
-    """What rows are called: a table of words and its numbers by row, for each column of words."""
+class RowLabels:
+    """Text columns of the rows: for each column a table of texts and each row's index in it."""
 
-    def __init__(self, subject: Subject) -> None:
-        timeline, labels = subject.analysis.timeline, subject.analysis.labels
-        rows, (module, paths) = timeline.rows, subject.modules()
+    def __init__(self, recording: RecordingView) -> None:
+        timeline, labels = recording.analysis.timeline, recording.analysis.labels
+        rows, (module, paths) = timeline.rows, recording.modules()
         self._rows = rows
         self._tables: dict[str, tuple[Sequence[str], NDArray[Any]]] = {
             "category": (labels.names, labels.code),
             "name": (timeline.names, rows.name),
             "module": (paths, module),
             "operator": (timeline.operators, rows.operator),
-            "line": (subject.line_of_stack(), rows.stack),
+            "line": (recording.line_of_stack(), rows.stack),
             "phase": (tuple(phase.name for phase in Phase), rows.phase),
             "basis": (tuple(_BASIS[basis] for basis in Basis), rows.basis),
         }
 
-    def of(self, column: str, which: I64) -> list[str]:
-        """Words of rows."""
+    def of(self, column: str, row: I64) -> list[str]:
+        """Texts of rows."""
         words, code = self._tables[column]
-        return [words[number] if number >= 0 else "" for number in code[which].tolist()]
+        return [words[number] if number >= 0 else "" for number in code[row].tolist()]
 
-    def table(self, column: str, which: I64) -> tuple[list[str], list[int]]:
-        """The words that rows use, and the number of each row's word in it; -1 for none."""
+    def table(self, column: str, row: I64) -> tuple[list[str], list[int]]:
+        """The texts that rows use, and each row's index in them; -1 for none."""
         words, code = self._tables[column]
-        used, place = np.unique(code[which], return_inverse=True)
-        place = place.reshape(-1)
+        used, index = np.unique(code[row], return_inverse=True)
+        index = index.reshape(-1)
         if len(used) and used[0] < 0:
-            used, place = used[1:], place - 1
-        return [words[number] for number in used.tolist()], place.tolist()
+            used, index = used[1:], index - 1
+        return [words[number] for number in used.tolist()], index.tolist()
 
-    def matches(self, which: I64, search: str, category: str) -> Bools:
-        """Rows that agree with a search."""
-        kept = np.ones(len(which), np.bool_)
+    def matches(self, row: I64, search: str, category: str) -> Bools:
+        """Whether each row matches a search."""
+        matches = np.ones(len(row), np.bool_)
         for word in search.lower().split():
-            kept &= np.logical_or.reduce([self._has(column, which, word) for column in _WORDS[:5]])
+            matches &= np.logical_or.reduce([self._contains(column, row, word) for column in _WORDS[:5]])
         if category:
             names, code = self._tables["category"]
-            kept &= np.isin(code[which], [number for number, name in enumerate(names) if name == category])
-        return kept
+            matches &= np.isin(code[row], [number for number, name in enumerate(names) if name == category])
+        return matches
 
-    def _has(self, column: str, which: I64, word: str) -> Bools:
+    def _contains(self, column: str, row: I64, word: str) -> Bools:
         words, code = self._tables[column]
-        hits = np.array([word in one.lower() for one in words] + [False], np.bool_)
-        found: Bools = hits[code[which]]
-        return found
+        hits = np.array([word in text.lower() for text in words] + [False], np.bool_)
+        matches: Bools = hits[code[row]]
+        return matches
 
-    def order(self, which: I64, sort: str, order: str) -> I64:
-        """Places of rows in the order that is asked for; of equal ones the first in the recording first.
+    def order(self, row: I64, sort: str, order: str) -> I64:
+        """Indices that sort rows; equal rows stay in the order of the recording.
 
         Raises:
             UsageError: There is no such column, or no such order.
@@ -124,7 +124,7 @@ class Words:
         if sort in self._tables:
             words, code = self._tables[sort]
             ranks = np.append(np.argsort(np.argsort(np.array(words, dtype=object), kind="stable")) + 1, 0)
-            values: NDArray[Any] = ranks[code[which]]
+            values: NDArray[Any] = ranks[code[row]]
         else:
             by_sort = {
                 "bytes": rows.bytes,
@@ -136,30 +136,29 @@ class Words:
             if sort not in by_sort:
                 raise UsageError(f"sort={sort}: write one of {', '.join((*by_sort, *self._tables))}")
             column = by_sort[sort]
-            values = which if column is None else column[which]
+            values = row if column is None else column[row]
             if sort == "x1":
                 values = np.where(values < 0, np.iinfo(np.int64).max, values)
-        found: I64 = np.argsort(-values if order == "desc" else values, kind="stable")
-        return found
+        indices: I64 = np.argsort(-values if order == "desc" else values, kind="stable")
+        return indices
 
 
-def tensor_columns(subject: Subject, which: I64, part: Stretch, table: Words | None = None) -> TensorColumns:
+def tensor_columns(recording: RecordingView, row: I64, shown_range: EventRange, row_labels: RowLabels) -> TensorColumns:
     """Rows as a table."""
-    rows = subject.analysis.timeline.rows
-    words = table or Words(subject)
-    begin, end = rows.alloc_event[which], rows.free_event[which]
-    x0, x1 = part.clock.x(begin, part.axis), part.clock.x(end, part.axis)
+    rows = recording.analysis.timeline.rows
+    begin, end = rows.alloc_event[row], rows.free_event[row]
+    x0, x1 = shown_range.clock.x(begin, shown_range.axis), shown_range.clock.x(end, shown_range.axis)
     return {
-        "row": which.tolist(),
-        "bytes": rows.bytes[which].tolist(),
-        "category": words.of("category", which),
-        "basis": words.of("basis", which),
-        "name": words.of("name", which),
-        "module": words.of("module", which),
-        "operator": words.of("operator", which),
-        "phase": words.of("phase", which),
-        "step": rows.step[which].tolist(),
-        "line": words.of("line", which),
+        "row": row.tolist(),
+        "bytes": rows.bytes[row].tolist(),
+        "category": row_labels.of("category", row),
+        "basis": row_labels.of("basis", row),
+        "name": row_labels.of("name", row),
+        "module": row_labels.of("module", row),
+        "operator": row_labels.of("operator", row),
+        "phase": row_labels.of("phase", row),
+        "step": rows.step[row].tolist(),
+        "line": row_labels.of("line", row),
         "x0": [None if event < 0 else round(x, 6) for event, x in zip(begin.tolist(), x0.tolist(), strict=True)],
         "x1": [None if event < 0 else round(x, 6) for event, x in zip(end.tolist(), x1.tolist(), strict=True)],
     }

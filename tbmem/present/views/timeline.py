@@ -1,4 +1,4 @@
-"""Memory over time, stacked by category and by single allocations (``recordings.Timeline``)."""
+"""Memory over time, stacked by category and by single allocations (``recording_schema.Timeline``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tbmem.analysis.recordings.result import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind, RangeKind
-from tbmem.present.figures.timeline import stretches
+from tbmem.present.figures.timeline import Span, spans
 from tbmem.present.palette import LIGHT, PHASES, category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
-from tbmem.present.views.recording_schema import Allocations, Marks, PeakPoint, Stretches, Timeline
+from tbmem.present.views.recording_schema import Allocations, Marks, PeakPoint, Spans, Timeline
 from tbmem.present.views.recording_schema import Bands as BandColumns
-from tbmem.present.views.recording_view import Stretch, Subject, numbers, stretch_of
-from tbmem.present.views.tensors import Words
+from tbmem.present.views.recording_view import EventRange, RecordingView, rounded, select_range
+from tbmem.present.views.tensors import RowLabels
 
 POINTS = 2000
 LARGEST = 300
@@ -27,7 +27,7 @@ _LEAST_WIDTH = 0.001
 
 
 def timeline_view(
-    subject: Subject,
+    recording: RecordingView,
     device: str | None = None,
     axis: str | None = None,
     begin: float | None = None,
@@ -38,7 +38,7 @@ def timeline_view(
     """Memory over time.
 
     Args:
-        subject: The recording.
+        recording: The recording.
         device: Name; by default the main one.
         axis: ``time`` or ``event``.
         begin: From where, in x.
@@ -49,49 +49,49 @@ def timeline_view(
     Raises:
         UsageError: There is no such device, axis or range.
     """
-    one = subject.device(device)
-    part = stretch_of(subject, one.number, axis, begin, end)
-    curve = subject.curve(one.number)
-    between = None if part.whole else (part.before, part.last)
+    selected = recording.device(device)
+    shown_range = select_range(recording, selected.number, axis, begin, end)
+    curve = recording.curve(selected.number)
+    between = None if shown_range.is_full else (shown_range.before, shown_range.last)
     columns = max(points // 2, 2)
     layers = layers_of(
-        subject.analysis,
-        one.number,
+        recording.analysis,
+        selected.number,
         intervals=columns,
         between=between,
         curve=curve,
-        stacking=subject.stacking(one.number),
-        cut=lambda event: part.columns(event, columns),
+        stacking=recording.stacking(selected.number),
+        cut=lambda event: shown_range.columns(event, columns),
     )
-    bands = bands_of(subject.analysis, one.number, layers, min(largest, MOST_BANDS), between)
+    bands = bands_of(recording.analysis, selected.number, layers, min(largest, MOST_BANDS), between)
     event = layers.event
-    inside = (curve.event > part.before) & (curve.event <= part.last)
+    inside = (curve.event > shown_range.before) & (curve.event <= shown_range.last)
     return {
-        "head": subject.head(one),
-        "axis": part.about(),
-        "x": part.x(event),
+        "head": recording.head(selected),
+        "axis": shown_range.axis_info(),
+        "x": shown_range.x(event),
         "names": list(layers.names),
         "words": [word_of(name) for name in layers.names],
         "colours": [category_colour(name) for name in layers.names],
         "bytes": layers.bytes.tolist(),
         "total": layers.total.tolist(),
         "reserved": None if layers.reserved is None else layers.reserved.tolist(),
-        "capacity": one.total_bytes,
-        "phases": _phases(layers, part),
-        "steps": _steps(subject, one, layers, part),
-        "marks": marks_of(subject, one, part),
-        "peak": peak_of(subject, one, part.axis),
+        "capacity": selected.total_bytes,
+        "phases": _phases(layers, shown_range),
+        "steps": _steps(recording, selected, layers, shown_range),
+        "marks": marks_of(recording, selected, shown_range),
+        "peak": peak_of(recording, selected, shown_range.axis),
         "points": int(inside.sum()),
-        "allocations": _bands_part(subject, part, layers, bands),
-        "empty": None if one.events else NOTHING_RECORDED,
+        "allocations": _allocations(recording, shown_range, layers, bands),
+        "empty": None if selected.events else NOTHING_RECORDED,
     }
 
 
-def peak_of(subject: Subject, device: DeviceAnalysis, axis: str) -> PeakPoint:
-    """The highest moment of the whole recording."""
+def peak_of(recording: RecordingView, device: DeviceAnalysis, axis: str) -> PeakPoint:
+    """The peak of the whole recording."""
     peak = device.peak
     return {
-        "x": round(float(subject.clock(device.number).x(np.array([peak.event]), axis)[0]), 6),
+        "x": round(float(recording.clock(device.number).x(np.array([peak.event]), axis)[0]), 6),
         "bytes": peak.bytes,
         "event": peak.event,
         "step": peak.step,
@@ -100,66 +100,68 @@ def peak_of(subject: Subject, device: DeviceAnalysis, axis: str) -> PeakPoint:
     }
 
 
-def _phases(layers: Layers, part: Stretch) -> Stretches:
-    x = np.array(part.x(layers.event))
-    found = stretches(layers.phase, x, least=_LEAST_WIDTH * (part.end - part.begin))
-    names = [Phase(one.value).name for one in found]
-    return _stretches(
-        [one.begin for one in found], [one.end for one in found], names, [PHASES.get(name, LIGHT) for name in names]
-    )
+def _phases(layers: Layers, shown_range: EventRange) -> Spans:
+    x = np.array(shown_range.x(layers.event))
+    phase_spans = spans(layers.phase, x, least=_LEAST_WIDTH * (shown_range.end - shown_range.begin))
+    names = [Phase(span.value).name for span in phase_spans]
+    return _spans(phase_spans, names, [PHASES.get(name, LIGHT) for name in names])
 
 
-def _steps(subject: Subject, device: DeviceAnalysis, layers: Layers, part: Stretch) -> Stretches:
-    """As the recording's own ranges say it, else by the steps of its allocations."""
-    ranges = subject.analysis.timeline.ranges
-    own = (ranges.kind == RangeKind.STEP) & ((ranges.device < 0) | (ranges.device == device.number))
-    if own.any() and len(part.clock.event_ns):
-        rows = ranges.take(own)
-        begin, end = part.x_of_time(rows.begin_ns), part.x_of_time(rows.end_ns)
-        end = np.where(rows.end_ns < 0, part.end, end)
-        shown = (end >= part.begin) & (begin <= part.end)
+def _steps(recording: RecordingView, device: DeviceAnalysis, layers: Layers, shown_range: EventRange) -> Spans:
+    """Steps from the ranges of the recording, or without them from the steps of its allocations."""
+    ranges = recording.analysis.timeline.ranges
+    is_step = (ranges.kind == RangeKind.STEP) & ((ranges.device < 0) | (ranges.device == device.number))
+    if is_step.any() and len(shown_range.clock.event_ns):
+        rows = ranges.take(is_step)
+        begin, end = shown_range.x_of_time(rows.begin_ns), shown_range.x_of_time(rows.end_ns)
+        end = np.where(rows.end_ns < 0, shown_range.end, end)
+        shown = (end >= shown_range.begin) & (begin <= shown_range.end)
         labels = [f"step {number}" for number in rows.step[shown].tolist()]
-        begins, ends = (numbers(np.clip(x[shown], part.begin, part.end)) for x in (begin, end))
-        return _stretches(begins, ends, labels, [""] * len(labels))
-    found = [one for one in stretches(layers.step, np.array(part.x(layers.event))) if one.value >= 0]
-    labels = [f"step {one.value}" for one in found]
-    return _stretches([one.begin for one in found], [one.end for one in found], labels, [""] * len(labels))
+        begins, ends = (rounded(np.clip(x[shown], shown_range.begin, shown_range.end)) for x in (begin, end))
+        return {"begin": begins, "end": ends, "label": labels, "colour": [""] * len(labels)}
+    step_spans = [span for span in spans(layers.step, np.array(shown_range.x(layers.event))) if span.value >= 0]
+    return _spans(step_spans, [f"step {span.value}" for span in step_spans], [""] * len(step_spans))
 
 
-def _stretches(begin: Sequence[float], end: Sequence[float], label: list[str], colour: list[str]) -> Stretches:
-    return {"begin": list(begin), "end": list(end), "label": label, "colour": colour}
+def _spans(axis_spans: Sequence[Span], labels: list[str], colours: list[str]) -> Spans:
+    return {
+        "begin": [span.begin for span in axis_spans],
+        "end": [span.end for span in axis_spans],
+        "label": labels,
+        "colour": colours,
+    }
 
 
-def marks_of(subject: Subject, device: DeviceAnalysis, part: Stretch) -> Marks:
-    """Out of memory, snapshots taken."""
-    marks = subject.analysis.timeline.marks
-    shown = (marks.device == device.number) & (marks.event > part.before) & (marks.event <= part.last)
+def marks_of(recording: RecordingView, device: DeviceAnalysis, shown_range: EventRange) -> Marks:
+    """Out-of-memory errors and snapshots in the range."""
+    marks = recording.analysis.timeline.marks
+    shown = (marks.device == device.number) & (marks.event > shown_range.before) & (marks.event <= shown_range.last)
     rows = marks.take(shown)
     return {
-        "x": part.x(rows.event),
+        "x": shown_range.x(rows.event),
         "kind": [MarkKind(kind).name.lower() for kind in rows.kind.tolist()],
         "bytes": rows.bytes.tolist(),
         "device_free": rows.device_free_bytes.tolist(),
     }
 
 
-def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -> Allocations:
-    """Bands with what a user should know of each."""
-    rows, words = subject.analysis.timeline.rows, Words(subject)
-    labels, label = _labels(words, bands.row)
-    lines, line = words.table("line", bands.row)
-    modules, module = words.table("module", bands.row)
+def _allocations(recording: RecordingView, shown_range: EventRange, layers: Layers, bands: Bands) -> Allocations:
+    """Bands with the label, line and module of each."""
+    rows, row_labels = recording.analysis.timeline.rows, RowLabels(recording)
+    labels, label = _band_labels(row_labels, bands.row)
+    lines, line = row_labels.table("line", bands.row)
+    modules, module = row_labels.table("module", bands.row)
     begin, free = rows.alloc_event[bands.row], rows.free_event[bands.row]
-    freed_here = (free >= 0) & (free <= part.last)
+    freed_here = (free >= 0) & (free <= shown_range.last)
     columns: BandColumns = {
         "row": bands.row.tolist(),
         "bytes": rows.bytes[bands.row].tolist(),
         "layer": bands.layer.tolist(),
         "first": bands.first.tolist(),
         "last": bands.last.tolist(),
-        "x0": part.x(np.maximum(begin, part.before)),
-        "x1": numbers(np.where(freed_here, part.x(free), part.end)),
-        "before": (begin <= part.before).tolist(),
+        "x0": shown_range.x(np.maximum(begin, shown_range.before)),
+        "x1": rounded(np.where(freed_here, shown_range.x(free), shown_range.end)),
+        "before": (begin <= shown_range.before).tolist(),
         "alive": (free < 0).tolist(),
         "label": label,
         "line": line,
@@ -176,9 +178,9 @@ def _bands_part(subject: Subject, part: Stretch, layers: Layers, bands: Bands) -
     }
 
 
-def _labels(words: Words, which: I64) -> tuple[list[str], list[int]]:
-    """Name, else module, else operator of each band, as a table."""
-    columns = [words.of(column, which) for column in ("name", "module", "operator")]
-    told = [next(filter(None, one), "") for one in zip(*columns, strict=True)]
-    table = {word: number for number, word in enumerate(dict.fromkeys(told))}
-    return list(table), [table[word] for word in told]
+def _band_labels(row_labels: RowLabels, rows: I64) -> tuple[list[str], list[int]]:
+    """The name, else module, else operator of each band: a table of labels and each band's index in it."""
+    columns = [row_labels.of(column, rows) for column in ("name", "module", "operator")]
+    labels = [next(filter(None, candidates), "") for candidates in zip(*columns, strict=True)]
+    table = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return list(table), [table[label] for label in labels]

@@ -38,7 +38,7 @@ async function draw(context) {
   const beside = sideBySide(sides);
   const changed = answer.empty ? emptyState(answer.empty) : [whole(answer), recorded(answer, runs), notesOf(answer.notes)];
   const told = [top, errorsOf(answer.errors), !answer.empty && verdict(answer)];
-  // a report of many shows all of them first, the tab what was chosen
+  // a report of several recordings shows all first, the tab the selection
   const parts = isReport() ? [beside, section("What changed", null, told), changed] : [told, beside, changed];
   return el("div", {}, parts.flat(2));
 }

@@ -106,7 +106,7 @@ class LivePage {
     this.refine();
   }
 
-  /** Finer points of what is shown now. */
+  /** Fetch finer points of the visible range. */
   async zoomed() {
     const turn = (this.turn = {});
     const answer = await ask(this.context).catch(() => null);
@@ -151,7 +151,7 @@ class LivePage {
     return section("Recorded windows", "what the profiler saw", el("ul", { class: "windows" }, rows));
   }
 
-  /** The last figures as text: what the curves end with. */
+  /** The latest values as text. */
   latest() {
     const last = (list) => list.findLast((value) => value !== null);
     const several = this.answer.series.length > 1;
@@ -199,7 +199,7 @@ function stretches(answer) {
   return [...new Map(found).values()];
 }
 
-/** A step is as wide as the way to the next one. */
+/** The width of a step: the distance to the next. */
 function padOf(answer) {
   return answer.x === "step" ? 0.5 : 0;
 }
@@ -212,7 +212,7 @@ function wholeRange(answer) {
   return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
 }
 
-/** What a kind of curve is called: a peak by the counter that it was read from. */
+/** The label of a kind of curve; a peak is named after its counter. */
 function wordFor(series, key, text) {
   return key === "peak" ? series.peak_word : text;
 }
@@ -254,7 +254,7 @@ function levelAt(one, x) {
   return one.peak[at] ?? one.highest[at] ?? one.allocated[at] ?? 0;
 }
 
-/** Run, rank and device as far as they differ. */
+/** Run, rank and device, where they differ. */
 function nameOf(one, all) {
   const differs = (key) => new Set(all.map((other) => other[key])).size > 1;
   const parts = [differs("run") && one.run, differs("rank") && `rank ${one.rank}`, differs("device") && one.name];

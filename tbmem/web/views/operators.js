@@ -26,7 +26,7 @@ async function draw(context) {
   const answer = await context.ask("operators", { run: context.run, file: context.file, device: context.device, ...range });
   const bar = el("div", { class: "bar" }, deviceChoice(answer.head), rangeNote(answer));
   if (answer.empty) return el("div", {}, bar, emptyState(answer.empty), notesOf(answer.head.notes));
-  // what a recording does not know is no column
+  // columns without data are left out
   const columns = COLUMNS.filter((column) => answer.columns[column.key].some((value) => value !== null));
   const list = table({ id: "operators", name: "operators", columns, rows: rowsOf(answer.columns), sort: "self_allocated" });
   const note = "self: without the operators that it calls itself";

@@ -1,4 +1,4 @@
-// What was alive at the peak, in six ways.
+// Allocations alive at the peak, broken down in six ways.
 
 import { fetchView, isReport } from "../api.js";
 import { allocationColumns } from "../brush.js";
@@ -64,7 +64,7 @@ function figures(answer) {
   ];
 }
 
-/** All of the peak as one bar, its parts to scale. */
+/** The peak as one bar of its parts, to scale. */
 function shareBar(shares, total) {
   const parts = shares.name.map((name, at) => {
     const share = (100 * shares.bytes[at]) / (total || 1);

@@ -1,4 +1,4 @@
-// All ranks side by side, with the one that stands out.
+// All ranks side by side, with the outlier marked.
 
 import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";

@@ -53,7 +53,7 @@ function figures(answer) {
   ];
 }
 
-/** All of reserved memory as one bar, its parts to scale. */
+/** Reserved memory as one bar of its parts, to scale. */
 function partsBar({ parts, reserved }) {
   const spans = parts.name.map((name, at) => {
     const share = (100 * parts.bytes[at]) / (reserved || 1);

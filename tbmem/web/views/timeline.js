@@ -34,7 +34,7 @@ function wanted(columns = columnsOfPage()) {
   return { ...range, largest: largest(), points: 2 * columns };
 }
 
-/** How wide the charts will be once they are in the page; some width while the page is hidden. */
+/** Width of the charts; a default while the page is hidden. */
 function columnsOfPage() {
   const main = document.querySelector("main");
   const { paddingLeft, paddingRight } = getComputedStyle(main);
@@ -76,7 +76,7 @@ class TimelinePage {
     new ResizeObserver(() => this.resized()).observe(this.node);
   }
 
-  /** Ask again for as many columns as there are now. */
+  /** Fetch again for the current number of columns. */
   resized() {
     if (!this.node.clientWidth || this.columns === this.top.wide) return;
     this.columns = this.top.wide;

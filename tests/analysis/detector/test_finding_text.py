@@ -9,8 +9,8 @@ from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import memory_line
 from tbmem.present.text.run_status import run_lines, run_view
+from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.overview import overview_of
-from tbmem.present.views.run_logs import LoggedRun
 from tbmem.units import format_bytes
 from tests.conftest import GIB, MIB
 

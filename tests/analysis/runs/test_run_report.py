@@ -12,10 +12,10 @@ from tbmem.analysis.runs.run_status import RankState, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, RowBuilder, SampleRow
 from tbmem.present.figures.series import marks_of
-from tbmem.present.text.run_readme import run_lines
+from tbmem.present.text.readme import run_lines
 from tbmem.present.text.run_status import run_view
+from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.overview import overview_of
-from tbmem.present.views.run_logs import LoggedRun
 from tests.conftest import MakeSample
 
 LEAK, GROWING, SPIKE, DISMISSED = FindingKind.LEAK, FindingKind.GROWING, FindingKind.SPIKE, FindingKind.DISMISSED

@@ -13,8 +13,8 @@ from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import MonitorLog, RowBuilder
 from tbmem.model.sample import MemorySample
 from tbmem.present.text.run_status import run_view
+from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.overview import overview_of
-from tbmem.present.views.run_logs import LoggedRun
 from tbmem.units import GIB, MIB
 
 WINDOWS = (4, 5, 6, 10, 11, 12)

@@ -17,7 +17,7 @@ from tbmem.model.timeline_tables import DeviceTotals
 from tbmem.offline.analyze import analyze as analyze_file
 from tbmem.present.figures.figures import PICTURES, write_pictures
 from tbmem.present.figures.series import draw_series
-from tbmem.present.figures.timeline import axes_of, stretches
+from tbmem.present.figures.timeline import axis_of, spans
 from tbmem.present.labels import unit_for
 from tests.analysis.timelines import book, recording, training_step
 from tests.conftest import GIB, MakeSample
@@ -80,12 +80,12 @@ def test_recordings_of_every_kind_have_pictures(rows: list[dict[str, object]], t
 def test_a_long_pause_is_drawn_by_events() -> None:
     rows = training_step(0, 0) + training_step(1, 10)
     even = layers_of(analyze(recording(*rows), book=book((-1, 7, 8, Category.PARAMETER, "w"))), 0)
-    assert axes_of(even)[0].title == "time since the recording began, µs"
+    assert axis_of(even)[1] == "time since the recording began, µs"
     assert even.ns is not None
     # given the same with a pause of an hour in the middle
     paused = even._replace(ns=even.ns + 3_600 * 10**9 * (even.event > 9))
-    assert axes_of(paused)[0].title.startswith("event of the allocator")
-    assert axes_of(even._replace(ns=None))[0].title.startswith("event of the allocator")
+    assert axis_of(paused)[1].startswith("event of the allocator")
+    assert axis_of(even._replace(ns=None))[1].startswith("event of the allocator")
 
 
 def test_units() -> None:
@@ -93,12 +93,12 @@ def test_units() -> None:
     assert unit_for(100).name == "B"
 
 
-def test_short_stretches_become_part_of_the_one_before() -> None:
+def test_short_spans_become_part_of_the_one_before() -> None:
     import numpy as np
 
-    found = stretches(np.array([1, 1, 2, 1, 3]), np.array([0.0, 5, 10, 10.1, 20]), least=1)
+    merged = spans(np.array([1, 1, 2, 1, 3]), np.array([0.0, 5, 10, 10.1, 20]), least=1)
 
-    assert [(one.begin, one.end, one.value) for one in found] == [(0, 20, 1)]
+    assert [(span.begin, span.end, span.value) for span in merged] == [(0, 20, 1)]
 
 
 def test_the_picture_of_a_run(make_sample: MakeSample, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from tbmem.analysis.runs.comparison import odd_one
 from tbmem.model.category import word_of
 from tbmem.offline.analyze import analyze
 from tbmem.offline.reports.pages import subject_of
-from tbmem.present.text.analysis_readme import comparison_text, findings_text
 from tbmem.present.text.analysis_report import report_text
 from tbmem.present.text.analysis_tables import analysis_screen, failed_sentence
+from tbmem.present.text.readme import comparison_text, findings_text
 from tbmem.present.views.segments import segments_view
 from tests.analysis.timelines import recording
 from tests.offline.snapshots import write_snapshot

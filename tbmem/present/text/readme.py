@@ -1,17 +1,21 @@
-"""The ``README.md`` of a report: what was found in recordings, in plain words."""
+"""``README.md`` of reports: of one recording, of several recordings, of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
 from tbmem.analysis.runs.comparison import OddOne
+from tbmem.analysis.runs.run_report import RunReport
+from tbmem.analysis.runs.run_status import standing
 from tbmem.model.category import Phase, word_of
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
-from tbmem.present.lines import device_label
+from tbmem.present.lines import SEPARATOR, device_label, finding_line
 from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, side_cells
-from tbmem.units import format_bytes, format_share
+from tbmem.present.text.run_end import peak_line
+from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
 _CATEGORIES = 5
@@ -24,7 +28,7 @@ _FILES = (
 
 
 def findings_text(analysis: Analysis, written: str = "") -> str:
-    """What one recording says."""
+    """The README of the report of one recording."""
     about = [f"- Recording: {_code(analysis.path or analysis.name)} ({analysis.source})"]
     about += [f"- Written: {written}"] if written else []
     lines = [f"# Memory of {plain_markdown(analysis.name)}", "", *about, ""]
@@ -41,7 +45,7 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
         *(f"| [{name}]({name}) | {what} |" for name, what in files),
     ]
     if len(analysis.devices) > 1:
-        others = [(device_label(one.name), picture_folder(one)) for one in analysis.shown[1:]]
+        others = [(device_label(device.name), picture_folder(device)) for device in analysis.shown[1:]]
         links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
         more = f" Folders of their own have those of {links}." if links else ""
         lines += ["", f"The pictures are of {device_label(analysis.main.name)}; report.html has every device.{more}"]
@@ -53,33 +57,33 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
     filled = [share for share in device.by_category if share.bytes]
     if filled:
         lines += ["| category | at the peak | share | known by |", "|---|---:|---:|---|"]
-        for one in filled:
-            cells = (plain_markdown(word_of(one.name)), format_bytes(one.bytes), f"{one.percent:.1f} %")
-            lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(one.basis, '')} |")
+        for share in filled:
+            cells = (plain_markdown(word_of(share.name)), format_bytes(share.bytes), f"{share.percent:.1f} %")
+            lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(share.basis, '')} |")
         lines.append("")
     named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
     if named:
         lines += ["Lines that hold most of the peak:", ""]
-        lines += [f"{number}. {_code(one.name)}: {format_bytes(one.bytes)}" for number, one in enumerate(named, 1)]
+        lines += [f"{rank}. {_code(share.name)}: {format_bytes(share.bytes)}" for rank, share in enumerate(named, 1)]
         lines.append("")
     lines += ["### What to do", ""]
-    advice = [f"- {plain_markdown(one.message)} Change: {_code(one.setting)}" for one in device.recommendations]
+    advice = [f"- {plain_markdown(item.message)} Change: {_code(item.setting)}" for item in device.recommendations]
     return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
 
 
 def _findings(device: DeviceAnalysis) -> Iterable[str]:
-    """Sentences, the most important first."""
+    """Findings as list items, the most important first."""
     yield f"- {peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
-        parts = [f"{plain_markdown(word_of(one.name))} {one.percent:.0f} %" for one in filled]
+        parts = [f"{plain_markdown(word_of(share.name))} {share.percent:.0f} %" for share in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
     yield from (f"- {sentence}" for sentence in allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
     if device.suspects:
-        yield from (f"- **Suspected leak**: {plain_markdown(one.message)}" for one in device.suspects)
+        yield from (f"- **Suspected leak**: {plain_markdown(suspect.message)}" for suspect in device.suspects)
     elif device.peak.step >= 0:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
@@ -98,7 +102,7 @@ def peak_sentence(device: DeviceAnalysis) -> str:
 
 
 def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
-    """How much of what was reserved the peak used, and where the free memory lies at the end."""
+    """Efficiency at the peak, and the free memory at the end."""
     if words := efficiency_words(device):
         yield f"Allocator: {words}."
     free = device.fragmentation
@@ -113,7 +117,7 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
 
 
 def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: str = "") -> str:
-    """What several recordings say, side by side."""
+    """The README of the report of several recordings."""
     lines = [f"# Memory of {len(analyses)} recordings", "", *([f"- Written: {written}", ""] if written else [])]
     if odd is not None or len(analyses) > 2:
         lines += [plain_markdown(odd.message) if odd is not None else "None of them stands out.", ""]
@@ -121,15 +125,70 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
         "| recording | device | peak | reserved | used at the peak | suspected leaks |",
         "|---|---|---:|---:|---:|---:|",
     ]
-    for one in analyses:
-        device = one.main
-        name = plain_markdown(one.name)
-        name = f"**{name}**" if odd is not None and odd.name == one.name else name
-        cells = (f"[{name}]({one.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
+    for analysis in analyses:
+        device = analysis.main
+        name = plain_markdown(analysis.name)
+        name = f"**{name}**" if odd is not None and odd.name == analysis.name else name
+        cells = (f"[{name}]({analysis.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
 
 
 def _code(text: str) -> str:
-    """A text as Markdown's code, whatever stands in it."""
+    """Text as Markdown code."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+class Recorded(NamedTuple):
+    """One trace or snapshot of a run."""
+
+    analysis: Analysis
+    """Without rows."""
+    file: str
+    link: str
+    """Folder of its report, relative to the run's."""
+
+
+def _about(story: RunReport) -> str:
+    begun = format_moment(story.started) if story.started else ""
+    words = (
+        f"begun {begun}" if begun else "",
+        story.host,
+        f"torch {story.torch}" if story.torch else "",
+        story.status.sentence,
+    )
+    return SEPARATOR.join(filter(None, words))
+
+
+def run_lines(story: RunReport, recorded: Sequence[Recorded]) -> list[str]:
+    """The summary of a run for a terminal."""
+    lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.status.sentence}"]
+    several = len(story.ranks) > 1
+    lines += [peak_line(peak, several) for peak in story.peaks]
+    reported = [finding for finding in standing(story.findings) if not finding.kind.is_quiet]
+    lines += [f"step {finding.last_step}: {finding_line(finding)}" for finding in reported] or ["no findings"]
+    for recording in recorded:
+        peak = recording.analysis.main.peak
+        text = f"{recording.file}: peak {format_bytes(peak.bytes)} in the {word_of(peak.phase)} {peak.line}"
+        lines.append(text.rstrip())
+    return [*lines, *(f"not known: {note}" for note in story.notes)]
+
+
+def run_text(story: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:
+    """The README of the report of a run."""
+    lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
+    lines += [f"- Written: {written}"] if written else []
+    lines += ["", "## What was seen", "", *(f"- {plain_markdown(line)}" for line in run_lines(story, ())[1:])]
+    reported = [finding for finding in standing(story.findings) if not finding.kind.is_quiet]
+    advice = dict.fromkeys(finding.advice for finding in reported if finding.advice)
+    lines += ["", "## What to do", "", *(f"- {plain_markdown(text)}" for text in advice)] if advice else []
+    if recorded:
+        lines += ["", "## Recordings", "", "| recording | peak |", "|---|---:|"]
+        for recording in recorded:
+            peak = format_bytes(recording.analysis.main.peak.bytes)
+            lines.append(f"| [{plain_markdown(recording.file)}]({recording.link}/README.md) | {peak} |")
+    lines += ["", "## Files", "", "| file | what |", "|---|---|"]
+    lines.append("| [report.html](report.html) | live series, findings, windows; needs no network |")
+    lines.append("| [memory_series.png](memory_series.png) | memory over the steps |")
+    lines.append("| [run.json](run.json) | the figures for programs |")
+    return "\n".join(lines) + "\n"

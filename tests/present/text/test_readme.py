@@ -8,7 +8,7 @@ from tbmem.analysis.runs.run_report import run_report
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
-from tbmem.present.text.run_readme import run_lines, run_text
+from tbmem.present.text.readme import run_lines, run_text
 from tests.conftest import GIB, MakeSample
 
 
