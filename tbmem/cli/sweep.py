@@ -82,7 +82,7 @@ def command(
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
-    from tbmem.estimator.sweep.sweep import folder_of, sweep
+    from tbmem.estimator.sweep import sweep, tables_folder
     from tbmem.present.text.sweep import cell_line
 
     for note in notes:
@@ -97,7 +97,7 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
     try:
         result = sweep(cases, output, gpu=_gpu(device), notes=notes, on_cell=report)
     except KeyboardInterrupt:
-        kept = f"; their tables are in {output}" if done and folder_of(output) else ""
+        kept = f"; their tables are in {output}" if done and tables_folder(output) else ""
         print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
         raise
     _show(result, output, as_json)
@@ -108,16 +108,16 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
 
 
 def _show(result: Sweep, output: Path, as_json: bool) -> None:
-    from tbmem.estimator.sweep.sweep import folder_of, json_of, texts_of
+    from tbmem.estimator.sweep import render_tables, tables_folder, to_json
 
     if as_json:
-        typer.echo(json_of(result))
+        typer.echo(to_json(result))
         return
-    texts = texts_of(result)
+    texts = render_tables(result)
     for text in texts.values():
         typer.echo(f"\n{text}")
     recordings = [cell.file for cell in result.cells if cell.file]
-    if folder_of(output) is not None:
+    if tables_folder(output) is not None:
         many = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
         typer.echo(f"\nwrote {len(texts)} tables, {many} and sweep.json into {output}")
     elif recordings:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estimate_of
+from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.text.estimate import estimate_view
 from tbmem.units import MIB
@@ -53,21 +53,21 @@ def estimate(
 
 def estimate_job(
     job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
-) -> tuple[Estimate, FakeRun]:
+) -> tuple[Estimate, SimulatedRun]:
     """The same of a record, with the allocations that it was made of; arguments and errors as for ``estimate``."""
-    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf))
-    job = replace(job, capability=judge.gpu.capability, total=judge.gpu.total)
-    (run,) = fake_runs([job])
+    estimator = _JobEstimator(gpu_named(gpu), parse_settings(alloc_conf))
+    job = replace(job, capability=estimator.gpu.capability, total=estimator.gpu.total)
+    (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
         raise run
-    result = judge.judged(job, run)
+    result = estimator.result(job, run)
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
-        result = replace(result, alternatives=tuple(_alternatives(result, judge)))
+        result = replace(result, alternatives=tuple(_alternatives(result, estimator)))
     return result, run
 
 
-def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: FakeRun) -> list[Path]:
+def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: SimulatedRun) -> list[Path]:
     """Write a recording that every reader of recordings opens, and JSON.
 
     Args:
@@ -80,7 +80,7 @@ def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: Fake
     """
     place = Path(folder).expanduser()
     place.mkdir(parents=True, exist_ok=True)
-    stem = name_of(estimate.job)
+    stem = file_stem(estimate.job)
     recording, figures = place / f"{stem}{TIMELINE_SUFFIX}", place / f"{stem}{ESTIMATE_SUFFIX}"
     about = {"model": estimate.job.model, "gpu": estimate.gpu, "rank": estimate.job.rank, **run.about}
     timeline = timeline_of_run(run, parse_settings(estimate.settings), estimate.capacity, about)
@@ -91,41 +91,41 @@ def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: Fake
     return [recording, figures]
 
 
-def name_of(job: Job) -> str:
+def file_stem(job: Job) -> str:
     """The stem of an estimate's files: ``'gpt2_batch8_rank3'``."""
     model = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(job.model).name.partition(":")[2] or Path(job.model).stem).strip("-.")
     return "_".join(filter(None, (model or "model", f"batch{job.batch}", f"rank{job.rank}" * (job.world_size > 1))))
 
 
-class _Judge:
+class _JobEstimator:
     """Executes jobs and judges them for one GPU."""
 
     def __init__(self, gpu: Gpu, settings: AllocatorSettings) -> None:
         self.gpu, self._settings = gpu, settings
 
-    def one(self, job: Job) -> Estimate:
-        (outcome,) = self.all([job])
+    def estimate(self, job: Job) -> Estimate:
+        (outcome,) = self.estimate_all([job])
         if isinstance(outcome, UsageError):
             raise outcome
         return outcome
 
-    def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+    def estimate_all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
-            outcome if isinstance(outcome, UsageError) else self.judged(job, outcome)
-            for job, outcome in zip(jobs, fake_runs(jobs), strict=True)
+            outcome if isinstance(outcome, UsageError) else self.result(job, outcome)
+            for job, outcome in zip(jobs, simulate_jobs(jobs), strict=True)
         ]
 
-    def judged(self, job: Job, run: FakeRun) -> Estimate:
+    def result(self, job: Job, run: SimulatedRun) -> Estimate:
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
-        return estimate_of(job, run, self._settings, self.gpu, outside)
+        return estimate_from_run(job, run, self._settings, self.gpu, outside)
 
 
-def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
+def _alternatives(first: Estimate, estimator: _JobEstimator) -> Iterator[Alternative]:
     changes = {**dict(_changes(first)), **dict(_sharded(first))}
-    for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
+    for words, changed in zip(changes, estimator.estimate_all(list(changes.values())), strict=True):
         if isinstance(changed, Estimate):
             yield _alternative(words, changed)
-    largest = largest_batch(first, judge.one)
+    largest = largest_batch(first, estimator.estimate)
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 
@@ -186,12 +186,12 @@ def ranks_that_fit(first: Estimate) -> int:
     return 8
 
 
-def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
+def largest_batch(first: Estimate, estimator: Callable[[Job], Estimate]) -> Estimate | None:
     """The largest batch that fits: some are tried, each on the straight line between the last two.
 
     Args:
         first: The estimate of the batch that was asked for.
-        judge: Estimates another job.
+        estimator: Estimates another job.
 
     Returns:
         Its estimate; ``None`` where not even one sample for each part of a step fits.
@@ -203,7 +203,7 @@ def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate
         batch = unit if fits is None else _next_batch(fits, fails, unit)
         if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        found = judge(replace(first.job, batch=batch))
+        found = estimator(replace(first.job, batch=batch))
         if found.fit is Fit.FITS:
             fits = found
         else:

@@ -13,7 +13,7 @@ from tbmem.model.stacks import Frame
 
 
 @dataclass(frozen=True, kw_only=True)
-class FakeRun:
+class SimulatedRun:
     """One row per allocation, in the order in which they were made."""
 
     size: I64
@@ -55,6 +55,6 @@ class FakeRun:
         return msgspec.msgpack.encode(self, enc_hook=lambda column: column.tobytes())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> FakeRun:
+    def from_bytes(cls, data: bytes) -> SimulatedRun:
         """What :meth:`to_bytes` wrote."""
         return msgspec.msgpack.decode(data, type=cls, dec_hook=lambda _, column: np.frombuffer(column, dtype=np.int64))

@@ -62,7 +62,7 @@ class SweepCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Large:
+class LargeAllocation:
     """One of the largest allocations at a peak."""
 
     bytes: int
@@ -74,7 +74,7 @@ class Large:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class MemoryPeak:
     """A highest moment, in bytes."""
 
     allocated: int
@@ -84,7 +84,7 @@ class Moment:
     """Part of the step in which it is: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if not known."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """By category."""
-    largest: tuple[Large, ...] = ()
+    largest: tuple[LargeAllocation, ...] = ()
     """Of those made in the step: parameters and optimizer state were there before."""
     activations: int = 0
     """The most that is kept for the backward pass at any moment."""
@@ -96,8 +96,8 @@ class SweepCell:
 
     case: SweepCase
     status: Status
-    measured: Moment | None = None
-    predicted: Moment | None = None
+    measured: MemoryPeak | None = None
+    predicted: MemoryPeak | None = None
     seconds: float = 0.0
     """Of a measured step."""
     file: str = ""
@@ -134,7 +134,7 @@ class Sweep:
         return next((one for one in self.cells if one.case == case), None)
 
 
-def stems(cases: tuple[SweepCase, ...]) -> Iterator[str]:
+def file_stems(cases: tuple[SweepCase, ...]) -> Iterator[str]:
     """Names of the cells' files, without their ends: as short as they can be and still differ.
 
     Args:

@@ -14,8 +14,8 @@ from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder
-from tests.analysis.allocator.test_recorded import as_snapshot
-from tests.analysis.test_estimate import run
+from tests.analysis.allocator.test_from_recording import as_snapshot
+from tests.analysis.estimates.test_fit import run
 from tests.benchmarks.conftest import load
 from tests.conftest import PROJECT
 

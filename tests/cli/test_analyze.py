@@ -19,7 +19,7 @@ from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
 from tests.analysis.allocator.recording import busy_recorder
-from tests.analysis.allocator.test_recorded import as_snapshot
+from tests.analysis.allocator.test_from_recording import as_snapshot
 from tests.offline.snapshots import snapshot, write_snapshot
 
 

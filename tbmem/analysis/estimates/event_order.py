@@ -1,4 +1,4 @@
-"""The allocs and frees of a FakeRun in one order, numbered without gaps."""
+"""The allocs and frees of a SimulatedRun in one order, numbered without gaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -22,28 +22,28 @@ class RunEvents:
     """As the allocator takes them; a row's number is its key."""
     row: IntArray
     """Of each event: whose it is."""
-    begins: IntArray
+    alloc_index: IntArray
     """Of each row: the event that allocates it."""
-    ends: IntArray
+    free_index: IntArray
     """Of each row: the event that frees it; -1 for none."""
     time: IntArray
     """Of each event: its number in the run, which counts some that are left out."""
 
-    def at(self, times: Sequence[int]) -> IntArray:
+    def first_event_from(self, times: Sequence[int]) -> IntArray:
         """First event from each of some numbers of the run on."""
         return np.searchsorted(self.time, np.array(times, dtype=np.int64)).astype(np.int64)
 
     def alive_at(self, event: int) -> IntArray:
         """Rows alive just after an event."""
-        return np.flatnonzero((self.begins <= event) & ((self.ends > event) | (self.ends < 0)))
+        return np.flatnonzero((self.alloc_index <= event) & ((self.free_index > event) | (self.free_index < 0)))
 
-    def most(self, which: BoolArray) -> int:
+    def peak_bytes(self, which: BoolArray) -> int:
         """The most bytes that some rows, one truth value each, hold together."""
         sizes = np.where(which[self.row], self.events.size, 0)
         return int(np.cumsum(np.where(self.events.kind == EventKind.ALLOC, sizes, -sizes)).max(initial=0))
 
 
-def events_of_run(run: FakeRun) -> RunEvents:
+def order_events(run: SimulatedRun) -> RunEvents:
     """Put a run's events in order."""
     rows = np.arange(len(run))
     ended = np.flatnonzero(run.free_event >= 0)

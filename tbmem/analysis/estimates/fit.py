@@ -14,11 +14,11 @@ from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray
 from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, order_events
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import format_bytes
 
 LOW, HIGH = 0.99, 1.03
@@ -117,8 +117,8 @@ class Estimate:
     alternatives: tuple[Alternative, ...] = field(default=())
 
 
-def estimate_of(
-    job: Job, run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
+def estimate_from_run(
+    job: Job, run: SimulatedRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
 ) -> Estimate:
     """Judge a run.
 
@@ -130,7 +130,7 @@ def estimate_of(
         outside: Bytes there that are not the allocator's, by what they are for.
     """
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
-    order = events_of_run(run)
+    order = order_events(run)
     replayed = replay(order.events, settings)
     peak = int(np.argmax(replayed.allocated))
     alive = order.alive_at(peak)
@@ -182,7 +182,7 @@ def _within(size: int, band: tuple[float, float]) -> tuple[int, int]:
     return int(size * low), int(size * high)
 
 
-def _executed(run: FakeRun) -> str:
+def _executed(run: SimulatedRun) -> str:
     about = run.about
     if "torch" not in about:
         return ""
@@ -191,7 +191,7 @@ def _executed(run: FakeRun) -> str:
     return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
-def _step_of_event(run: FakeRun, order: RunEvents) -> IntArray:
+def _step_of_event(run: SimulatedRun, order: RunEvents) -> IntArray:
     """The step that an event falls into; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
     return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
@@ -201,7 +201,7 @@ def _highest(levels: IntArray) -> int:
     return int(levels.max(initial=0))
 
 
-def _by_phase(run: FakeRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
+def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
     """Highest value while rows of a phase are made."""
     made = which & (order.events.kind == EventKind.ALLOC)
     phases = run.phase[order.row]
@@ -213,34 +213,34 @@ def _by_phase(run: FakeRun, order: RunEvents, allocated: IntArray, which: BoolAr
     return result
 
 
-def by_category(run: FakeRun, rows: IntArray) -> dict[str, int]:
+def by_category(run: SimulatedRun, rows: IntArray) -> dict[str, int]:
     """Bytes of some rows by category, the largest first."""
     sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
     named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def _by_module(run: FakeRun, alive: IntArray) -> dict[str, int]:
+def _by_module(run: SimulatedRun, alive: IntArray) -> dict[str, int]:
     sums: defaultdict[str, int] = defaultdict(int)
     for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
-        sums[merged(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
+        sums[layer_pattern(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def merged(module: str) -> str:
+def layer_pattern(module: str) -> str:
     """A module's path with numbers of layers left out: ``layers.3.attention`` becomes ``layers.*.attention``."""
     return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
 
 
-def _formula(run: FakeRun, order: RunEvents) -> Formula:
+def _formula(run: SimulatedRun, order: RunEvents) -> Formula:
     final = run.step == run.step.max()
     category = run.category
     return Formula(
-        parameters=order.most((category == Category.PARAMETER) | (category == Category.BUFFER)),
-        optimizer=order.most(category == Category.OPTIMIZER_STATE),
-        gradients=order.most((category == Category.GRADIENT) & final),
-        intermediates=order.most((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
-        activations=order.most(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
+        parameters=order.peak_bytes((category == Category.PARAMETER) | (category == Category.BUFFER)),
+        optimizer=order.peak_bytes(category == Category.OPTIMIZER_STATE),
+        gradients=order.peak_bytes((category == Category.GRADIENT) & final),
+        intermediates=order.peak_bytes((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
+        activations=order.peak_bytes(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
     )
 
 

@@ -1,4 +1,4 @@
-"""Turns a FakeRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
+"""Turns a SimulatedRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
 
 With the allocator's settings it also says where the caching allocator would have put each block, and which segments it
 would have held; without them, as for the CPU, it says what was asked for.
@@ -17,10 +17,10 @@ from tbmem.analysis.allocator.device import Change, SimpleDevice
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.segment_layout import Segment, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import RunEvents, order_events
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.stacks import StackBuilder, StackTable
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import (
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 def timeline_of_run(
-    run: FakeRun,
+    run: SimulatedRun,
     settings: AllocatorSettings | None = None,
     total: int | None = None,
     about: Mapping[str, Any] | None = None,
@@ -63,18 +63,18 @@ def timeline_of_run(
         about: What it is: plain JSON values.
         source: ``'estimate'`` or, counted on real tensors, ``'count'``.
     """
-    events = events_of_run(run)
-    placed = _Placed(run, events, settings) if settings is not None else None
-    shift = np.asarray if placed is None else placed.shift
-    length = len(events.row) + (0 if placed is None else len(placed.replayed.changes))
+    events = order_events(run)
+    placement = _Placement(run, events, settings) if settings is not None else None
+    shift = np.asarray if placement is None else placement.shift
+    length = len(events.row) + (0 if placement is None else len(placement.replayed.changes))
     return AllocationTimeline(
         source=source,
-        rows=_rows(run, shift(events.begins), shift(events.ends), placed),
-        devices=(_device(run, placed, length, len(events.row), total),),
-        segments=SegmentRows.of() if placed is None else placed.segments(),
-        blocks=BlockRows.of() if placed is None else placed.blocks(),
-        reservations=ReservationRows.of() if placed is None else placed.reservations(),
-        ranges=_steps(run, shift(events.at(run.about["step_starts"])), length),
+        rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
+        devices=(_device(run, placement, length, len(events.row), total),),
+        segments=SegmentRows.of() if placement is None else placement.segments(),
+        blocks=BlockRows.of() if placement is None else placement.blocks(),
+        reservations=ReservationRows.of() if placement is None else placement.reservations(),
+        ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
         stacks=_stacks(run),
         pools=((0, 0),),
         modules=run.modules,
@@ -86,7 +86,7 @@ def timeline_of_run(
     )
 
 
-class _Noting(CachingAllocator):
+class _PlacementRecorder(CachingAllocator):
     """Remembers where it put each block, and which are in use."""
 
     def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
@@ -107,11 +107,11 @@ class _Noting(CachingAllocator):
         super().complete_free(block)
 
 
-class _Placed:
+class _Placement:
     """A run as the caching allocator would have served it."""
 
-    def __init__(self, run: FakeRun, events: RunEvents, settings: AllocatorSettings) -> None:
-        self.allocator = _Noting(settings, SimpleDevice())
+    def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
+        self.allocator = _PlacementRecorder(settings, SimpleDevice())
         self.replayed = replay(events.events, allocator=self.allocator)
         # requests are served in the order of their events; nothing is served for no bytes
         self.served = np.flatnonzero(run.size > 0)
@@ -179,8 +179,8 @@ class _Placed:
         return [row for row in rows if row[2]]
 
 
-def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> AllocationRows:
-    columns = {} if placed is None else placed.columns(len(run))
+def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> AllocationRows:
+    columns = {} if placement is None else placement.columns(len(run))
     known = run.category != Category.UNKNOWN
     return AllocationRows.of(
         len(run),
@@ -203,12 +203,14 @@ def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> Allocat
     )
 
 
-def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, total: int | None) -> DeviceTotals:
+def _device(
+    run: SimulatedRun, placement: _Placement | None, length: int, events: int, total: int | None
+) -> DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
     alive = run.free_event == ALIVE
     sizes: dict[str, Any] = {}
-    if placed is not None:
-        allocator = placed.allocator
+    if placement is not None:
+        allocator = placement.allocator
         sizes = {
             "reserved_bytes": allocator.reserved,
             "allocated_bytes": allocator.allocated,
@@ -228,7 +230,7 @@ def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, tota
     )
 
 
-def _steps(run: FakeRun, starts: I64, length: int) -> RangeRows:
+def _steps(run: SimulatedRun, starts: I64, length: int) -> RangeRows:
     ends = np.append(starts[1:], length)
     return RangeRows.of(
         len(starts),
@@ -241,7 +243,7 @@ def _steps(run: FakeRun, starts: I64, length: int) -> RangeRows:
     )
 
 
-def _stacks(run: FakeRun) -> StackTable:
+def _stacks(run: SimulatedRun) -> StackTable:
     builder = StackBuilder()
     for stack in run.stacks:
         builder.stack(builder.frame(*frame) for frame in stack)

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
-class _Stream:
+class _FakeStream:
     """A stream or an event: whatever is asked of it has happened."""
 
     device = torch.device("cuda", 0)
@@ -27,7 +28,7 @@ class _Stream:
     def __init__(self, *_: Any, **__: Any) -> None:
         """Takes what torch's would."""
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> _FakeStream:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -40,7 +41,7 @@ class _Stream:
 
     def record_event(self, event: Any = None) -> Any:
         """An event."""
-        return event or _Event()
+        return event or _FakeEvent()
 
     def query(self) -> bool:
         """Done."""
@@ -51,7 +52,7 @@ class _Stream:
         return 0.0
 
 
-class _Event(_Stream):
+class _FakeEvent(_FakeStream):
     pass
 
 
@@ -61,7 +62,7 @@ def _answer(value: Any) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
+def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
     """torch.cuda has so many devices.
 
     Args:
@@ -71,7 +72,11 @@ def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Itera
     """
     cuda = torch.cuda
     with contextlib.ExitStack() as stack:
-        for name, value in {"Stream": _Stream, "Event": _Event, "stream": lambda _: contextlib.nullcontext()}.items():
+        for name, value in {
+            "Stream": _FakeStream,
+            "Event": _FakeEvent,
+            "stream": lambda _: contextlib.nullcontext(),
+        }.items():
             stack.enter_context(patched(cuda, name, value))
         for target, answers in (
             (cuda, _answers(devices, capability, total)),
@@ -86,7 +91,7 @@ def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Itera
 
 
 @contextlib.contextmanager
-def not_traced() -> Iterator[None]:
+def transformers_untraced() -> Iterator[None]:
     """transformers, where it is loaded, takes fake tensors for plain ones.
 
     It holds them for a trace otherwise, and takes the paths of ``torch.export``: masks that training does without, and
@@ -119,13 +124,13 @@ def _answers_of_accelerator(devices: int) -> dict[str, Any]:
         "is_available": True,
         "current_accelerator": torch.device("cuda"),
         "device_count": devices,
-        "current_stream": _Stream(),
+        "current_stream": _FakeStream(),
         "current_device_index": 0,
     }
 
 
 def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str, Any]:
-    properties, stream = _properties(capability, total), _Stream()
+    properties, stream = _properties(capability, total), _FakeStream()
     silent = (
         "set_device synchronize _lazy_init init set_stream set_rng_state manual_seed manual_seed_all empty_cache"
         " ipc_collect reset_peak_memory_stats _maybe_exchange_device"
@@ -172,7 +177,7 @@ def _properties(capability: tuple[int, int], total: int) -> types.SimpleNamespac
 
 
 @contextlib.contextmanager
-def modules_that_move() -> Iterator[None]:
+def patched_module_moves() -> Iterator[None]:
     """``Module.to`` and ``copy.deepcopy`` work for modules of fake tensors within the block."""
     with patched(nn.Module, "_apply", _apply_to(nn.Module._apply)), patched(FakeTensor, "__deepcopy__", _deepcopy):
         yield
@@ -224,3 +229,48 @@ def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:
     if isinstance(tensor, nn.Parameter) and result is not tensor:
         return nn.Parameter(result, tensor.requires_grad)
     return result
+
+
+_GROUPED = torch.ops.aten._grouped_mm.default
+_WAIT = "_c10d_functional::wait_tensor"
+
+
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch's fake mode, which never looks for the devices of its tensors and gives nobody their addresses."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._allow_unsafe_data_ptr_access = False
+
+    @property
+    def avoid_device_init(self) -> bool:
+        """Leave CUDA alone, although it says that it is there."""
+        return True
+
+    @avoid_device_init.setter
+    def avoid_device_init(self, value: bool) -> None:
+        del value
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What an operator returns."""
+        kwargs = kwargs or {}
+        takes_functions = isinstance(func, torch._ops.HigherOrderOperator)
+        if takes_functions:
+            # such operators know modes by their very type, which this one is not
+            if FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns:
+                return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
+        elif func.name() == _WAIT:
+            # the real one waits and gives back what it got; torch's fake one makes a copy
+            return args[0]
+        elif func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
+            return self._grouped(args, kwargs)
+        return super().dispatch(func, types, args, kwargs)
+
+    def _grouped(self, args: Any, kwargs: Any) -> Any:
+        """Products of groups: the real operator takes these types as well, its fake one only bfloat16."""
+        dtype = args[0].dtype
+        with self:
+            low = [one.to(torch.bfloat16) if getattr(one, "dtype", None) is dtype else one for one in args]
+            return _GROUPED(*low, **kwargs).to(dtype)

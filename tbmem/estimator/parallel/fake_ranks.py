@@ -40,7 +40,7 @@ _DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
 
 
 @contextlib.contextmanager
-def one_of_many(job: Job) -> Iterator[None]:
+def fake_rank(job: Job) -> Iterator[None]:
     """This process is rank ``job.rank`` of ``job.world_size``; collectives return at once and move nothing."""
     place = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
     before = dict(os.environ)
@@ -63,7 +63,7 @@ def one_of_many(job: Job) -> Iterator[None]:
 @contextlib.contextmanager
 def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
     """The tracker sees the local parts of distributed tensors, and not the whole ones that only shapes are asked of."""
-    tracker.watch_distributed(DTensor)
+    tracker.unwrap_distributed(DTensor)
     with contextlib.ExitStack() as stack:
         for name in _PROPAGATION:
             original = getattr(ShardingPropagator, name, None)

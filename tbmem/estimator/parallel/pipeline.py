@@ -14,7 +14,7 @@ from tbmem.estimator.workload.train_step import owner
 from tbmem.model.category import Category, Phase
 
 
-def order_of(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
+def microbatch_order(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
     """Forwards (``'F'``) and backwards (``'B'``) of the microbatches, as a stage runs them.
 
     Not torch's own tables: of 1F1B that of the last stage begins with the second microbatch (torch 2.13), and there is
@@ -38,17 +38,17 @@ class PipelineStage:
     Source: ``torch/distributed/pipelining/stage.py`` and ``schedules.py``, with ``step(..., return_outputs=False)``.
     """
 
-    def __init__(self, model: nn.Module, order: list[tuple[str, int]], first: bool, last: bool, watcher: Any) -> None:
+    def __init__(self, model: nn.Module, order: list[tuple[str, int]], first: bool, last: bool, observer: Any) -> None:
         """A stage at rest.
 
         Args:
             model: The stage's part of the model.
-            order: See :func:`order_of`.
+            order: See :func:`microbatch_order`.
             first: Whether tokens come in.
             last: Whether the loss comes out.
-            watcher: Who is told.
+            observer: Who is told.
         """
-        self._model, self._order, self._first, self._last, self._watcher = model, order, first, last, watcher
+        self._model, self._order, self._first, self._last, self._observer = model, order, first, last, observer
         self._outputs: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self._received: dict[int, torch.Tensor] = {}
@@ -64,14 +64,14 @@ class PipelineStage:
             hidden: Makes what one microbatch gets from the stage before, or back from the stage behind.
             loss: Of the model and a microbatch.
         """
-        self._watcher.begin(Phase.FORWARD)
+        self._observer.begin_phase(Phase.FORWARD)
         self._buffers(hidden)
         for what, part in self._order:
             if what == "F":
-                self._watcher.begin(Phase.FORWARD)
+                self._observer.begin_phase(Phase.FORWARD)
                 self._forward(part, batch, loss)
             else:
-                self._watcher.begin(Phase.BACKWARD)
+                self._observer.begin_phase(Phase.BACKWARD)
                 self._backward(part)
         self._newest = None
         if isinstance(self._model, FSDPModule):
@@ -80,7 +80,7 @@ class PipelineStage:
     def _send_gradients(self, model: Any) -> None:
         """What FSDP2 does after a backward pass; source: ``perform_reduce_grad`` of torch's stage."""
         for name, parameter in model.named_parameters():
-            self._watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+            self._observer.mark(parameter.grad, Category.GRADIENT, owner(name))
         _set_sending(model, True)
         state = fully_shard.state(model)  # type: ignore[attr-defined]
         for one in state._state_ctx.all_states:
@@ -101,7 +101,7 @@ class PipelineStage:
 
     def _receive(self, buffers: dict[int, torch.Tensor], part: int, hidden: Callable[[], torch.Tensor]) -> None:
         buffers[part] = hidden()
-        self._watcher.mark(buffers[part], Category.COMMUNICATION)
+        self._observer.mark(buffers[part], Category.COMMUNICATION)
 
     def _buffers(self, hidden: Callable[[], torch.Tensor]) -> None:
         """One each way for each microbatch, made in the first step; their gradients stay until the next one begins."""

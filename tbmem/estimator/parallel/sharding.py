@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from tbmem.errors import UsageError
 from tbmem.estimator.parallel.fake_ranks import local, mesh_of, stage_of
 from tbmem.estimator.workload.decoder import Decoder, MoEFeedForward
-from tbmem.estimator.workload.train_step import layers_of
+from tbmem.estimator.workload.train_step import transformer_layers
 from tbmem.estimator.workload.workload import dtype_of
 from tbmem.model.job import Job
 from tbmem.units import MIB
@@ -120,9 +120,9 @@ def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
 
 def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     decoder = _decoder(model, "--tp")
-    groups = decoder.shape.groups or decoder.shape.heads
-    if groups % job.tensor:
-        raise UsageError(f"--tp {job.tensor}: {groups} heads cannot be divided evenly")
+    kv_heads = decoder.shape.kv_heads or decoder.shape.heads
+    if kv_heads % job.tensor:
+        raise UsageError(f"--tp {job.tensor}: {kv_heads} heads cannot be divided evenly")
     for layer in decoder.layers:
         names = {name for name, _ in layer.named_modules()}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}
@@ -162,6 +162,6 @@ def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     policy = MixedPrecisionPolicy()
     if job.amp is not None:
         policy = MixedPrecisionPolicy(param_dtype=dtype_of(job.amp), reduce_dtype=torch.float32)
-    for layer in layers_of(model):
+    for layer in transformer_layers(model):
         fully_shard(layer, mesh=group, mp_policy=policy, shard_placement_fn=placement)
     fully_shard(model, mesh=group, mp_policy=policy)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from tbmem.estimator.tracker.source_lines import UserLines
 from tbmem.model.category import Category, Phase
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.columns import I64
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.model.stacks import Frame
 from tbmem.units import round_up
 
 _ROUND = 512
@@ -21,7 +25,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class _Row:
-    """One allocation; names are those of FakeRun's columns."""
+    """One allocation; names are those of SimulatedRun's columns."""
 
     size: int
     alloc_event: int
@@ -41,7 +45,7 @@ class AllocationLog:
         self.rows: list[_Row] = []
         self.categories: dict[int, Category] = {}
         """Of rows of which it is known."""
-        self.lines = UserLines()
+        self.lines = SourceLines()
         self._step = -1
         self._events = 0
         self._step_starts: list[int] = []
@@ -82,7 +86,7 @@ class AllocationLog:
         """Names of those that made memory."""
         return self._operator_numbers.keys()
 
-    def belongs_to(self, row: int, module: str) -> None:
+    def set_module(self, row: int, module: str) -> None:
         """An allocation is a module's, whoever made it."""
         self.rows[row].module = self._module_number(module)
 
@@ -94,13 +98,13 @@ class AllocationLog:
         self._step = step
         self._step_starts.append(self._events)
 
-    def begin(self, phase: Phase) -> None:
+    def begin_phase(self, phase: Phase) -> None:
         """A part of the step begins."""
         self.phase = phase
         if phase is Phase.BACKWARD:
             self._backward_starts.append(self._events)
 
-    def run(self, notes: tuple[str, ...], about: Mapping[str, Any]) -> FakeRun:
+    def run(self, notes: tuple[str, ...], about: Mapping[str, Any]) -> SimulatedRun:
         """The columns, with sums that a GPU makes in place made in place."""
         merged = self._sums_in_place()
         kept = [number for number in range(len(self.rows)) if number not in merged]
@@ -109,7 +113,7 @@ class AllocationLog:
             for one in fields(_Row)
         }
         category = np.array([self.categories.get(number, Category.UNKNOWN) for number in kept], dtype=np.int64)
-        return FakeRun(
+        return SimulatedRun(
             **columns,
             category=self._by_lifetime(category, columns["phase"], columns["alloc_event"], columns["free_event"]),
             modules=tuple(self._module_numbers)[1:],
@@ -153,3 +157,54 @@ class AllocationLog:
             Category.UNKNOWN,
         )
         return np.where(category == Category.UNKNOWN, guessed, category)
+
+
+DEEPEST = 8
+"""Lines that are kept of one stack."""
+_WORKLOAD = Path(__file__).parents[1] / "workload"
+_SHOWN = tuple(str(_WORKLOAD / name) for name in ("decoder.py", "workload.py", "train_step.py"))
+"""The built-in model, its loss and the step are shown like a user's."""
+
+
+class SourceLines:
+    """Stacks of lines that are neither torch's, Python's own nor tbmem's; each different one once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Frame, ...], int] = {}
+        self._is_users: dict[str, bool] = {}
+
+    def current_stack(self) -> int:
+        """Number of the stack that is running; -1 where none of its lines is the user's."""
+        lines = self._lines(sys._getframe(1), DEEPEST)
+        if not lines:
+            return -1
+        return self._numbers.setdefault(tuple(lines), len(self._numbers))
+
+    def current_line(self) -> str:
+        """The innermost of the user's own lines that are running as ``file.py:12``; empty where there is none."""
+        for frame in self._lines(sys._getframe(1), 1):
+            return "" if frame.file in _SHOWN else f"{Path(frame.file).name}:{frame.line}"
+        return ""
+
+    def table(self) -> tuple[tuple[Frame, ...], ...]:
+        """All stacks, each at its number."""
+        return tuple(self._numbers)
+
+    def _lines(self, frame: FrameType | None, most: int) -> list[Frame]:
+        lines: list[Frame] = []
+        known = self._is_users
+        while frame is not None and len(lines) < most:
+            code = frame.f_code
+            name = code.co_filename
+            wanted = known.get(name)
+            if wanted is None:
+                wanted = known[name] = is_users(name)
+            if wanted:
+                lines.append(Frame(name, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        return lines
+
+
+def is_users(file: str) -> bool:
+    """Whether a line of a file is shown: of an installed package's too, for a model may be one's."""
+    return file in _SHOWN or owner_of(file) in (Owner.USER, Owner.INSTALLED)

@@ -43,12 +43,12 @@ class _NotKnownError(Exception):
     """An argument has no values."""
 
 
-class Values:
+class KnownValues:
     """What is known of the contents of fake tensors."""
 
     def __init__(self) -> None:
         self.batch_is_made = False
-        self._spoilt: dict[int, torch.UntypedStorage] = {}
+        self._stale: dict[int, torch.UntypedStorage] = {}
         """Held, lest another gets the same address."""
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -56,17 +56,17 @@ class Values:
         if not isinstance(tensor, FakeTensor):
             return tensor if tensor.device.type == "cpu" else None
         real: torch.Tensor | None = getattr(tensor, _VALUE, None)
-        if real is None or real.untyped_storage()._cdata in self._spoilt:
+        if real is None or real.untyped_storage()._cdata in self._stale:
             return tensor.constant
         return real
 
-    def forget(self, tensors: Iterable[Any]) -> None:
+    def discard(self, tensors: Iterable[Any]) -> None:
         """Values that stand for others decide nothing."""
         for tensor in tensors:
             if isinstance(tensor, FakeTensor) and hasattr(tensor, _VALUE):
                 delattr(tensor, _VALUE)
 
-    def follow(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def propagate(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Compute what an operator has made, where all that went in is known."""
         if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in _BUILT_IN:
             return
@@ -75,7 +75,7 @@ class Values:
         elif self._is_wanted(operator, result) and (real := self._computed(operator, args, kwargs)) is not _NOT_KNOWN:
             self._remember(result, real)
 
-    def sized(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_data_dependent(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Result of an operator whose size depends on values that are known; ``None`` where they are not."""
         if operator is _SELECT:
             shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
@@ -158,7 +158,7 @@ class Values:
             return
         moves = operator._schema.name.partition("::")[2] in _LAYOUT
         if moves or self._computed(operator, args, kwargs) is _NOT_KNOWN:
-            self._spoilt.update((storage._cdata, storage) for storage in written)
+            self._stale.update((storage._cdata, storage) for storage in written)
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

@@ -23,7 +23,7 @@ class ModuleStack:
         self._noted = _newest_node()
         self._handles: list[Any] = []
 
-    def name(self, model: nn.Module, root: str) -> None:
+    def register_names(self, model: nn.Module, root: str) -> None:
         """Learn the names of a model's modules.
 
         Args:
@@ -33,7 +33,7 @@ class ModuleStack:
         self.root = root
         self._names = {id(module): name or root for name, module in model.named_modules()}
 
-    def shared(self, one: str, other: str) -> str:
+    def common_parent(self, one: str, other: str) -> str:
         """The innermost module that two are in."""
         parts = []
         for part, its in zip(one.split("."), other.split("."), strict=False):
@@ -54,7 +54,7 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
 
-    def note(self, lines: Callable[[], int]) -> None:
+    def record_nodes(self, lines: Callable[[], int]) -> None:
         """The module that is running made the autograd nodes that are new; on which lines is asked where there are any.
 
         An operator's node is made before the operator runs: whoever runs first after it, runs because of it.
@@ -66,7 +66,7 @@ class ModuleStack:
                 self._of_node[node] = whose
             self._noted = newest
 
-    def of(self, node: int) -> tuple[str, int]:
+    def owner_of_node(self, node: int) -> tuple[str, int]:
         """The module that made a node, and its lines; empty and -1 if that is not known."""
         return self._of_node.get(node, ("", -1))
 

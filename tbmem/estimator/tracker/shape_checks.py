@@ -68,7 +68,7 @@ for _compute in (operator.add, operator.sub, operator.mul, operator.pow, *_DIVIS
 
 
 @contextlib.contextmanager
-def harmless_reads(tracker: AllocationTracker) -> Iterator[None]:
+def patched_value_reads(tracker: AllocationTracker) -> Iterator[None]:
     """Within the block ``item()``, ``bool()``, ``float()`` and ``numpy()`` of fake tensors give what is known.
 
     Args:
@@ -86,7 +86,7 @@ def harmless_reads(tracker: AllocationTracker) -> Iterator[None]:
         def read(tensor: torch.Tensor) -> Any:
             if not is_unknown_count(tensor):
                 return original(tensor)
-            tracker.note_read()
+            tracker.count_unknown_read()
             return _unknown(0.0, tracker.line()) if kind is UnknownNumber else kind(0)
 
         return read

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
 from tbmem.estimator.tracker.allocation_log import AllocationLog
-from tbmem.estimator.tracker.known_values import DependsOnValueError, Values, tensors_in
+from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, tensors_in
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.model.category import Category, Phase
 
@@ -86,13 +86,13 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
-        self.begin_step, self.begin = log.begin_step, log.begin
+        self.begin_step, self.begin_phase = log.begin_step, log.begin_phase
         self.paused = 0
         self.communicates = 0
-        self.values = Values()
-        self.reads: dict[str, int] = {}
+        self.values = KnownValues()
+        self.unknown_reads: dict[str, int] = {}
         """How often values were read that nobody knows, by the line."""
-        self.taken: dict[str, None] = {}
+        self.known_reads: dict[str, None] = {}
         """Lines that read values which are known."""
         self._device = device
         self._mode = mode
@@ -104,7 +104,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._workspaces: set[bool] = set()
         self._distributed: type | None = None
 
-    def watch_distributed(self, tensor_type: type) -> None:
+    def unwrap_distributed(self, tensor_type: type) -> None:
         """Take operators on distributed tensors apart first."""
         self._distributed = tensor_type
 
@@ -123,8 +123,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
             before = self._owners.setdefault(row, module)
-            self._owners[row] = module if before == module else self._modules.shared(before, module)
-            self.log.belongs_to(row, self._owners[row])
+            self._owners[row] = module if before == module else self._modules.common_parent(before, module)
+            self.log.set_module(row, self._owners[row])
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was made before the tracker was switched on."""
@@ -154,11 +154,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operator = func.name()
         accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
-            self._workspace(func, result, self._capability)
+            self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
         if self._capability is not None and (size := scratch_bytes(func, args)):
-            self._temporary(size, f"{operator} (scratch)")
+            self._log_scratch(size, f"{operator} (scratch)")
         return result
 
     @staticmethod
@@ -170,50 +170,50 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if self.log.phase is Phase.BACKWARD and self._modules.current:
             # a user's own step does not tell
-            self.begin(Phase.FORWARD)
+            self.begin_phase(Phase.FORWARD)
         if self.log.phase is Phase.FORWARD:
-            self._modules.note(self.log.lines.here)
+            self._modules.record_nodes(self.log.lines.current_stack)
 
     def _where(self) -> tuple[str, Phase, int]:
         """Whose forward or backward is running, when, and on which lines (of the forward)."""
         if not self._in_backward():
-            return self._modules.current, self.log.phase, self.log.lines.here()
+            return self._modules.current, self.log.phase, self.log.lines.current_stack()
         if self.log.phase is Phase.FORWARD:
             # a user's own step does not tell
-            self.begin(Phase.BACKWARD)
+            self.begin_phase(Phase.BACKWARD)
         if self._modules.current:
-            return self._modules.current, Phase.BACKWARD, self.log.lines.here()
+            return self._modules.current, Phase.BACKWARD, self.log.lines.current_stack()
         node = torch._C._current_autograd_node()
-        module, stack = self._modules.of(node._sequence_nr()) if node is not None else ("", -1)
+        module, stack = self._modules.owner_of_node(node._sequence_nr()) if node is not None else ("", -1)
         return module, Phase.BACKWARD, stack
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A tensor's values, where the batch decides them; who asks is noted."""
         real = self.values.of(tensor)
         if real is not None and getattr(tensor, "constant", None) is None:
-            self.taken[self.line()] = None
+            self.known_reads[self.line()] = None
         return real
 
     def line(self) -> str:
         """Who reads a value: a line, or a module."""
-        return self.log.lines.line() or self._modules.current or "outside of modules"
+        return self.log.lines.current_line() or self._modules.current or "outside of modules"
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             result = func(*args, **kwargs)
         except DynamicOutputShapeException:
             with self:
-                result = self.values.sized(func, args, kwargs)
+                result = self.values.run_data_dependent(func, args, kwargs)
             if result is None:
                 raise
-            self.taken[self.line()] = None
+            self.known_reads[self.line()] = None
             return result
         except NotImplementedError as error:
             if _NO_KERNEL not in str(error):
                 raise
             # which names what the operator's own kernel would have called first
             raise NotImplementedError(func.name()) from error
-        self.values.follow(func, args, kwargs, result)
+        self.values.propagate(func, args, kwargs, result)
         return result
 
     def _check(self, func: Any, args: tuple[Any, ...]) -> bool:
@@ -222,7 +222,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if one is not None and other is not None:
             with torch._C._DisableTorchDispatch():
                 return bool(func(one, other, *args[2:]))
-        self.note_read()
+        self.count_unknown_read()
         return True
 
     def _read(self, tensor: torch.Tensor) -> bool | int | float:
@@ -238,17 +238,17 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         if tensor.dtype is not torch.bool and not tensor.dtype.is_floating_point:
             raise DependsOnValueError(self.line())
-        self.note_read()
+        self.count_unknown_read()
         if tensor.dtype is torch.bool:
             # programs go on where all is well, and where nothing is found
             return getattr(tensor, _HOLDS, False)
         # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
         return 1.0 if tensor.device.type == "cpu" else 0.0
 
-    def note_read(self) -> None:
+    def count_unknown_read(self) -> None:
         """A value was read that nobody knows."""
         line = self.line()
-        self.reads[line] = self.reads.get(line, 0) + 1
+        self.unknown_reads[line] = self.unknown_reads.get(line, 0) + 1
 
     def _counts(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device:
@@ -266,15 +266,15 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage = tensor.untyped_storage()
         reference = self._storages.get(storage._cdata)
         if reference is None:
-            reference = _Ref(storage, self._ended)
+            reference = _Ref(storage, self._freed)
             reference.key, reference.row, reference.last = storage._cdata, -1, -1
             self._storages[storage._cdata] = reference
         elif reference.row >= 0:
             return
         if size := storage.nbytes():
-            self._born(reference, size, operator, accumulates, communicates)
+            self._allocated(reference, size, operator, accumulates, communicates)
 
-    def _born(
+    def _allocated(
         self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False
     ) -> None:
         module, phase, stack = self._where()
@@ -285,7 +285,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # a forward within a backward: checkpointing makes activations again
             self.log.categories[reference.row] = Category.ACTIVATION
 
-    def _ended(self, reference: _Ref) -> None:
+    def _freed(self, reference: _Ref) -> None:
         self._storages.pop(reference.key, None)
         if reference.row >= 0:
             self.log.free(reference.row)
@@ -303,11 +303,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.free(reference.row)
             reference.row = -1
         if size:
-            self._born(reference, size, "resize_")
+            self._allocated(reference, size, "resize_")
             if category is not None:
                 self.log.categories[reference.row] = category
 
-    def _workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
+    def _log_workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
         """The matrix library takes its workspace at the first product of each thread and keeps it."""
         thread = self._in_backward()
         if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
@@ -316,7 +316,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
         self.log.categories[row] = Category.TEMPORARY
 
-    def _temporary(self, size: int, operator: str) -> None:
+    def _log_scratch(self, size: int, operator: str) -> None:
         """Memory that an operator takes and gives back before it returns."""
         row = self.log.alloc(size, operator, *self._where())
         self.log.categories[row] = Category.TEMPORARY

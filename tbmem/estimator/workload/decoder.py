@@ -30,7 +30,7 @@ class DecoderShape:
     vocabulary: int
     context: int
     """Longest sequence."""
-    groups: int | None = None
+    kv_heads: int | None = None
     """Heads of keys and values, if fewer."""
     llama: bool = True
     """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions, GELU and dropout."""
@@ -38,7 +38,7 @@ class DecoderShape:
     """Whether the first and the last matrix are one."""
     experts: int = 0
     """Feed-forward parts that tokens are sent to; 0: one for all."""
-    chosen: int = 2
+    experts_per_token: int = 2
     """Experts of a token."""
 
     @property
@@ -48,9 +48,9 @@ class DecoderShape:
 
     @property
     def parameters(self) -> int:
-        """How many there are."""
+        """How many output_sizes are."""
         width, bias = self.width, 0 if self.llama else 1
-        grouped = (self.groups or self.heads) * self.head
+        grouped = (self.kv_heads or self.heads) * self.head
         attention = (width + 2 * grouped) * (width + bias) + width * (width + bias)
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
@@ -92,11 +92,15 @@ SHAPES: dict[str, DecoderShape] = {
     "2.7b": _course(32, 2560, 32),
     "llama-7b": DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096),
     "llama-13b": DecoderShape(layers=40, width=5120, heads=40, inner=13824, vocabulary=32000, context=4096),
-    "llama3-8b": DecoderShape(layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=128256, context=8192),
-    "mixtral-8x7b": DecoderShape(
-        layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    "llama3-8b": DecoderShape(
+        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=128256, context=8192
     ),
-    "llama-70b": DecoderShape(layers=80, width=8192, heads=64, groups=8, inner=28672, vocabulary=128256, context=8192),
+    "mixtral-8x7b": DecoderShape(
+        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    ),
+    "llama-70b": DecoderShape(
+        layers=80, width=8192, heads=64, kv_heads=8, inner=28672, vocabulary=128256, context=8192
+    ),
 }
 """Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
 
@@ -155,14 +159,14 @@ class Attention(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.head = shape.head
-        groups = shape.groups or shape.heads
+        kv_heads = shape.kv_heads or shape.heads
         bias = not shape.llama
-        self.lost = 0.0 if shape.llama else DROPOUT
+        self.dropout_probability = 0.0 if shape.llama else DROPOUT
         self.query = nn.Linear(shape.width, shape.heads * self.head, bias=bias)
-        self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
-        self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
+        self.key = nn.Linear(shape.width, kv_heads * self.head, bias=bias)
+        self.value = nn.Linear(shape.width, kv_heads * self.head, bias=bias)
         self.out = nn.Linear(shape.heads * self.head, shape.width, bias=bias)
-        self.dropout = nn.Dropout(self.lost)
+        self.dropout = nn.Dropout(self.dropout_probability)
 
     def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
         """The same shape."""
@@ -172,12 +176,12 @@ class Attention(nn.Module):
             for part in (self.query, self.key, self.value)
         )
         if angles is not None:
-            query, key = rotated(query, angles), rotated(key, angles)
+            query, key = apply_rotary(query, angles), apply_rotary(key, angles)
         result = F.scaled_dot_product_attention(
             query,
             key,
             value,
-            dropout_p=self.lost if self.training else 0.0,
+            dropout_p=self.dropout_probability if self.training else 0.0,
             is_causal=True,
             enable_gqa=query.shape[1] != key.shape[1],
         )
@@ -199,7 +203,7 @@ def rotary_angles(hidden: torch.Tensor, head: int) -> Angles:
     return angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
 
 
-def rotated(states: torch.Tensor, angles: Angles) -> torch.Tensor:
+def apply_rotary(states: torch.Tensor, angles: Angles) -> torch.Tensor:
     """Queries or keys, turned by their positions."""
     first, second = states.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
@@ -261,7 +265,7 @@ class MoEFeedForward(nn.Module):
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        self.chosen = shape.chosen
+        self.experts_per_token = shape.experts_per_token
         self.route = nn.Linear(shape.width, shape.experts, bias=False)
         self.gate = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
         self.up = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
@@ -309,32 +313,34 @@ class MoEFeedForward(nn.Module):
         tokens = hidden.flatten(0, -2)
         if self._slices is not None:
             tokens = _SummedGradient.apply(tokens, self._slices)  # type: ignore[no-untyped-call]
-        weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
-        given = tokens.repeat_interleave(self.chosen, 0)
-        here, there = self._shares(len(given))
-        sent = self._exchange(given, here, there)
+        weights, _ = self.route(tokens).softmax(-1).topk(self.experts_per_token, -1)
+        given = tokens.repeat_interleave(self.experts_per_token, 0)
+        here, output_sizes = self._split_sizes(len(given))
+        sent = self._exchange(given, here, output_sizes)
         sent = sent.view(len(self.gate), -1, sent.shape[-1])
         inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
-        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), there, here)
-        mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
+        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), output_sizes, here)
+        mixed = (back.view(len(tokens), self.experts_per_token, -1) * weights.unsqueeze(-1)).sum(1)
         if self._slices is not None:
             mixed = _Summed.apply(mixed, self._slices)  # type: ignore[no-untyped-call]
         result: torch.Tensor = mixed.view_as(hidden)
         return result
 
-    def _shares(self, tokens: int) -> tuple[list[int], list[int]]:
+    def _split_sizes(self, tokens: int) -> tuple[list[int], list[int]]:
         """Tokens that go to each rank, and that come from each."""
         each = tokens // self._ranks
         got = math.ceil(each * self._imbalance / len(self.gate)) * len(self.gate)
         return [each] * self._ranks, [got if self._imbalance != 1 else each] * self._ranks
 
-    def _exchange(self, tokens: torch.Tensor, here: list[int], there: list[int]) -> torch.Tensor:
+    def _exchange(self, tokens: torch.Tensor, here: list[int], output_sizes: list[int]) -> torch.Tensor:
         """Each rank sends every other some tokens, and gets some."""
         if self._ranks == 1:
             return tokens
         from torch.distributed import _functional_collectives
 
-        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, there, here, self._group)
+        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(
+            tokens, output_sizes, here, self._group
+        )
         return received
 
 

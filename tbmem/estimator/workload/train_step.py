@@ -15,18 +15,18 @@ from torch.utils.checkpoint import checkpoint
 
 from tbmem.errors import UsageError
 from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
-from tbmem.estimator.workload.workload import Subject, dtype_of
+from tbmem.estimator.workload.workload import Workload, dtype_of
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """What a training reports to."""
 
     def begin_step(self, step: int) -> None:
         """A step begins."""
 
-    def begin(self, phase: Phase) -> None:
+    def begin_phase(self, phase: Phase) -> None:
         """A part of the step begins."""
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
@@ -44,29 +44,29 @@ class Training:
     """The model on its device, its optimizer, and the step."""
 
     def __init__(
-        self, job: Job, subject: Subject, watcher: Watcher, prepare: Callable[[nn.Module], nn.Module] | None = None
+        self, job: Job, workload: Workload, observer: Observer, prepare: Callable[[nn.Module], nn.Module] | None = None
     ) -> None:
         """Setup: the model moves to the device.
 
         Args:
             job: How to train.
-            subject: What to train.
-            watcher: What the steps report to.
+            workload: What to train.
+            observer: What the steps report to.
             prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
         """
-        prepare = prepare or (lambda model: moved(model, job, subject))
-        self.job, self.subject, self.watcher = job, subject, watcher
-        subject.model.train(not job.inference)
-        if job.checkpoint and subject.checkpoint is not None:
-            subject.checkpoint()
+        prepare = prepare or (lambda model: moved(model, job, workload))
+        self.job, self.workload, self.observer = job, workload, observer
+        workload.model.train(not job.inference)
+        if job.checkpoint and workload.checkpoint is not None:
+            workload.checkpoint()
         elif job.checkpoint:
-            for part in subject.model.modules():
+            for part in workload.model.modules():
                 # a layer that runs again would add to a cache of keys and values again; transformers leaves it out, too
                 if getattr(getattr(part, "config", None), "use_cache", False):
                     part.config.use_cache = False  # type: ignore[union-attr]
-            for layer in layers_of(subject.model):
+            for layer in transformer_layers(workload.model):
                 _checkpointed(layer)
-        self.model = prepare(subject.model)
+        self.model = prepare(workload.model)
         self._mark_model()
         self.optimizer = self._optimizer()
         half = job.amp == "float16" and not job.inference
@@ -79,20 +79,20 @@ class Training:
 
     def step(self, number: int) -> None:
         """One step."""
-        self.watcher.begin_step(number)
+        self.observer.begin_step(number)
         if self.job.inference:
             self._infer()
-        elif self.subject.step is not None:
-            self._users_step(self.subject.step)
+        elif self.workload.step is not None:
+            self._users_step(self.workload.step)
         else:
             self._forward_and_backward()
-            self.watcher.begin(Phase.OPTIMIZER)
+            self.observer.begin_phase(Phase.OPTIMIZER)
             self._update()
-            self.watcher.begin(Phase.OTHER)
+            self.observer.begin_phase(Phase.OTHER)
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, observer: Observer) -> None:
         """Report to another from now on, and at once what there is already."""
-        self.watcher = watcher
+        self.observer = observer
         self._mark_model()
         self._mark_state()
 
@@ -105,27 +105,27 @@ class Training:
                 yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
     def _infer(self) -> None:
-        self.watcher.begin(Phase.FORWARD)
+        self.observer.begin_phase(Phase.FORWARD)
         with torch.no_grad(), self._autocast():
-            self.subject.forward(self.model, self._batch())
+            self.workload.forward(self.model, self._batch())
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
         """The user's code does it all; optimizers tell when they begin and end."""
 
         def begins(*_: Any) -> None:
             self._mark_gradients()
-            self.watcher.begin(Phase.OPTIMIZER)
+            self.observer.begin_phase(Phase.OPTIMIZER)
 
         hooks = (
             register_optimizer_step_pre_hook(begins),
-            register_optimizer_step_post_hook(lambda *_: self.watcher.begin(Phase.OTHER)),
+            register_optimizer_step_post_hook(lambda *_: self.observer.begin_phase(Phase.OTHER)),
         )
         try:
-            self.watcher.begin(Phase.FORWARD)
+            self.observer.begin_phase(Phase.FORWARD)
             with self._autocast():
                 step(self.model, self._batch(), self.optimizer)
             self._mark_state()
-            self.watcher.begin(Phase.OTHER)
+            self.observer.begin_phase(Phase.OTHER)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -135,14 +135,14 @@ class Training:
             self._part()
 
     def _part(self) -> None:
-        self.watcher.begin(Phase.FORWARD)
+        self.observer.begin_phase(Phase.FORWARD)
         batch = self._batch()
         with self._autocast():
-            loss = self.subject.loss(self.model, batch)
+            loss = self.workload.loss(self.model, batch)
         if self.job.accumulate > 1:
             loss = loss / self.job.accumulate
         loss = self.scaler.scale(loss)
-        self.watcher.begin(Phase.BACKWARD)
+        self.observer.begin_phase(Phase.BACKWARD)
         loss.backward()  # type: ignore[no-untyped-call]
         self._mark_gradients()
 
@@ -178,14 +178,14 @@ class Training:
 
     def _batch(self) -> Any:
         """The batch on the device, made anew for each part."""
-        batch = tree_map(self._to_device, self.subject.batch)
-        tree_map(lambda one: self.watcher.mark(one, Category.INPUT), batch)
+        batch = tree_map(self._to_device, self.workload.batch)
+        tree_map(lambda one: self.observer.mark(one, Category.INPUT), batch)
         return batch
 
     def _to_device(self, one: Any) -> Any:
         if not isinstance(one, torch.Tensor):
             return one
-        dtype = _type_to_be(self.job, self.subject) if one.is_floating_point() else None
+        dtype = _type_to_be(self.job, self.workload) if one.is_floating_point() else None
         return one.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -196,14 +196,14 @@ class Training:
 
     def _mark_model(self) -> None:
         for name, parameter in self.model.named_parameters():
-            self.watcher.mark(parameter, Category.PARAMETER, owner(name))
+            self.observer.mark(parameter, Category.PARAMETER, owner(name))
         for name, buffer in self.model.named_buffers():
-            self.watcher.mark(buffer, Category.BUFFER, owner(name))
+            self.observer.mark(buffer, Category.BUFFER, owner(name))
 
     def _mark_gradients(self) -> None:
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None:
-                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+                self.observer.mark(parameter.grad, Category.GRADIENT, owner(name))
 
     def _mark_state(self) -> None:
         optimizer = self.optimizer
@@ -211,7 +211,7 @@ class Training:
             return
         for name, parameter in self.model.named_parameters():
             for value in self._state_of(optimizer, parameter).values():
-                self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
+                self.observer.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
         if self.job.inference:
@@ -223,28 +223,28 @@ class Training:
             )
         if self.job.offload:
             return HostOptimizer(self.job, parameters)
-        if self.subject.optimizer is not None:
-            return self.subject.optimizer(parameters)
+        if self.workload.optimizer is not None:
+            return self.workload.optimizer(parameters)
         return make_optimizer(self.job, parameters)
 
 
-def moved(model: nn.Module, job: Job, subject: Subject) -> nn.Module:
+def moved(model: nn.Module, job: Job, workload: Workload) -> nn.Module:
     """A model on the job's device, in the job's type, if it says one.
 
     Args:
-        model: The subject's, or what a rank has of it.
+        model: The workload's, or what a rank has of it.
         job: How to train.
-        subject: What to train.
+        workload: What to train.
     """
-    return model.to(device=job.device, dtype=_type_to_be(job, subject))
+    return model.to(device=job.device, dtype=_type_to_be(job, workload))
 
 
-def _type_to_be(job: Job, subject: Subject) -> torch.dtype | None:
+def _type_to_be(job: Job, workload: Workload) -> torch.dtype | None:
     """That numbers are cast to; ``None``: they stay as they are."""
-    return None if subject.typed or job.dtype is None else dtype_of(job.dtype)
+    return None if workload.typed or job.dtype is None else dtype_of(job.dtype)
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
+def transformer_layers(model: nn.Module) -> list[nn.Module]:
     """The layers that a model is made of: all lists of like modules that are not in another; maybe none.
 
     Where some of these consist of modules themselves, only those count.

@@ -29,7 +29,7 @@ def _call(model: nn.Module, batch: Any) -> Any:
 
 
 @dataclass(kw_only=True)
-class Subject:
+class Workload:
     """What is trained."""
 
     model: nn.Module
@@ -55,7 +55,7 @@ class Subject:
     """What made the model, for people, where its name does not say it."""
 
 
-def make_subject(job: Job) -> Subject:
+def make_workload(job: Job) -> Workload:
     """Build what a job names.
 
     Raises:
@@ -83,12 +83,12 @@ def dtype_of(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _decoder(job: Job, shape: DecoderShape) -> Subject:
+def _decoder(job: Job, shape: DecoderShape) -> Workload:
     samples, length = job.batch // job.parts, job.sequence or shape.context
     if not shape.llama and length > shape.context:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
-    return Subject(
+    return Workload(
         model=Decoder(shape),
         batch=(numbers, torch.zeros_like(numbers)),
         loss=_next_token_loss,
@@ -102,11 +102,11 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
-def _from_config(job: Job, path: Path) -> Subject:
+def _from_config(job: Job, path: Path) -> Workload:
     from tbmem.estimator.workload.transformers_model import transformers_model
 
     made = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
-    return Subject(
+    return Workload(
         model=made.model,
         batch=made.batch,
         loss=_loss_of(job.model, None),
@@ -117,7 +117,7 @@ def _from_config(job: Job, path: Path) -> Subject:
     )
 
 
-def _from_factory(job: Job) -> Subject:
+def _from_factory(job: Job) -> Workload:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
     accepted = _parameters(factory)
@@ -143,7 +143,7 @@ def _from_factory(job: Job) -> Subject:
         )
     if unknown := set(made) - set(_KEYS):
         raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
-    return Subject(
+    return Workload(
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),

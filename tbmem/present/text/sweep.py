@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tbmem.model.category import word_of
-from tbmem.model.sweep import PASSES, PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.sweep import PASSES, PRECISIONS, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.labels import columns
 from tbmem.units import format_bytes
 
-_LARGEST = 5
+_LISTED = 5
 _KEPT_IN_FULL = ("parameter", "gradient", "optimizer_state")
 
 
@@ -23,18 +23,18 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
         header += ["reserved (forward)", "reserved (training)"]
     cells = _by_key(sweep)
     rows = []
-    for key in sorted({key[:-1] for key in cells}, key=_place(sweep)):
+    for key in sorted({key[:-1] for key in cells}, key=_row_order(sweep)):
         pair = [cells.get((*key, what)) for what in PASSES]
-        rows.append([*map(str, key), *map(_both, pair)])
+        rows.append([*map(str, key), *map(_measured_and_predicted, pair)])
         if reserves:
-            rows[-1] += [_both(cell, "reserved") for cell in pair]
+            rows[-1] += [_measured_and_predicted(cell, "reserved") for cell in pair]
     yield from columns(header, rows)
     yield ""
     yield from sweep.notes
     yield from (f"{cell_name(cell.case)}: {cell.note}" for cell in sweep.cells if cell.note)
 
 
-def _place(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
+def _row_order(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
     """Order of rows: models as they were asked for, then numbers, full precision before autocast's."""
     sizes, precisions = list(sweep.models), list(PRECISIONS)
     return lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))
@@ -45,14 +45,14 @@ def _by_key(sweep: Sweep) -> dict[tuple[str, int, int, str, str], SweepCell]:
     return {(case.size, case.batch, case.context, case.precision, case.what): cell for case, cell in cases}
 
 
-def _both(cell: SweepCell | None, name: str = "allocated") -> str:
+def _measured_and_predicted(cell: SweepCell | None, name: str = "allocated") -> str:
     if cell is None:
         return "-"
     first = _size(cell.measured, name) if cell.status is Status.MEASURED else cell.status.value
     return f"{first} | {_size(cell.predicted, name)}"
 
 
-def _size(moment: Moment | None, name: str = "allocated") -> str:
+def _size(moment: MemoryPeak | None, name: str = "allocated") -> str:
     value = getattr(moment, name) if moment is not None else None
     return format_bytes(value) if value is not None else "-"
 
@@ -86,7 +86,16 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
         saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"
         case = mixed.case
         rows.append(
-            (case.size, str(case.batch), str(case.context), case.what, _both(full), case.precision, _both(mixed), saved)
+            (
+                case.size,
+                str(case.batch),
+                str(case.context),
+                case.what,
+                _measured_and_predicted(full),
+                case.precision,
+                _measured_and_predicted(mixed),
+                saved,
+            )
         )
         reasons.append(_reason(full, mixed))
     if not rows:
@@ -97,7 +106,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
     yield from dict.fromkeys(reason for reason in reasons if reason)
 
 
-def _saving(full: Moment | None, mixed: Moment | None) -> str:
+def _saving(full: MemoryPeak | None, mixed: MemoryPeak | None) -> str:
     if full is None or mixed is None:
         return "-"
     return f"{100 * (1 - mixed.allocated / full.allocated):.1f} %"
@@ -191,6 +200,6 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
             (word, format_bytes(one.bytes), word_of(one.category), one.what, one.line or "-")
             for word, moment in moments
             if moment is not None
-            for one in moment.largest[:_LARGEST]
+            for one in moment.largest[:_LISTED]
         ]
         yield from columns(("", "size", "category", "of", "line"), rows)

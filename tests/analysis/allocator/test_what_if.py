@@ -18,8 +18,8 @@ from tbmem.present.text.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
 from tests.analysis.allocator.recording import Recorder, busy_recorder
-from tests.analysis.allocator.test_recorded import as_snapshot
-from tests.analysis.test_estimate import run
+from tests.analysis.allocator.test_from_recording import as_snapshot
+from tests.analysis.estimates.test_fit import run
 from tests.analysis.timelines import recording
 
 EXPANDABLE = parse_settings("expandable_segments:True")

@@ -6,7 +6,7 @@ import functools
 import importlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -21,19 +21,24 @@ from torch.utils._pytree import tree_leaves
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.attention import gpu_attention
 from tbmem.estimator.fake_tensors.device_guard import install_guard
-from tbmem.estimator.fake_tensors.fake_cuda import modules_that_move, not_traced, patched, pretend_cuda
-from tbmem.estimator.fake_tensors.mode import FakeMode
+from tbmem.estimator.fake_tensors.fake_cuda import (
+    FakeMode,
+    fake_cuda_device,
+    patched,
+    patched_module_moves,
+    transformers_untraced,
+)
 from tbmem.estimator.fake_tensors.workspaces import register_gru
 from tbmem.estimator.tracker.allocation_log import AllocationLog
-from tbmem.estimator.tracker.caveats import notes_on
 from tbmem.estimator.tracker.module_stack import ModuleStack
-from tbmem.estimator.tracker.shape_checks import harmless_reads
+from tbmem.estimator.tracker.shape_checks import patched_value_reads
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting
-from tbmem.estimator.workload.train_step import Training
-from tbmem.estimator.workload.workload import Subject, make_subject
+from tbmem.estimator.workload.train_step import Training, transformer_layers
+from tbmem.estimator.workload.workload import Workload, make_workload
 from tbmem.model.category import Phase
-from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.job import Job, is_factory
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.units import format_bytes
 
 _flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
 """Imported by name: its package has an operator of the same."""
@@ -52,7 +57,7 @@ _not_compiled: dict[str, None] = {}
 """Notes on compiled code that ran. Of the process: a module that one job has imported is the next one's, too."""
 
 
-def execute(job: Job) -> FakeRun:
+def execute(job: Job) -> SimulatedRun:
     """Run a job's steps on fake tensors."""
     began = time.perf_counter()
     with ExitStack() as stack:
@@ -76,9 +81,9 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     if job.device == "cuda":
         install_guard()
         register_gru()
-        stack.enter_context(pretend_cuda(job.world_size, job.capability, job.total))
+        stack.enter_context(fake_cuda_device(job.world_size, job.capability, job.total))
         stack.enter_context(gpu_attention(job.capability, kernels))
-    stack.enter_context(modules_that_move())
+    stack.enter_context(patched_module_moves())
     _not_compiled.clear()
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
@@ -87,9 +92,9 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
     stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
     if job.world_size > 1:
-        from tbmem.estimator.parallel.fake_ranks import one_of_many
+        from tbmem.estimator.parallel.fake_ranks import fake_rank
 
-        stack.enter_context(one_of_many(job))
+        stack.enter_context(fake_rank(job))
 
 
 def _compile(model: Any = None, **_: Any) -> Any:
@@ -129,43 +134,43 @@ def _seen(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..
 
 def _train(job: Job, stack: ExitStack, tracker: AllocationTracker, modules: ModuleStack) -> Training:
     stack.enter_context(tracker)
-    stack.enter_context(harmless_reads(tracker))
-    subject = _built(job, tracker)
-    stack.enter_context(not_traced())
+    stack.enter_context(patched_value_reads(tracker))
+    workload = _built(job, tracker)
+    stack.enter_context(transformers_untraced())
     stack.enter_context(modules)
     if job.device == "cpu":
         # it is on the device already
-        for tensor in chain(subject.model.parameters(), subject.model.buffers()):
+        for tensor in chain(workload.model.parameters(), workload.model.buffers()):
             tracker.adopt(tensor)
-    called = type(subject.model).__name__
-    training = _training(job, subject, tracker, stack)
-    modules.name(training.model, called)
+    called = type(workload.model).__name__
+    training = _training(job, workload, tracker, stack)
+    modules.register_names(training.model, called)
     training.run()
     tracker.log.phase = Phase.OTHER
     return training
 
 
-def _training(job: Job, subject: Subject, tracker: AllocationTracker, stack: ExitStack) -> Training:
+def _training(job: Job, workload: Workload, tracker: AllocationTracker, stack: ExitStack) -> Training:
     if job.world_size == 1:
-        return Training(job, subject, tracker)
+        return Training(job, workload, tracker)
     from tbmem.estimator.parallel.fake_ranks import distributed_tensors
     from tbmem.estimator.parallel.rank_training import RankTraining
 
     stack.enter_context(distributed_tensors(tracker))
-    return RankTraining(job, subject, tracker, tracker)
+    return RankTraining(job, workload, tracker, tracker)
 
 
-def _built(job: Job, tracker: AllocationTracker) -> Subject:
+def _built(job: Job, tracker: AllocationTracker) -> Workload:
     """The model on the host: nothing counts yet, and what its initialization reads of values decides nothing."""
     tracker.paused += 1
-    subject = make_subject(job)
+    workload = make_workload(job)
     tracker.paused -= 1
-    tracker.reads.clear()
-    tracker.taken.clear()
+    tracker.unknown_reads.clear()
+    tracker.known_reads.clear()
     tracker.values.batch_is_made = True
-    if not subject.has_values:
-        tracker.values.forget(tree_leaves(subject.batch))
-    return subject
+    if not workload.has_values:
+        tracker.values.discard(tree_leaves(workload.batch))
+    return workload
 
 
 def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
@@ -176,7 +181,7 @@ def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> d
         "seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in parameters),
         "dtype": _commonest(parameters),
-        "architecture": training.subject.architecture,
+        "architecture": training.workload.architecture,
         "attention": sorted(kernels),
     }
 
@@ -187,3 +192,78 @@ def _commonest(parameters: Iterable[nn.Parameter]) -> str:
     for parameter in parameters:
         sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel() * parameter.element_size()
     return max(sizes, key=sizes.__getitem__, default="")
+
+
+_LISTED_LINES = 6
+"""Lines that a note names."""
+_CONVOLUTION, _LSTM = "aten::convolution", "aten::mkldnn_rnn_layer"
+_CUDNN_TAKES = (
+    "cuDNN's workspace for convolutions is not counted: it depends on the algorithm that cuDNN chooses on the GPU, and"
+    " lives only while one runs; with torch.backends.cudnn.benchmark the tries of the first step may take more"
+)
+_CUDNN_KEEPS = (
+    "recurrent layers ({}) were run cell by cell, as torch does without cuDNN; with it they keep a reserve of its"
+    " own size for the backward pass instead of each cell's activations"
+)
+_ONEDNN = (
+    "memory that oneDNN takes for itself on the CPU is not counted: copies of tensors in layouts of its own while a"
+    " convolution or an LSTM runs, and what an LSTM keeps for the backward pass"
+)
+_LBFGS = (
+    "LBFGS decides by values, which an estimate does not have, and ends before it keeps any: of its history, which"
+    " grows to {}, nothing is counted"
+)
+_NO_LAYERS = (
+    "--checkpoint changed nothing: the model has no list of like layers; checkpoint its parts in the factory"
+    " (torch.utils.checkpoint)"
+)
+
+
+def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: str) -> Iterator[str]:
+    """One sentence each.
+
+    Args:
+        job: What was run.
+        training: As it was run.
+        tracker: What it has seen.
+        dtype: Name of the type that most parameters have.
+    """
+    yield from _values(job, tracker)
+    if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
+        yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
+    if job.checkpoint and not transformer_layers(training.model):
+        yield _NO_LAYERS
+    operators = tracker.log.operators
+    if job.device == "cuda" or job.instead:
+        yield from _of_cudnn(training.model, _CONVOLUTION in operators)
+    elif _CONVOLUTION in operators or _LSTM in operators:
+        yield _ONEDNN
+    if isinstance(training.optimizer, torch.optim.LBFGS):
+        (group,) = training.optimizer.param_groups
+        size = sum(parameter.numel() * parameter.element_size() for parameter in group["params"])
+        # a change of the parameters and one of the gradients for each entry
+        yield _LBFGS.format(format_bytes(2 * group["history_size"] * size))
+
+
+def _values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
+    if tracker.unknown_reads:
+        count = sum(tracker.unknown_reads.values())
+        assumed = "0, 1 or False was assumed, of all() True"
+        lines = _join_lines(tracker.unknown_reads)
+        yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
+    if tracker.known_reads and is_factory(job.model):
+        lines = _join_lines(tracker.known_reads)
+        yield f"the batch's own values decided something ({lines}): others may need more or less"
+
+
+def _of_cudnn(model: nn.Module, convolutions: bool) -> Iterator[str]:
+    if convolutions:
+        yield _CUDNN_TAKES
+    if kinds := sorted({type(module).__name__ for module in model.modules() if isinstance(module, nn.RNNBase)}):
+        yield _CUDNN_KEEPS.format(", ".join(kinds))
+
+
+def _join_lines(lines: Iterable[str]) -> str:
+    names = sorted(lines)
+    more = f" and {len(names) - _LISTED_LINES} more" if len(names) > _LISTED_LINES else ""
+    return ", ".join(names[:_LISTED_LINES]) + more

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from tbmem.analysis.estimates.sweep_peaks import predicted_moment
 from tbmem.errors import UsageError
-from tbmem.estimator.worker.client import child_environment, fake_runs
+from tbmem.estimator.sweep_case import predicted_peak
+from tbmem.estimator.worker import child_environment, simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES
 from tbmem.model.files import TIMELINE_SUFFIX, complete_or_nothing
 from tbmem.model.gpus import Gpu
-from tbmem.model.simulated_run import FakeRun
-from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.model.sweep import MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell, file_stems
 from tbmem.present.text.sweep import activation_text, largest_text, peak_table, precision_table
 from tbmem.sources.counters.host import HostMemory
 from tbmem.units import format_bytes
 
-Prediction = Moment | UsageError
+Prediction = MemoryPeak | UsageError
 """What is expected of a case, or why nothing can be."""
 _FILES = (".pickle", ".pkl", ".npz")
 _TEXTS = {
@@ -58,14 +58,14 @@ def sweep(
     for case in cases:
         _check_model(case)
     chosen = tuple(dict.fromkeys(cases))
-    folder = folder_of(output)
+    folder = tables_folder(output)
     if folder is None and len(chosen) > 1:
         raise UsageError(f"--output {output}: {len(chosen)} runs cannot share a file; name a folder")
     _check_output(output)
     predictions = _predictions(chosen, gpu)
-    models = {case.size: facts_of(case.size) for case in chosen}
+    models = {case.size: model_facts(case.size) for case in chosen}
     so_far = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
-    for case, stem in zip(chosen, stems(chosen), strict=True):
+    for case, stem in zip(chosen, file_stems(chosen), strict=True):
         path = output
         if folder is not None:
             path = folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
@@ -78,24 +78,24 @@ def sweep(
     return so_far
 
 
-def folder_of(output: Path) -> Path | None:
+def tables_folder(output: Path) -> Path | None:
     """Where tables go; ``None`` where only a recording is asked for, by the name of its file."""
     return None if output.suffix in _FILES else output
 
 
-def texts_of(sweep: Sweep) -> dict[str, str]:
+def render_tables(sweep: Sweep) -> dict[str, str]:
     """Each table by the name of its file; that of mixed precision only where there is any."""
     mixed = any(cell.case.precision != "fp32" for cell in sweep.cells)
     return {name: "\n".join(lines(sweep)) for name, lines in _TEXTS.items() if mixed or lines is not precision_table}
 
 
-def json_of(sweep: Sweep) -> str:
+def to_json(sweep: Sweep) -> str:
     """All of it."""
     return msgspec.json.format(msgspec.json.encode(sweep), indent=2).decode()
 
 
 def _write(sweep: Sweep, folder: Path) -> None:
-    contents = {**{name: f"{text}\n" for name, text in texts_of(sweep).items()}, "sweep.json": json_of(sweep)}
+    contents = {**{name: f"{text}\n" for name, text in render_tables(sweep).items()}, "sweep.json": to_json(sweep)}
     for name, text in contents.items():
         with complete_or_nothing(folder / name) as partial:
             partial.write_text(text)
@@ -113,7 +113,7 @@ def _check_model(case: SweepCase) -> None:
 
 def _check_output(output: Path) -> None:
     """Before hours of work: whether results can be written; makes the folder."""
-    folder = folder_of(output) or output.parent
+    folder = tables_folder(output) or output.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -135,7 +135,7 @@ def _cell(case: SweepCase, path: Path, predicted: Prediction) -> SweepCell:
     return replace(measure_in_child(case, path), predicted=predicted)
 
 
-def _too_much(predicted: Moment) -> str:
+def _too_much(predicted: MemoryPeak) -> str:
     """Why a case is not even begun: a machine without memory kills other programs as well."""
     host = HostMemory(reset_peaks=False, workers=False)
     available = host.available
@@ -149,9 +149,9 @@ def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase,
     jobs = [case.job() for case in cases]
     if gpu is not None:
         jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
-    outcomes = fake_runs(jobs, timeout=600.0 + 60 * len(jobs))
+    outcomes = simulate_jobs(jobs, timeout=600.0 + 60 * len(jobs))
     return {
-        case: predicted_moment(job, outcome, gpu) if isinstance(outcome, FakeRun) else outcome
+        case: predicted_peak(job, outcome, gpu) if isinstance(outcome, SimulatedRun) else outcome
         for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
     }
 
@@ -161,7 +161,7 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         answer = Path(folder, "cell.json")
         child = subprocess.run(
-            [sys.executable, "-m", "tbmem.estimator.sweep.measure", str(answer), str(path.absolute())],
+            [sys.executable, "-m", "tbmem.estimator.sweep_case", str(answer), str(path.absolute())],
             input=msgspec.json.encode(case),
             check=False,
             env=_environment(case),
@@ -186,7 +186,7 @@ def _environment(case: SweepCase) -> dict[str, str]:
     return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
 
 
-def facts_of(size: str) -> ModelFacts:
+def model_facts(size: str) -> ModelFacts:
     """Numbers of a built-in model."""
     shape = SHAPES[size.lower()]
     numbers = {field.name: getattr(shape, field.name) for field in fields(ModelFacts) if field.name != "size"}

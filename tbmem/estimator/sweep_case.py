@@ -1,10 +1,10 @@
-"""Runs a case of a sweep and measures its memory: ``python -m tbmem.estimator.sweep.measure ANSWER RECORDING``.
+"""Runs a case of a sweep and measures its memory: ``python -m tbmem.estimator.sweep_case ANSWER RECORDING``.
 
-The case comes as JSON on standard input; the answer is a SweepCell as JSON. Where there is none the system has ended
-the process, most likely for want of memory.
+The case is read as JSON from standard input; the answer is a SweepCell as JSON. No answer means that the operating
+system ended the process, most likely because memory ran out.
 
 On CUDA the allocator's own counters and its memory history are read. On the CPU torch.profiler counts what the
-allocator hands out; a further step, in which each operator is looked at, gives categories, modules and lines.
+allocator hands out; one more step, in which each operator is tracked, gives categories, modules and lines.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
-from tbmem.analysis.estimates.sweep_peaks import moment_of_run, recorded_moment
+from tbmem.analysis.allocator.events import EventKind
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.event_order import order_events
+from tbmem.analysis.estimates.fit import by_category, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
+from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.source_lines import short
 from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.workload.train_step import Training
-from tbmem.estimator.workload.workload import make_subject
+from tbmem.estimator.workload.workload import make_workload
 from tbmem.model.category import Category, Phase
 from tbmem.model.files import complete_or_nothing
-from tbmem.model.simulated_run import FakeRun
-from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
-from tbmem.model.timeline import AllocationTimeline
+from tbmem.model.gpus import Gpu
+from tbmem.model.job import Job
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.model.sweep import LargeAllocation, MemoryPeak, Status, SweepCase, SweepCell
 from tbmem.model.timeline_file import save_timeline
 from tbmem.present.exports.memory_viz import memory_viz_pickle
 from tbmem.sources.snapshot.reader import read_snapshot
@@ -41,17 +48,21 @@ from tbmem.sources.trace.reader import read_trace
 
 MAX_ENTRIES = 1_000_000
 """Events that the allocator's history keeps."""
+_LARGEST = 8
+"""Largest allocations of a peak that are listed."""
 
 
-class _Nobody:
+class NullObserver:
+    """Ignores what a training run reports."""
+
     def begin_step(self, step: int) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
-    def begin(self, phase: Phase) -> None:
-        """Nobody listens."""
+    def begin_phase(self, phase: Phase) -> None:
+        """Do nothing."""
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
 
 def run_cell(case: SweepCase, path: Path) -> SweepCell:
@@ -87,7 +98,7 @@ def _measured(case: SweepCase, path: Path) -> SweepCell:
     ready = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
     usable, note = usable_precision(case, ready)
     torch.manual_seed(0)
-    training = Training(usable.job(), make_subject(usable.job()), _Nobody())
+    training = Training(usable.job(), make_workload(usable.job()), NullObserver())
     for number in range(case.warmup):
         training.step(number)
     measure = _on_cpu if case.kind == "cpu" else _on_cuda
@@ -103,7 +114,7 @@ def _run_steps(training: Training, case: SweepCase) -> float:
     return (time.perf_counter() - began) / case.steps
 
 
-def _on_cuda(training: Training, case: SweepCase, path: Path, cuda: Any = torch.cuda) -> tuple[Moment, float]:
+def _on_cuda(training: Training, case: SweepCase, path: Path, cuda: Any = torch.cuda) -> tuple[MemoryPeak, float]:
     history = MemoryHistory(cuda.memory, MAX_ENTRIES)
     cuda.synchronize()
     cuda.reset_peak_memory_stats()
@@ -115,10 +126,10 @@ def _on_cuda(training: Training, case: SweepCase, path: Path, cuda: Any = torch.
         history.write(path)
     finally:
         history.stop()
-    return recorded_moment(analyze(read_snapshot(path)), allocated, reserved), seconds
+    return recorded_peak(analyze(read_snapshot(path)), allocated, reserved), seconds
 
 
-def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[Moment, float]:
+def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[MemoryPeak, float]:
     held = held_bytes(training)
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         trace = Path(folder, "steps.json")
@@ -129,16 +140,13 @@ def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[Moment, fl
     device = counted.device_number("cpu")
     allocated = held + counted.peak(device).bytes - counted.devices[device].base_bytes
     run = counted_step(training, case.warmup + case.steps)
-    _keep(timeline_of_run(run, about={"case": asdict(case)}, source="count"), path)
-    return replace(moment_of_run(run), allocated=allocated), seconds
-
-
-def _keep(timeline: AllocationTimeline, path: Path) -> None:
+    timeline = timeline_of_run(run, about={"case": asdict(case)}, source="count")
     with complete_or_nothing(path) as partial:
         if path.suffix in (".pickle", ".pkl"):
             partial.write_bytes(memory_viz_pickle(analyze(timeline, name=path.stem)))
         else:
             save_timeline(timeline, partial)
+    return replace(peak_of_run(run), allocated=allocated), seconds
 
 
 def held_bytes(training: Training) -> int:
@@ -150,7 +158,7 @@ def held_bytes(training: Training) -> int:
     return sum(storages.values())
 
 
-def counted_step(training: Training, number: int) -> FakeRun:
+def counted_step(training: Training, number: int) -> SimulatedRun:
     """One more step on real tensors, every allocation of which is noted with its module and its lines."""
     log, modules = AllocationLog(), ModuleStack()
     tracker = AllocationTracker(log, training.job.device, None, modules)
@@ -158,11 +166,71 @@ def counted_step(training: Training, number: int) -> FakeRun:
         for tensor in training.held():
             tracker.adopt(tensor)
         training.watch(tracker)
-        modules.name(training.model, type(training.model).__name__)
+        modules.register_names(training.model, type(training.model).__name__)
         training.step(number)
         log.phase = Phase.OTHER
-        training.watcher = _Nobody()
+        training.observer = NullObserver()
     return log.run((), {"device": training.job.device})
+
+
+def peak_of_run(run: SimulatedRun) -> MemoryPeak:
+    """The peak of a run's last step, in requested bytes: no allocator rounds them."""
+    order = order_events(run)
+    held = np.cumsum(np.where(order.events.kind == EventKind.ALLOC, order.events.size, -order.events.size))
+    starts = run.about["step_starts"]
+    first = min(int(order.first_event_from(starts[-1:])[0]), len(held) - 1) if starts else 0
+    peak = first + int(np.argmax(held[first:]))
+    rows = order.alive_at(peak)
+    of_step = rows[run.step[rows] == run.step.max()]
+    largest = of_step[np.lexsort((of_step, -run.size[of_step]))][:_LARGEST]
+    return MemoryPeak(
+        allocated=int(held[peak]),
+        phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
+        parts=by_category(run, rows),
+        largest=tuple(_large_allocation(run, row) for row in largest.tolist()),
+        activations=order.peak_bytes(run.category == Category.ACTIVATION),
+    )
+
+
+def predicted_peak(job: Job, run: SimulatedRun, gpu: Gpu | None) -> MemoryPeak:
+    """The peak of an estimate; ``gpu=None``: of the CPU, which has no caching allocator."""
+    peak = peak_of_run(run)
+    if gpu is None:
+        return peak
+    estimate = estimate_from_run(job, run, AllocatorSettings(), gpu)
+    return replace(peak, allocated=estimate.steady_step, reserved=estimate.peak_reserved)
+
+
+def recorded_peak(analysis: Analysis, allocated: int, reserved: int | None) -> MemoryPeak:
+    """The peak of a recording; ``allocated`` and ``reserved`` are the device's own counters, in bytes."""
+    device = analysis.main
+    top = [row for row in device.top if row.alloc_event >= 0][:_LARGEST]
+    activation = Category.ACTIVATION.name.lower()
+    return MemoryPeak(
+        allocated=allocated,
+        reserved=reserved,
+        phase=device.peak.phase.lower(),
+        parts={share.name.lower(): share.bytes for share in device.by_category if share.bytes},
+        largest=tuple(
+            LargeAllocation(
+                bytes=row.bytes, category=row.category.lower(), what=row.module or row.operator, line=row.line
+            )
+            for row in top
+        ),
+        activations=max(
+            (share.max_bytes or 0 for share in device.by_category if share.name.lower() == activation), default=0
+        ),
+    )
+
+
+def _large_allocation(run: SimulatedRun, row: int) -> LargeAllocation:
+    module, stack = int(run.module[row]), int(run.stack[row])
+    return LargeAllocation(
+        bytes=int(run.size[row]),
+        category=Category(int(run.category[row])).name.lower(),
+        what=run.modules[module] if module >= 0 else run.operators[int(run.operator[row])],
+        line=short(run.stacks[stack][0]) if stack >= 0 else "",
+    )
 
 
 def main(answer: str, recording: str) -> None:

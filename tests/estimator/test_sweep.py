@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from tbmem.errors import UsageError
-from tbmem.estimator.sweep import sweep as module
-from tbmem.estimator.sweep.measure import _Nobody, _on_cuda, usable_precision
-from tbmem.estimator.sweep.sweep import facts_of, sweep
+from tbmem.estimator import sweep as module
+from tbmem.estimator.sweep import model_facts, sweep
+from tbmem.estimator.sweep_case import NullObserver, _on_cuda, usable_precision
 from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.estimator.workload.train_step import Training
-from tbmem.estimator.workload.workload import make_subject
-from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
+from tbmem.estimator.workload.workload import make_workload
+from tbmem.model.sweep import MemoryPeak, Status, SweepCase, SweepCell
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.analysis.allocator.recording import busy_recorder
-from tests.analysis.allocator.test_recorded import as_snapshot
+from tests.analysis.allocator.test_from_recording import as_snapshot
 
 CASE = SweepCase(size="tiny", context=16, batch=2, what="training")
 TINY = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "vocabulary": 512, "context": 64}
@@ -29,7 +29,7 @@ TINY = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "vocabulary": 512, "
 
 @pytest.fixture
 def predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: Moment(allocated=10) for case in cases})
+    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: MemoryPeak(allocated=10) for case in cases})
 
 
 @pytest.mark.usefixtures("predicted")
@@ -37,21 +37,23 @@ def test_a_cell_that_runs_out_of_memory_does_not_end_the_sweep(tmp_path: Path, m
     def measure(case: SweepCase, path: Path) -> SweepCell:
         if case.context == 128:
             return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note="no memory")
-        return SweepCell(case=case, status=Status.MEASURED, measured=Moment(allocated=7), file=path.name)
+        return SweepCell(case=case, status=Status.MEASURED, measured=MemoryPeak(allocated=7), file=path.name)
 
     cases = [SweepCase(size="small", context=context, what="training") for context in (64, 128, 256)]
     monkeypatch.setattr(module, "measure_in_child", measure)
     result = sweep(cases, tmp_path)
 
     assert [cell.status for cell in result.cells] == [Status.MEASURED, Status.OUT_OF_MEMORY, Status.MEASURED]
-    assert all(cell.predicted == Moment(allocated=10) for cell in result.cells)
+    assert all(cell.predicted == MemoryPeak(allocated=10) for cell in result.cells)
     assert result.cells[2].file == "small_ctx256_training.tbmem.npz"
 
 
 def test_what_is_predicted_to_be_too_much_for_this_machine_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: Moment(allocated=1 << 60) for case in cases})
+    monkeypatch.setattr(
+        module, "_predictions", lambda cases, gpu: {case: MemoryPeak(allocated=1 << 60) for case in cases}
+    )
 
     (cell,) = sweep([SweepCase(size="xl", context=64)], tmp_path).cells
 
@@ -106,7 +108,7 @@ def test_numbers_of_parameters_are_those_of_the_model(size: str) -> None:
     with torch.device("meta"):
         model = Decoder(SHAPES[size])
 
-    assert facts_of(size).parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert model_facts(size).parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def test_on_cuda_the_counters_and_a_snapshot_are_read(tmp_path: Path) -> None:
 
     recorder = busy_recorder(AllocatorSettings(), SimpleDevice(1 << 36), seed=1, operations=50)
     cuda = _Cuda(as_snapshot(recorder, first=0))
-    training = Training(CASE.job(), make_subject(CASE.job()), _Nobody())
+    training = Training(CASE.job(), make_workload(CASE.job()), NullObserver())
 
     moment, seconds = _on_cuda(training, CASE, tmp_path / "x_snapshot.pickle", cuda)
 
@@ -171,13 +173,13 @@ def test_the_law_an_estimate_of_its_own_model_is_what_it_measures(tmp_path: Path
         assert timeline.source == "count"
         assert timeline.peak(0).bytes == pytest.approx(cell.measured.allocated, abs=64)
     assert any(
-        "decoder.py" in one.line for cell in result.cells for one in (cell.measured or Moment(allocated=0)).largest
+        "decoder.py" in one.line for cell in result.cells for one in (cell.measured or MemoryPeak(allocated=0)).largest
     )
 
 
 @pytest.mark.usefixtures("tiny")
 def test_a_step_is_counted_by_category_after_others(tmp_path: Path) -> None:
-    from tbmem.estimator.sweep.measure import run_cell
+    from tbmem.estimator.sweep_case import run_cell
 
     cell = run_cell(replace(CASE, precision="fp16"), tmp_path / "x.pickle")
 
