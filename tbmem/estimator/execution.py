@@ -1,4 +1,4 @@
-"""Runs a job's training on fake tensors; in a process of its own, since much of torch is patched."""
+"""Runs a job on fake tensors, in a process of its own since much of torch is patched, and notes what is not counted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WRAPPERS: dict[type, str] = {
     ),
 }
 _not_compiled: dict[str, None] = {}
-"""Notes on compiled code that ran. Of the process: a module that one job has imported is the next one's, too."""
+"""Notes on compiled code that ran. Global, since a module that one job has imported is also used by the next."""
 
 
 def execute(job: Job) -> SimulatedRun:
@@ -67,10 +67,12 @@ def execute(job: Job) -> SimulatedRun:
         modules = ModuleStack()
         capability = job.capability if job.device == "cuda" else None
         tracker = AllocationTracker(AllocationLog(), job.device, mode, modules, capability)
-        # which only tries functions of scores out
+        # only traces score functions: allocates nothing
         trace = counting(_flex_attention.create_fw_bw_graph, tracker, "paused")
         stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
-        stack.enter_context(patched(torch.UntypedStorage, "resize_", _seen(torch.UntypedStorage.resize_, tracker)))
+        stack.enter_context(
+            patched(torch.UntypedStorage, "resize_", _tracked_resize(torch.UntypedStorage.resize_, tracker))
+        )
         training = _train(job, stack, tracker, modules)
         about = _about(job, training, kernels, time.perf_counter() - began)
         notes = (*notes_on(job, training, tracker, about["dtype"]), *_not_compiled)
@@ -88,7 +90,7 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
         stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
-    # torch's choices for plain tensors are those for fake ones
+    # foreach is chosen for fake tensors as for plain ones
     like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
     stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
     if job.world_size > 1:
@@ -98,7 +100,7 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
 
 
 def _compile(model: Any = None, **_: Any) -> Any:
-    """torch.compile that leaves everything as it is, and says so of what runs."""
+    """Replaces torch.compile: returns the model unchanged, and adds a note when it runs."""
     if model is None:
         return _compile
     note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
@@ -121,8 +123,8 @@ def _refused(name: str, why: str) -> Callable[..., None]:
     return refuse
 
 
-def _seen(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..., Any]:
-    """The tracker sees storages that get another size, which no operator does."""
+def _tracked_resize(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..., Any]:
+    """Reports resized storages to the tracker: no operator is dispatched for them."""
 
     def resize_(storage: torch.UntypedStorage, size: int) -> Any:
         result = resize(storage, size)
@@ -135,16 +137,16 @@ def _seen(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..
 def _train(job: Job, stack: ExitStack, tracker: AllocationTracker, modules: ModuleStack) -> Training:
     stack.enter_context(tracker)
     stack.enter_context(patched_value_reads(tracker))
-    workload = _built(job, tracker)
+    workload = _build_workload(job, tracker)
     stack.enter_context(transformers_untraced())
     stack.enter_context(modules)
     if job.device == "cpu":
-        # it is on the device already
+        # already on the device
         for tensor in chain(workload.model.parameters(), workload.model.buffers()):
             tracker.adopt(tensor)
-    called = type(workload.model).__name__
+    root = type(workload.model).__name__
     training = _training(job, workload, tracker, stack)
-    modules.register_names(training.model, called)
+    modules.register_names(training.model, root)
     training.run()
     tracker.log.phase = Phase.OTHER
     return training
@@ -160,8 +162,8 @@ def _training(job: Job, workload: Workload, tracker: AllocationTracker, stack: E
     return RankTraining(job, workload, tracker, tracker)
 
 
-def _built(job: Job, tracker: AllocationTracker) -> Workload:
-    """The model on the host: nothing counts yet, and what its initialization reads of values decides nothing."""
+def _build_workload(job: Job, tracker: AllocationTracker) -> Workload:
+    """Build the workload on the host, without counting memory or reads of values."""
     tracker.paused += 1
     workload = make_workload(job)
     tracker.paused -= 1
@@ -180,14 +182,14 @@ def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> d
         "device": job.device,
         "seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in parameters),
-        "dtype": _commonest(parameters),
+        "dtype": _main_dtype(parameters),
         "architecture": training.workload.architecture,
         "attention": sorted(kernels),
     }
 
 
-def _commonest(parameters: Iterable[nn.Parameter]) -> str:
-    """The type that most bytes of parameters have."""
+def _main_dtype(parameters: Iterable[nn.Parameter]) -> str:
+    """The dtype of most bytes of parameters."""
     sizes: Counter[str] = Counter()
     for parameter in parameters:
         sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel() * parameter.element_size()
@@ -195,7 +197,7 @@ def _commonest(parameters: Iterable[nn.Parameter]) -> str:
 
 
 _LISTED_LINES = 6
-"""Lines that a note names."""
+"""Source lines listed in a note."""
 _CONVOLUTION, _LSTM = "aten::convolution", "aten::mkldnn_rnn_layer"
 _CUDNN_TAKES = (
     "cuDNN's workspace for convolutions is not counted: it depends on the algorithm that cuDNN chooses on the GPU, and"
@@ -220,32 +222,28 @@ _NO_LAYERS = (
 
 
 def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: str) -> Iterator[str]:
-    """One sentence each.
-
-    Args:
-        job: What was run.
-        training: As it was run.
-        tracker: What it has seen.
-        dtype: Name of the type that most parameters have.
-    """
-    yield from _values(job, tracker)
+    """Sentences on what the estimate assumed, and on memory that it does not count."""
+    yield from _notes_on_values(job, tracker)
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
         yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
     if job.checkpoint and not transformer_layers(training.model):
         yield _NO_LAYERS
     operators = tracker.log.operators
     if job.device == "cuda" or job.instead:
-        yield from _of_cudnn(training.model, _CONVOLUTION in operators)
+        if _CONVOLUTION in operators:
+            yield _CUDNN_TAKES
+        if kinds := sorted({type(part).__name__ for part in training.model.modules() if isinstance(part, nn.RNNBase)}):
+            yield _CUDNN_KEEPS.format(", ".join(kinds))
     elif _CONVOLUTION in operators or _LSTM in operators:
         yield _ONEDNN
     if isinstance(training.optimizer, torch.optim.LBFGS):
         (group,) = training.optimizer.param_groups
         size = sum(parameter.numel() * parameter.element_size() for parameter in group["params"])
-        # a change of the parameters and one of the gradients for each entry
+        # each entry has a parameter difference and a gradient difference
         yield _LBFGS.format(format_bytes(2 * group["history_size"] * size))
 
 
-def _values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
+def _notes_on_values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
     if tracker.unknown_reads:
         count = sum(tracker.unknown_reads.values())
         assumed = "0, 1 or False was assumed, of all() True"
@@ -254,13 +252,6 @@ def _values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
     if tracker.known_reads and is_factory(job.model):
         lines = _join_lines(tracker.known_reads)
         yield f"the batch's own values decided something ({lines}): others may need more or less"
-
-
-def _of_cudnn(model: nn.Module, convolutions: bool) -> Iterator[str]:
-    if convolutions:
-        yield _CUDNN_TAKES
-    if kinds := sorted({type(module).__name__ for module in model.modules() if isinstance(module, nn.RNNBase)}):
-        yield _CUDNN_KEEPS.format(", ".join(kinds))
 
 
 def _join_lines(lines: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 
 ON_CPU = "TBMEM_FAKE_CPU"
-"""Environment: only jobs of the CPU come, and fake CUDA is left alone."""
+"""Environment variable: all jobs run on fake CPU tensors, fake CUDA is not tested."""
 WORKS = "works.txt"
 
 
@@ -38,9 +38,9 @@ def main(arguments: list[str]) -> None:
         try:
             from tbmem.estimator.execution import execute
 
-            _leave(folder / f"{number}.run", execute(job).to_bytes())
+            _write(folder / f"{number}.run", execute(job).to_bytes())
         except (Exception, SystemExit) as error:
-            _leave(folder / f"{number}.txt", explain(job, error).encode())
+            _write(folder / f"{number}.txt", explain(job, error).encode())
 
 
 def _fake_cuda_works(folder: Path) -> bool:
@@ -50,26 +50,26 @@ def _fake_cuda_works(folder: Path) -> bool:
 
     try:
         self_test()
-    except Exception:  # whatever torch says: the parent takes fake CPU tensors
+    except Exception:  # the client falls back to fake CPU tensors
         return False
-    _leave(folder / WORKS, b"")
+    _write(folder / WORKS, b"")
     return True
 
 
-def _leave(path: Path, answer: bytes) -> None:
+def _write(path: Path, answer: bytes) -> None:
     with complete_or_nothing(path) as partial:  # the process may be ended at any moment
         partial.write_bytes(answer)
 
 
 def explain(job: Job, error: BaseException) -> str:
-    """One line: what is wrong, where, and what to do."""
-    return str(error) if isinstance(error, TbmemError) else f"--model {job.model}: {_place(error)}{_reason(error)}"
+    """An error message of one line: the cause, its source line, and advice."""
+    return str(error) if isinstance(error, TbmemError) else f"--model {job.model}: {_location(error)}{_reason(error)}"
 
 
 def _reason(error: BaseException) -> str:
-    what, kind = _first_words(error), type(error).__name__
-    for words, advice in _ADVICE.items():
-        if words in str(error):
+    what, kind = _summary(error), type(error).__name__
+    for text, advice in _ADVICE.items():
+        if text in str(error):
             return advice
     if kind == "DependsOnValueError":
         return str(error)
@@ -89,8 +89,8 @@ def _reason(error: BaseException) -> str:
     return f"{kind}: {what}"
 
 
-def _first_words(error: BaseException) -> str:
-    """Of what an error says: a line, and where that is long, its first sentence."""
+def _summary(error: BaseException) -> str:
+    """The first line of an error's message; if that is long, its first sentence."""
     line = (str(error).splitlines() or [""])[0] or type(error).__name__
     return line if len(line) <= _LONG else line.partition(". ")[0][: 2 * _LONG]
 
@@ -119,7 +119,7 @@ _ADVICE = {
         "the sizes of nested tensors are values, which an estimate does not have; give the model padded tensors instead"
     ),
 }
-"""What fake tensors cannot do and say in words of their own, and what to do instead."""
+"""Advice by text of the error message, for what fake tensors do not support."""
 _NEEDS_GPU = (
     "data pointer",
     "active drivers",
@@ -131,19 +131,19 @@ _NEEDS_GPU = (
     "CUDA_HOME",
     "not linked with support for cuda",
 )
-"""What torch, Triton and compiled extensions say where they meet tensors without memory, or no driver."""
+"""Error messages of torch, Triton and compiled extensions for tensors without memory or a missing driver."""
 
 
-def _place(error: BaseException) -> str:
-    """The last line of code that is neither torch's nor ours; a library's only where there is none of the user's."""
+def _location(error: BaseException) -> str:
+    """The innermost source line outside of torch and tbmem, preferably in the user's own code."""
     here = str(Path(__file__).parent)
-    places = [
+    frames = [
         frame
         for frame in reversed(traceback.extract_tb(error.__traceback__))
         if not frame.filename.startswith(here) and "/torch/" not in frame.filename and "importlib" not in frame.filename
     ]
-    users = (frame for frame in places if "-packages" not in frame.filename)
-    for frame in (*users, *places):
+    users = (frame for frame in frames if "-packages" not in frame.filename)
+    for frame in (*users, *frames):
         return f"{Path(frame.filename).name}:{frame.lineno}: "
     return ""
 
@@ -157,14 +157,9 @@ Outcome = SimulatedRun | UsageError
 
 
 def simulate_jobs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
-    """Execute jobs on fake tensors, one after the other in one child process, which saves loading torch for each.
+    """Execute jobs on fake tensors in one child process: each job's run or error.
 
-    Args:
-        jobs: What to execute.
-        timeout: Seconds for all of them.
-
-    Returns:
-        For each job its run, or what is wrong with it.
+    ``timeout`` is in seconds and for all jobs together.
     """
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
@@ -190,9 +185,9 @@ def _fallback(job: Job, timeout: float, why: str) -> Outcome:
 
 class _Attempt(NamedTuple):
     outcomes: list[Outcome]
-    """Of as many jobs as the process lived for."""
+    """Of the jobs before the process ended."""
     works: bool
-    """Whether fake CUDA tensors do, as far as that was asked."""
+    """Whether fake CUDA tensors work, if they were tested."""
 
 
 def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Attempt:
@@ -216,22 +211,22 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
 def _answers(folder: Path, count: int) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for number in range(count):
-        run, wrong = folder / f"{number}.run", folder / f"{number}.txt"
+        run, error = folder / f"{number}.run", folder / f"{number}.txt"
         if run.exists():
             outcomes.append(SimulatedRun.from_bytes(run.read_bytes()))
-        elif wrong.exists():
-            outcomes.append(UsageError(wrong.read_text()))
+        elif error.exists():
+            outcomes.append(UsageError(error.read_text()))
         else:
             break
     return outcomes
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """This process's, with a path on which a child finds the same tbmem."""
+    """The environment for a child process that imports the same tbmem."""
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **changes}
 
 
 if __name__ == "__main__":
     main(sys.argv[1:])
-    os._exit(0)  # the answers are in their files, and taking torch apart would take another second
+    os._exit(0)  # skips torch's teardown, which takes a second

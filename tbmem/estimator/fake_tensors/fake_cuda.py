@@ -1,6 +1,6 @@
-"""Stand-ins for torch.cuda in a process without a GPU, and for what else fake tensors make impossible.
+"""FakeTensorMode with corrections, a fake torch.cuda, and patches for what fake tensors do not support.
 
-Only for a process of its own: what is patched is put back at the end of the block, but another thread would see it.
+Patches are undone at the end of their block, but are visible to other threads: use them in a process of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
 class _FakeStream:
-    """A stream or an event: whatever is asked of it has happened."""
+    """A stream or an event on which all work is done."""
 
     device = torch.device("cuda", 0)
     device_index, device_type, stream_id, cuda_stream = 0, 1, 0, 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Takes what torch's would."""
+        """Accept the arguments of torch's own."""
 
     def __enter__(self) -> _FakeStream:
         return self
@@ -57,19 +57,13 @@ class _FakeEvent(_FakeStream):
 
 
 def _answer(value: Any) -> Callable[..., Any]:
-    """A function of its own for each name: torch's compiler refuses one that has two."""
+    """A function that returns a value; a new one for each name, as torch's compiler requires."""
     return lambda *_, **__: value
 
 
 @contextlib.contextmanager
 def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
-    """torch.cuda has so many devices.
-
-    Args:
-        devices: Number of GPUs of the pretended machine.
-        capability: Of each: 9.0 is Hopper.
-        total: Bytes of each.
-    """
+    """Within the block torch.cuda reports devices of this compute capability and total memory in bytes."""
     cuda = torch.cuda
     with contextlib.ExitStack() as stack:
         for name, value in {
@@ -92,10 +86,9 @@ def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> I
 
 @contextlib.contextmanager
 def transformers_untraced() -> Iterator[None]:
-    """transformers, where it is loaded, takes fake tensors for plain ones.
+    """Within the block transformers, if it is imported, treats fake tensors as plain ones.
 
-    It holds them for a trace otherwise, and takes the paths of ``torch.export``: masks that training does without, and
-    with them another attention kernel.
+    Otherwise it assumes ``torch.export`` and creates masks, which lead to another attention kernel.
     """
     utils: Any = sys.modules.get("transformers.utils.import_utils")
     if not hasattr(utils, "is_fake_tensor"):
@@ -107,13 +100,13 @@ def transformers_untraced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patched(target: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute has another value within the block."""
-    had, old = hasattr(target, name), getattr(target, name, None)
+    """Replace an attribute within the block."""
+    existed, old = hasattr(target, name), getattr(target, name, None)
     setattr(target, name, value)
     try:
         yield
     finally:
-        if had:
+        if existed:
             setattr(target, name, old)
         else:
             delattr(target, name)
@@ -184,7 +177,7 @@ def patched_module_moves() -> Iterator[None]:
 
 
 def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """Torch's own copies the storage of fake CPU tensors as if it had contents, and then has two."""
+    """Replaces torch's own, which copies the storage of fake CPU tensors and counts it twice."""
     if id(tensor) not in memo:
         copied = tensor.detach().clone()
         memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
@@ -196,10 +189,9 @@ _Moved = dict[int, tuple["weakref.ref[torch.Tensor]", torch.Tensor]]
 
 
 def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """``Module.to`` for fake tensors: torch's own swaps tensors in place, which those refuse at random."""
+    """``Module.to`` for fake tensors, for which torch's own swap of tensors may fail."""
 
     def _apply(module: nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
-        # nothing may hold the old tensors while new ones are made
         if not any(isinstance(tensor, FakeTensor) for tensor in chain(module.parameters(), module.buffers())):
             return original(module, function, recurse)
         _move_all(module, function, {})
@@ -209,7 +201,7 @@ def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) -> None:
-    """Children first, as torch does it; what two modules share stays shared."""
+    """Move children first, as torch does; shared tensors stay shared."""
     for child in module.children():
         _move_all(child, function, moved)
     for table in (module._parameters, module._buffers):
@@ -236,7 +228,7 @@ _WAIT = "_c10d_functional::wait_tensor"
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """torch's fake mode, which never looks for the devices of its tensors and gives nobody their addresses."""
+    """torch's fake mode without device initialization and without addresses of tensors."""
 
     supports_higher_order_operators = True
 
@@ -246,7 +238,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     @property
     def avoid_device_init(self) -> bool:
-        """Leave CUDA alone, although it says that it is there."""
+        """Never initialize CUDA, although it is reported as available."""
         return True
 
     @avoid_device_init.setter
@@ -254,23 +246,22 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         del value
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """What an operator returns."""
+        """Run an operator on fake tensors."""
         kwargs = kwargs or {}
-        takes_functions = isinstance(func, torch._ops.HigherOrderOperator)
-        if takes_functions:
-            # such operators know modes by their very type, which this one is not
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            # these are registered for the exact type FakeTensorMode
             if FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns:
                 return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
         elif func.name() == _WAIT:
-            # the real one waits and gives back what it got; torch's fake one makes a copy
+            # the real operator returns its input; torch's fake one returns a copy
             return args[0]
         elif func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
-            return self._grouped(args, kwargs)
+            return self._grouped_mm(args, kwargs)
         return super().dispatch(func, types, args, kwargs)
 
-    def _grouped(self, args: Any, kwargs: Any) -> Any:
-        """Products of groups: the real operator takes these types as well, its fake one only bfloat16."""
+    def _grouped_mm(self, args: Any, kwargs: Any) -> Any:
+        """The real operator supports these dtypes as well, its fake one only bfloat16."""
         dtype = args[0].dtype
         with self:
-            low = [one.to(torch.bfloat16) if getattr(one, "dtype", None) is dtype else one for one in args]
-            return _GROUPED(*low, **kwargs).to(dtype)
+            inputs = [arg.to(torch.bfloat16) if getattr(arg, "dtype", None) is dtype else arg for arg in args]
+            return _GROUPED(*inputs, **kwargs).to(dtype)

@@ -1,4 +1,4 @@
-"""The training of one rank of many: its part of the model, buffers of the communication, its stage."""
+"""Training step of one rank: its shard of the model, its communication buffers, its pipeline stage."""
 
 from __future__ import annotations
 
@@ -20,21 +20,14 @@ from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
 
 _ELEMENTWISE = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adamw8bit")
-"""Optimizers that treat each value by itself: a rank's work on its shards does not depend on the others."""
+"""Elementwise optimizers, whose step on a shard does not depend on other ranks."""
 
 
 class RankTraining(Training):
-    """A step as one rank runs it."""
+    """The model and the step of one rank."""
 
     def __init__(self, job: Job, workload: Workload, observer: Observer, tracker: AllocationTracker) -> None:
-        """Setup, as on the meta device: what a rank does not hold is never on its GPU.
-
-        Args:
-            job: How to train.
-            workload: What to train.
-            observer: Who is told.
-            tracker: Counts what the rank holds.
-        """
+        """Shard the model without counting memory, as on the meta device; the tracker then counts local shards."""
 
         def prepare(model: nn.Module) -> nn.Module:
             tracker.paused += 1
@@ -55,7 +48,7 @@ class RankTraining(Training):
         self._shards: dict[nn.Parameter, nn.Parameter] = {}
         if job.inference or job.offload or workload.optimizer or workload.step or job.optimizer not in _ELEMENTWISE:
             return super()._optimizer()
-        # as distributed tensors these would give the same blocks, after a look at how each operator is divided
+        # plain tensors: same blocks as with distributed tensors, without the cost of sharding propagation
         self._shards = {
             parameter: nn.Parameter(local(parameter).detach())
             for parameter in self.model.parameters()
@@ -73,7 +66,7 @@ class RankTraining(Training):
             shard.grad = None
 
     def _trained(self) -> Iterable[nn.Parameter]:
-        # gradients of which only some are distributed tensors cannot be clipped together
+        # distributed and plain gradients cannot be clipped together
         return self._shards.values() or super()._trained()
 
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
@@ -81,10 +74,10 @@ class RankTraining(Training):
 
     def _ddp_buckets(self) -> list[torch.Tensor]:
         copied = copied_parameters(self.model, self.job)
-        made = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(copied)]
-        for bucket in made:
+        tensors = [torch.empty(size, dtype=torch.uint8, device=self.job.device) for size in buckets(copied)]
+        for bucket in tensors:
             self.observer.mark(bucket, Category.COMMUNICATION)
-        return made
+        return tensors
 
     def _pipeline_stage(self) -> PipelineStage:
         job, stage = self.job, stage_of(self.job)
@@ -103,7 +96,7 @@ class RankTraining(Training):
         if self._stage is None:
             super()._forward_and_backward()
             return
-        # the scaler wants to have been asked before it steps; only the last stage has a loss to ask it of
+        # initializes the scaler on all stages: only the last one scales a loss
         self.scaler.scale(torch.zeros((), device=self.job.device))
         with self._autocast():
             self._stage.run(self._batch, self._hidden, self._scaled_loss)
@@ -114,7 +107,7 @@ class RankTraining(Training):
         return loss
 
     def _hidden(self) -> torch.Tensor:
-        """What comes from the stage before."""
+        """Hidden states received from the previous stage."""
         numbers = self.workload.batch[0]
         assert isinstance(self.model, Decoder)
         dtype = dtype_of(self.job.amp) if self.job.amp is not None else next(self.model.parameters()).dtype
