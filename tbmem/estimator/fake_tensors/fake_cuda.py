@@ -248,7 +248,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator on fake tensors."""
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
+        if is_higher_order:
             # these are registered for the exact type FakeTensorMode
             if FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns:
                 return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
