@@ -134,7 +134,7 @@ def step_of(job: Job) -> Any:
     """A step of the job as torch's own classes do it."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from tbmem.estimator.workload.train_step import _checkpointed
+    from tbmem.estimator.workload.train_step import _enable_checkpointing
     from tbmem.estimator.workload.workload import make_workload
 
     workload = make_workload(job)
@@ -142,7 +142,7 @@ def step_of(job: Job) -> Any:
     sizes = {name: getattr(job, name) for name in ("pipeline", "replicate", "fsdp", "expert", "tensor")}
     mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for layer in model.layers if job.checkpoint else ():
-        _checkpointed(layer)
+        _enable_checkpointing(layer)
     if job.pipeline > 1:
         keep_stage(model, job, mesh["pipeline"].get_local_rank())
     if job.expert > 1:

@@ -83,31 +83,26 @@ def run_cell(case: SweepCase, path: Path) -> SweepCell:
 
 
 def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:
-    """The case as the device can run it, and a sentence if that is another.
-
-    Args:
-        case: As it was asked for.
-        bfloat16: Whether the device computes in bf16 (Ampere and later do).
-    """
+    """The case in a precision that the device supports, and a sentence if it was changed."""
     if case.precision != "bf16" or bfloat16:
         return case, ""
     return case.in_precision("fp16"), "This device has no bf16: fp16 is used instead."
 
 
 def _measured(case: SweepCase, path: Path) -> SweepCell:
-    ready = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-    usable, note = usable_precision(case, ready)
+    bfloat16 = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    usable, note = usable_precision(case, bfloat16)
     torch.manual_seed(0)
     training = Training(usable.job(), make_workload(usable.job()), NullObserver())
     for number in range(case.warmup):
         training.step(number)
     measure = _on_cpu if case.kind == "cpu" else _on_cuda
-    moment, seconds = measure(training, case, path)
-    return SweepCell(case=case, status=Status.MEASURED, measured=moment, seconds=seconds, file=path.name, note=note)
+    peak, seconds = measure(training, case, path)
+    return SweepCell(case=case, status=Status.MEASURED, measured=peak, seconds=seconds, file=path.name, note=note)
 
 
 def _run_steps(training: Training, case: SweepCase) -> float:
-    """Run the steps that count; seconds of one."""
+    """Run the measured steps; returns seconds per step."""
     began = time.perf_counter()
     for number in range(case.steps):
         training.step(case.warmup + number)
@@ -150,7 +145,7 @@ def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[MemoryPeak
 
 
 def held_bytes(training: Training) -> int:
-    """Bytes of what stays from step to step; storages that several tensors share count once."""
+    """Bytes of tensors that persist between steps; shared storages count once."""
     storages = {}
     for tensor in training.held():
         storage = tensor.untyped_storage()
@@ -159,7 +154,7 @@ def held_bytes(training: Training) -> int:
 
 
 def counted_step(training: Training, number: int) -> SimulatedRun:
-    """One more step on real tensors, every allocation of which is noted with its module and its lines."""
+    """Run one more step on real tensors, and track its allocations with module and source lines."""
     log, modules = AllocationLog(), ModuleStack()
     tracker = AllocationTracker(log, training.job.device, None, modules)
     with tracker, modules:

@@ -1,4 +1,4 @@
-"""Peaks of a training that ran on fake tensors, what they are made of, and whether it fits a GPU."""
+"""Computes an estimate from a simulated run: peaks, their breakdown, and whether they fit a GPU."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import format_bytes
 
 LOW, HIGH = 0.99, 1.03
-"""Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
+"""Reserved bytes of real runs relative to their estimates: eight compared runs lay between 1.000 and 1.005."""
 ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
-"""The same of allocated bytes: between 0.9999 and 1.0001 on the GPU."""
+"""The same for allocated bytes: between 0.9999 and 1.0001 on the GPU."""
 DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
-"""Of both, where ranks divide a model: those that really ran lay between 0.968 and 1.078 of their estimates, joined by
-gloo (``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
+"""Of both for a sharded model: real runs with gloo lay between 0.968 and 1.078 of their estimates
+(``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
 
 
 class Fit(str, Enum):
-    """Whether it will fit."""
+    """Whether a training run fits the GPU."""
 
     FITS = "fits"
     TIGHT = "tight"
-    """Within what the estimate may be wrong by."""
+    """Within the error of the estimate."""
     NO = "does_not_fit"
 
 
@@ -59,7 +59,7 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """The same training with one thing changed; bytes."""
+    """The same training run with one change; sizes in bytes."""
 
     change: str
     allocated: int
@@ -70,65 +70,57 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What came out; bytes unless named otherwise."""
+    """An estimate; sizes in bytes unless named otherwise."""
 
     job: Job
     gpu: str
     settings: str
-    """What PYTORCH_ALLOC_CONF was taken to say."""
+    """Settings of the allocator, from PYTORCH_ALLOC_CONF."""
     peak_allocated: int
     peak_reserved: int
     allocated_range: tuple[int, int]
-    """Between these the true value is expected."""
+    """Expected range of the true value."""
     reserved_range: tuple[int, int]
     """The same of reserved bytes."""
     peak_step: int
     peak_phase: str
     first_step: int
-    """Allocated peak of the first step, which makes the optimizer's state."""
+    """Allocated peak of the first step, which allocates the optimizer's state."""
     steady_step: int
     """Allocated peak of the last."""
     by_phase: Mapping[str, int]
     """Allocated peak of each phase in the last step."""
     by_category: Mapping[str, int]
-    """What the allocated peak is made of."""
+    """Breakdown of the allocated peak."""
     by_module: Mapping[str, int]
-    """The same by module; layers that are alike are one entry, ``layers.*``."""
+    """The same by module; repeated layers are one entry, ``layers.*``."""
     formula: Formula
     outside: Mapping[str, int]
-    """What is not in the allocator's figures."""
+    """Memory outside of the allocator, by use."""
     capacity: int
     fit: Fit
     sentence: str
-    """The verdict for a person."""
+    """The verdict as text."""
     fragmented: int
-    """At the end: reserved, free, and only in pieces."""
+    """Fragmented bytes at the end."""
     notes: tuple[str, ...] = ()
     parameters: int = 0
-    """How many there are."""
+    """Number of parameters."""
     dtype: str = ""
     """Of most of their bytes."""
     architecture: str = ""
-    """What a config file stands for: ``'LlamaForCausalLM of transformers 5.23.0'``."""
+    """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
     seconds: float = 0.0
-    """That the execution took."""
+    """Duration of the execution."""
     executed: str = ""
-    """How: on which kind of fake tensors, with which torch."""
+    """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = field(default=())
 
 
 def estimate_from_run(
     job: Job, run: SimulatedRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
 ) -> Estimate:
-    """Judge a run.
-
-    Args:
-        job: What was executed.
-        run: Its allocations.
-        settings: What PYTORCH_ALLOC_CONF will say.
-        gpu: Where it shall fit.
-        outside: Bytes there that are not the allocator's, by what they are for.
-    """
+    """Estimate a job from its run on a GPU; ``outside``: bytes of the GPU outside of the allocator, by use."""
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     order = order_events(run)
     replayed = replay(order.events, settings)
@@ -171,7 +163,7 @@ def estimate_from_run(
 
 
 def _bands(job: Job) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What true values are as multiples of estimates, at least and at most: of allocated and of reserved bytes."""
+    """Expected true values relative to estimates: lower and upper bound of allocated and of reserved bytes."""
     if job.world_size > job.replicate:
         return (DIVIDED_LOW, DIVIDED_HIGH), (DIVIDED_LOW, DIVIDED_HIGH)
     return (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
@@ -192,7 +184,7 @@ def _executed(run: SimulatedRun) -> str:
 
 
 def _step_of_event(run: SimulatedRun, order: RunEvents) -> IntArray:
-    """The step that an event falls into; -1 before the first."""
+    """The step of each event; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
     return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
 
@@ -201,13 +193,13 @@ def _highest(levels: IntArray) -> int:
     return int(levels.max(initial=0))
 
 
-def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
-    """Highest value while rows of a phase are made."""
-    made = which & (order.events.kind == EventKind.ALLOC)
+def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, selected: BoolArray) -> dict[str, int]:
+    """Allocated peak at allocs of each phase, of the selected events."""
+    allocs = selected & (order.events.kind == EventKind.ALLOC)
     phases = run.phase[order.row]
     result = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        during = made & (phases == phase)
+        during = allocs & (phases == phase)
         if during.any():
             result[phase.name.lower()] = _highest(allocated[during])
     return result
@@ -228,7 +220,7 @@ def _by_module(run: SimulatedRun, alive: IntArray) -> dict[str, int]:
 
 
 def layer_pattern(module: str) -> str:
-    """A module's path with numbers of layers left out: ``layers.3.attention`` becomes ``layers.*.attention``."""
+    """A module's path without layer numbers: ``layers.*.attention`` for ``layers.3.attention``."""
     return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
 
 
@@ -251,7 +243,7 @@ def _verdict(
     has = f"{gpu.name} has {format_bytes(room)}"
     if at_most + outside <= room:
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
-    # the same requests on a device of that size
+    # replay on a device of that size
     failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
     if failure is None:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."

@@ -1,4 +1,4 @@
-"""The steps of a training, on fake or real tensors, which report what they do when."""
+"""Runs training steps on fake or real tensors, and reports phases and the category of tensors to an observer."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tbmem.model.job import Job
 
 
 class Observer(Protocol):
-    """What a training reports to."""
+    """Receives what a training run reports."""
 
     def begin_step(self, step: int) -> None:
-        """A step begins."""
+        """Called when a step begins."""
 
     def begin_phase(self, phase: Phase) -> None:
-        """A part of the step begins."""
+        """Called when a phase of the step begins."""
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """What a tensor is for, and whose it is."""
+        """Called with the category and the module of a tensor."""
 
 
 class _SteadyScaler(torch.amp.GradScaler):
-    """Lets every step update: in a real run the first ones overflow and are left out, until the scale fits."""
+    """Never skips a step: in a real run the first ones overflow until the scale fits."""
 
     def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
         optimizer.step()
@@ -46,13 +46,9 @@ class Training:
     def __init__(
         self, job: Job, workload: Workload, observer: Observer, prepare: Callable[[nn.Module], nn.Module] | None = None
     ) -> None:
-        """Setup: the model moves to the device.
+        """Move the model to the device, and create the optimizer.
 
-        Args:
-            job: How to train.
-            workload: What to train.
-            observer: What the steps report to.
-            prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
+        ``prepare`` replaces the move, for a model that is sharded.
         """
         prepare = prepare or (lambda model: moved(model, job, workload))
         self.job, self.workload, self.observer = job, workload, observer
@@ -61,11 +57,11 @@ class Training:
             workload.checkpoint()
         elif job.checkpoint:
             for part in workload.model.modules():
-                # a layer that runs again would add to a cache of keys and values again; transformers leaves it out, too
+                # recomputation would append to the KV cache again; transformers disables it, too
                 if getattr(getattr(part, "config", None), "use_cache", False):
                     part.config.use_cache = False  # type: ignore[union-attr]
             for layer in transformer_layers(workload.model):
-                _checkpointed(layer)
+                _enable_checkpointing(layer)
         self.model = prepare(workload.model)
         self._mark_model()
         self.optimizer = self._optimizer()
@@ -73,12 +69,12 @@ class Training:
         self.scaler = _SteadyScaler(job.device, enabled=half)
 
     def run(self) -> None:
-        """All steps of the job."""
+        """Run all steps of the job."""
         for number in range(self.job.steps):
             self.step(number)
 
     def step(self, number: int) -> None:
-        """One step."""
+        """Run one step."""
         self.observer.begin_step(number)
         if self.job.inference:
             self._infer()
@@ -91,13 +87,13 @@ class Training:
             self.observer.begin_phase(Phase.OTHER)
 
     def watch(self, observer: Observer) -> None:
-        """Report to another from now on, and at once what there is already."""
+        """Replace the observer, and report existing tensors to it."""
         self.observer = observer
         self._mark_model()
         self._mark_state()
 
     def held(self) -> Iterator[torch.Tensor]:
-        """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
+        """Tensors that persist between steps: parameters, buffers, the optimizer's state."""
         yield from self.model.parameters()
         yield from self.model.buffers()
         if isinstance(self.optimizer, torch.optim.Optimizer):
@@ -110,14 +106,14 @@ class Training:
             self.workload.forward(self.model, self._batch())
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
-        """The user's code does it all; optimizers tell when they begin and end."""
+        """Run the user's own step; hooks of the optimizer report its phase."""
 
-        def begins(*_: Any) -> None:
+        def before_update(*_: Any) -> None:
             self._mark_gradients()
             self.observer.begin_phase(Phase.OPTIMIZER)
 
         hooks = (
-            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_pre_hook(before_update),
             register_optimizer_step_post_hook(lambda *_: self.observer.begin_phase(Phase.OTHER)),
         )
         try:
@@ -132,9 +128,9 @@ class Training:
 
     def _forward_and_backward(self) -> None:
         for _ in range(self.job.accumulate):
-            self._part()
+            self._accumulate()
 
-    def _part(self) -> None:
+    def _accumulate(self) -> None:
         self.observer.begin_phase(Phase.FORWARD)
         batch = self._batch()
         with self._autocast():
@@ -147,10 +143,10 @@ class Training:
         self._mark_gradients()
 
     def _prepare_update(self) -> None:
-        """Before the optimizer's turn."""
+        """Called before the optimizer's step."""
 
     def _trained(self) -> Iterable[nn.Parameter]:
-        """Whose gradients are clipped."""
+        """Parameters whose gradients are clipped."""
         return self.model.parameters()
 
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
@@ -177,20 +173,20 @@ class Training:
             parameter.grad = None
 
     def _batch(self) -> Any:
-        """The batch on the device, made anew for each part."""
+        """A copy of the batch on the device."""
         batch = tree_map(self._to_device, self.workload.batch)
-        tree_map(lambda one: self.observer.mark(one, Category.INPUT), batch)
+        tree_map(lambda leaf: self.observer.mark(leaf, Category.INPUT), batch)
         return batch
 
-    def _to_device(self, one: Any) -> Any:
-        if not isinstance(one, torch.Tensor):
-            return one
-        dtype = _type_to_be(self.job, self.workload) if one.is_floating_point() else None
-        return one.to(self.job.device, dtype=dtype, copy=True)
+    def _to_device(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        dtype = _target_dtype(self.job, self.workload) if leaf.is_floating_point() else None
+        return leaf.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.job.amp is None or self.job.fsdp > 1:
-            # FSDP has a policy of its own
+            # FSDP has its own mixed-precision policy
             return nullcontext()
         return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
 
@@ -229,25 +225,19 @@ class Training:
 
 
 def moved(model: nn.Module, job: Job, workload: Workload) -> nn.Module:
-    """A model on the job's device, in the job's type, if it says one.
-
-    Args:
-        model: The workload's, or what a rank has of it.
-        job: How to train.
-        workload: What to train.
-    """
-    return model.to(device=job.device, dtype=_type_to_be(job, workload))
+    """The model on the job's device, cast to the job's dtype if one is given."""
+    return model.to(device=job.device, dtype=_target_dtype(job, workload))
 
 
-def _type_to_be(job: Job, workload: Workload) -> torch.dtype | None:
-    """That numbers are cast to; ``None``: they stay as they are."""
+def _target_dtype(job: Job, workload: Workload) -> torch.dtype | None:
+    """The dtype to cast to; ``None`` for no cast."""
     return None if workload.typed or job.dtype is None else dtype_of(job.dtype)
 
 
 def transformer_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that a model is made of: all lists of like modules that are not in another; maybe none.
+    """The layers of a model: the outermost lists of modules of the same type.
 
-    Where some of these consist of modules themselves, only those count.
+    If some of these have submodules, only those count.
     """
     stacks = list(_stacks(model))
     blocks = [stack for stack in stacks if any(True for layer in stack for _ in layer.children())]
@@ -265,16 +255,16 @@ def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
         yield from _stacks(child)
 
 
-def _checkpointed(layer: nn.Module) -> None:
-    """Keep only what goes into a layer; its forward runs again in the backward pass."""
+def _enable_checkpointing(layer: nn.Module) -> None:
+    """Checkpoint a layer: keep its inputs, and recompute its forward in the backward pass."""
     forward = layer.forward
 
-    def again(*args: Any, **kwargs: Any) -> Any:
+    def recompute(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    layer.forward = again
+    layer.forward = recompute
 
 
 def owner(name: str) -> str:
-    """The module of a parameter, by the parameter's name."""
+    """The path of a parameter's module."""
     return name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""The tables of a sweep as text: peaks by context length, mixed precision, activations, the largest allocations."""
+"""Formats a sweep's tables: peaks by context length, mixed precision, activations, largest allocations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     yield f"Peak memory by context length, on {sweep.device} (measured | predicted)"
     yield ""
     header = ["model", "batch", "context", "precision", "forward", "training"]
-    reserves = any(one.predicted and one.predicted.reserved is not None for one in sweep.cells)
+    reserves = any(cell.predicted and cell.predicted.reserved is not None for cell in sweep.cells)
     if reserves:
         header += ["reserved (forward)", "reserved (training)"]
     cells = _by_key(sweep)
@@ -58,12 +58,12 @@ def _size(moment: MemoryPeak | None, name: str = "allocated") -> str:
 
 
 def cell_name(case: SweepCase) -> str:
-    """A cell as a person would call it."""
+    """Description of a case."""
     return f"{case.size}, {case.context} tokens, batch {case.batch}, {case.what}, {case.precision}"
 
 
 def cell_line(cell: SweepCell) -> str:
-    """One line for a cell that is done."""
+    """One line for a finished cell."""
     what = cell_name(cell.case)
     if cell.status is not Status.MEASURED:
         return f"{what}: {cell.status.value} ({cell.note or 'no reason is known'}); predicted {_size(cell.predicted)}"
@@ -113,7 +113,7 @@ def _saving(full: MemoryPeak | None, mixed: MemoryPeak | None) -> str:
 
 
 def _reason(full: SweepCell, mixed: SweepCell) -> str:
-    """Why, with this cell's bytes: what autocast leaves in float32, what it halves, and what it adds."""
+    """What autocast leaves in float32, what it halves, and what it adds, in this cell's bytes."""
     one = full.predicted or full.measured
     other = mixed.predicted or mixed.measured
     if one is None or other is None:
@@ -165,7 +165,7 @@ def activation_text(sweep: Sweep) -> Iterator[str]:
 
 
 def _kept(sweep: Sweep, facts: ModelFacts, batch: int, context: int, residual: int) -> Iterator[str]:
-    """What training keeps, in units of the residual stream."""
+    """Activations that training keeps, in multiples of the residual stream."""
     cell = _by_key(sweep).get((facts.size, batch, context, "fp32", "training"))
     if cell is None:
         return
