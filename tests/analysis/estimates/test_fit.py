@@ -9,9 +9,8 @@ import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run, layer_pattern
-from tbmem.errors import UsageError
 from tbmem.model.category import Category, Phase
-from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.present.text.estimate import estimate_lines, estimate_view
@@ -113,11 +112,3 @@ def test_what_a_terminal_and_a_program_see() -> None:
     assert "layers.*.up" in text
     assert "Note: something was assumed." in text
     assert estimate_view(estimate)["formula"]["total"] == 450 * MIB
-
-
-def test_gpus_by_name() -> None:
-    assert gpu_named("H100").name == "h100-80gb"
-    with pytest.raises(UsageError, match="say which of a100-80gb, a100-40gb"):
-        gpu_named("a100")
-    with pytest.raises(UsageError, match="there are b200"):
-        gpu_named("abacus")
