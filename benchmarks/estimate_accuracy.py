@@ -24,7 +24,7 @@ import numpy as np
 from harness import fake_run, heading, table
 
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import MIB
 
 CASES: dict[str, dict[str, Any]] = {
@@ -62,16 +62,16 @@ def real(job: Job) -> dict[str, float]:
     from tbmem.estimator.tracker.module_stack import ModuleStack
     from tbmem.estimator.tracker.tracker import AllocationTracker
     from tbmem.estimator.workload.train_step import Training
-    from tbmem.estimator.workload.workload import make_subject
+    from tbmem.estimator.workload.workload import make_workload
 
     torch.manual_seed(0)
-    subject = make_subject(job)
+    workload = make_workload(job)
     log = AllocationLog()
     tracker = AllocationTracker(log, "cpu", None, ModuleStack())
     with tracker:
-        for tensor in [*subject.model.parameters(), *subject.model.buffers()]:
+        for tensor in [*workload.model.parameters(), *workload.model.buffers()]:
             tracker.adopt(tensor)
-        training = Training(job, subject, tracker)
+        training = Training(job, workload, tracker)
         static = live_bytes(log)
         began = time.perf_counter()
         training.run()
@@ -102,7 +102,7 @@ def profiled(training: Any) -> float:
     return float(max(one["Total Allocated"] for one in events) - events[0]["Total Allocated"] + events[0]["Bytes"])
 
 
-def peak(run: FakeRun) -> int:
+def peak(run: SimulatedRun) -> int:
     """The most bytes alive at once."""
     change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
@@ -116,11 +116,11 @@ def mem_tracker(job: Job) -> float | None:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    from tbmem.estimator.sweep.measure import _Nobody
+    from tbmem.estimator.sweep_case import NullObserver
     from tbmem.estimator.workload.train_step import Training
-    from tbmem.estimator.workload.workload import make_subject
+    from tbmem.estimator.workload.workload import make_workload
 
-    training = Training(job, make_subject(job), _Nobody())
+    training = Training(job, make_workload(job), NullObserver())
     tracker = MemTracker()
     try:
         optimizer: Any = training.optimizer

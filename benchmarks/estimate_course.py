@@ -26,7 +26,7 @@ from torch import nn
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.fit import estimate_of
+from tbmem.analysis.estimates.fit import estimate_from_run
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.units import MIB
@@ -109,7 +109,7 @@ def main() -> int:
             **fields,
         )
         allocated, reserved = recorded(path)
-        result = estimate_of(job, fake_run(job), AllocatorSettings(), gpu)
+        result = estimate_from_run(job, fake_run(job), AllocatorSettings(), gpu)
         errors = result.peak_allocated / allocated - 1, result.peak_reserved / reserved - 1
         good &= abs(errors[0]) <= 0.005 and abs(errors[1]) <= 0.01
         rows.append(

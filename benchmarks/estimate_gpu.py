@@ -33,12 +33,12 @@ def on_gpu(job: Job) -> dict[str, int]:
     """Peaks of the last step, and what was reserved at most, as torch counts them."""
     import torch
 
-    from tbmem.estimator.sweep.measure import _Nobody
+    from tbmem.estimator.sweep_case import NullObserver
     from tbmem.estimator.workload.train_step import Training
-    from tbmem.estimator.workload.workload import make_subject
+    from tbmem.estimator.workload.workload import make_workload
 
     torch.manual_seed(0)
-    training = Training(job, make_subject(job), _Nobody())
+    training = Training(job, make_workload(job), NullObserver())
     for number in range(STEPS):
         torch.cuda.reset_peak_memory_stats()
         training.step(number)
@@ -55,14 +55,14 @@ def estimated(job: Job) -> dict[str, int]:
     import torch
 
     from tbmem.analysis.allocator.settings import AllocatorSettings
-    from tbmem.analysis.estimates.fit import estimate_of
+    from tbmem.analysis.estimates.fit import estimate_from_run
     from tbmem.model.gpus import Gpu
 
     properties = torch.cuda.get_device_properties(0)
     capability = (int(properties.major), int(properties.minor))
     gpu = Gpu(name=properties.name, capability=capability, total=int(properties.total_memory), context=0)
     job = replace(job, capability=capability, total=gpu.total)
-    result = estimate_of(job, fake_run(job), AllocatorSettings(), gpu)
+    result = estimate_from_run(job, fake_run(job), AllocatorSettings(), gpu)
     return {"allocated": result.steady_step, "reserved": result.peak_reserved}
 
 

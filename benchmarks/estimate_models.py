@@ -36,7 +36,7 @@ def tied_gpt() -> Any:
 
 
 def llama_gqa() -> Any:
-    shape = DecoderShape(layers=4, width=256, heads=8, groups=2, inner=688, vocabulary=4000, context=256)
+    shape = DecoderShape(layers=4, width=256, heads=8, kv_heads=2, inner=688, vocabulary=4000, context=256)
     return Decoder(shape), tokens(4, 128, 4000), next_token
 
 

@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from harness import heading, table
 from torch import nn
 
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import MIB
 
 DENSE: dict[str, Any] = {
@@ -83,12 +83,12 @@ def main() -> None:
 def rows_of(name: str, config: dict[str, Any], change: dict[str, Any]) -> list[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as folder:
         job = job_of(config, change, Path(folder))
-        runs = fake_runs([replace(job, rank=rank) for rank in range(job.world_size)])
+        runs = simulate_jobs([replace(job, rank=rank) for rank in range(job.world_size)])
         torch.multiprocessing.spawn(work, (job, folder), job.world_size)
         measured = [float(Path(folder, f"{rank}.txt").read_text()) for rank in range(job.world_size)]
     rows: list[tuple[str, ...]] = []
     for rank, (real, run) in enumerate(zip(measured, runs, strict=True)):
-        if not isinstance(run, FakeRun):
+        if not isinstance(run, SimulatedRun):
             sys.exit(f"{name}: {run}")
         estimated = peak(run)
         error = f"{100 * (estimated / real - 1):+.2f} %"
@@ -96,7 +96,7 @@ def rows_of(name: str, config: dict[str, Any], change: dict[str, Any]) -> list[t
     return rows
 
 
-def peak(run: FakeRun) -> int:
+def peak(run: SimulatedRun) -> int:
     """The most bytes alive at once in the steps."""
     change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
@@ -134,15 +134,15 @@ def step_of(job: Job) -> Any:
     """A step of the job as torch's own classes do it."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from tbmem.estimator.workload.train_step import _checkpointed
-    from tbmem.estimator.workload.workload import make_subject
+    from tbmem.estimator.workload.train_step import _enable_checkpointing
+    from tbmem.estimator.workload.workload import make_workload
 
-    subject = make_subject(job)
-    model, (numbers, targets) = subject.model, subject.batch
+    workload = make_workload(job)
+    model, (numbers, targets) = workload.model, workload.batch
     sizes = {name: getattr(job, name) for name in ("pipeline", "replicate", "fsdp", "expert", "tensor")}
     mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for layer in model.layers if job.checkpoint else ():
-        _checkpointed(layer)
+        _enable_checkpointing(layer)
     if job.pipeline > 1:
         keep_stage(model, job, mesh["pipeline"].get_local_rank())
     if job.expert > 1:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 
 
 def heading(title: str) -> str:
@@ -32,12 +32,12 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def fake_run(job: Job) -> FakeRun:
+def fake_run(job: Job) -> SimulatedRun:
     """A job on fake tensors; raises what is wrong with it."""
-    from tbmem.estimator.worker.client import fake_runs
+    from tbmem.estimator.worker import simulate_jobs
 
-    (outcome,) = fake_runs([job])
-    if not isinstance(outcome, FakeRun):
+    (outcome,) = simulate_jobs([job])
+    if not isinstance(outcome, SimulatedRun):
         raise outcome
     return outcome
 

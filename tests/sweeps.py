@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tbmem.model.sweep import Large, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.sweep import LargeAllocation, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
 from tbmem.units import GIB, MIB
 
 CASE = SweepCase(size="small", context=128, batch=4, what="training", device="cuda")
 FACTS = ModelFacts(size="small", parameters=128_625_408, layers=12, width=768, heads=12, inner=3072, vocabulary=10_000)
 
 
-def moment(allocated: int, activations: int = 600 * MIB, parameters: int = 500 * MIB) -> Moment:
+def moment(allocated: int, activations: int = 600 * MIB, parameters: int = 500 * MIB) -> MemoryPeak:
     parts = {"parameter": parameters, "gradient": parameters, "optimizer_state": 2 * parameters}
-    largest = (Large(bytes=29 * MIB, category="gradient", what="output", line="model.py:12 forward"),)
-    return Moment(
+    largest = (LargeAllocation(bytes=29 * MIB, category="gradient", what="output", line="model.py:12 forward"),)
+    return MemoryPeak(
         allocated=allocated,
         reserved=allocated + GIB,
         phase="backward",

@@ -34,7 +34,17 @@ ORDER: dict[str, tuple[str, ...]] = {
         *("estimates", "runs"),
     ),
     "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
-    "estimator": ("fake_tensors", "workload", "tracker", "parallel", "worker", "estimate", "sweep"),
+    "estimator": (
+        "fake_tensors",
+        "workload",
+        "tracker",
+        "parallel",
+        "execution",
+        "worker",
+        "estimate",
+        "sweep_case",
+        "sweep",
+    ),
     "runtime": (
         *("process", "background_writer", "sinks", "profiling", "evidence", "oom", "meter", "record", "monitor"),
         *("profiler", "callback", "launch"),

@@ -1,4 +1,4 @@
-"""The command `tbmem estimate`: predicts a training's memory on one rank's GPU; no GPU is needed."""
+"""The command `tbmem estimate`: estimates the memory of a training run on one rank's GPU, without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, job_options
 
-Subject = Annotated[
+ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
@@ -39,7 +39,7 @@ Out = Annotated[
 
 def command(
     *,
-    subject: Subject = None,
+    model_argument: ModelArgument = None,
     model: Model = None,
     gpu: Gpu = "h100-80gb",
     alloc_conf: AllocConf = "",
@@ -53,7 +53,7 @@ def command(
     from tbmem.estimator.estimate import estimate_job, write_estimate
     from tbmem.present.text.estimate import estimate_lines, estimate_view
 
-    job = Job.of(_one_of(subject, model), os.getcwd(), **options)
+    job = Job.of(_model_name(model_argument, model), os.getcwd(), **options)
     result, run = estimate_job(job, gpu, alloc_conf, alternatives)
     written = write_estimate(out, result, run) if out is not None else []
     if as_json:
@@ -65,8 +65,8 @@ def command(
     raise typer.Exit(1 if result.fit is Fit.NO else 0)
 
 
-def _options_of_the_job() -> Iterator[inspect.Parameter]:
-    """The record's fields as options: names, defaults and help are written there only."""
+def _job_options() -> Iterator[inspect.Parameter]:
+    """Options from the fields of Job, which have their names, defaults and help."""
     types, defaults = get_type_hints(Job), {field.name: field.default for field in fields(Job)}
     for name, (field, option) in job_options().items():
         flag = typer.Option(f"--{name.replace('_', '-')}", help=option.help)
@@ -78,18 +78,18 @@ def _options_of_the_job() -> Iterator[inspect.Parameter]:
         )
 
 
-def _with_options_of_the_job() -> inspect.Signature:
-    subject, model, *others, _ = inspect.signature(command, eval_str=True).parameters.values()
-    return inspect.Signature([subject, model, *_options_of_the_job(), *others])
+def _signature() -> inspect.Signature:
+    argument, model, *others, _ = inspect.signature(command, eval_str=True).parameters.values()
+    return inspect.Signature([argument, model, *_job_options(), *others])
 
 
-command.__signature__ = _with_options_of_the_job()  # type: ignore[attr-defined]
+command.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
-def _one_of(subject: str | None, model: str | None) -> str:
-    if subject is not None and model is not None:
-        raise UsageError(f"{subject}: the model is named by --model as well; leave one out")
-    named = subject if model is None else model
-    if named is None:
+def _model_name(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None:
+        raise UsageError(f"{argument}: the model is named by --model as well; leave one out")
+    name = argument if option is None else option
+    if name is None:
         raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
-    return named
+    return name

@@ -51,7 +51,7 @@ def command(
 
     Exit code 1: a run failed by an error, which its cell tells. Memory that ran out is a result, and none.
     """
-    where, notes = _device(device)
+    target, notes = _device(device)
     if model_size is None:
         raise UsageError("--model-size is missing: small, medium, large, xl, 2.7B, ...")
     if not output.strip():
@@ -59,7 +59,7 @@ def command(
     precisions = _words("--dtype", dtype or "bf16", tuple(PRECISIONS)) if use_mixed_precision or dtype else ["fp32"]
     if not use_mixed_precision and precisions != ["fp32"]:
         raise UsageError(f"--dtype {dtype}: is autocast's type; add --use-mixed-precision, without it all is fp32")
-    on_cpu = where == "cpu"
+    on_cpu = target == "cpu"
     contexts, batches = _numbers("--context-length", context_length), _numbers("--batch-size", batch_size)
     cases = [
         SweepCase(
@@ -68,7 +68,7 @@ def command(
             batch=batch,
             what=what,
             precision=precision,
-            device=where,
+            device=target,
             warmup=warmup_steps or (1 if on_cpu else 5),
             steps=measure_steps or (1 if on_cpu else 10),
         )
@@ -78,11 +78,11 @@ def command(
         for what in _words("--profile-type", profile_type, PASSES)
         for precision in precisions
     ]
-    _run(cases, Path(output), where, notes, as_json)
+    _run(cases, Path(output), target, notes, as_json)
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
-    from tbmem.estimator.sweep.sweep import folder_of, sweep
+    from tbmem.estimator.sweep import sweep, tables_folder
     from tbmem.present.text.sweep import cell_line
 
     for note in notes:
@@ -97,7 +97,7 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
     try:
         result = sweep(cases, output, gpu=_gpu(device), notes=notes, on_cell=report)
     except KeyboardInterrupt:
-        kept = f"; their tables are in {output}" if done and folder_of(output) else ""
+        kept = f"; their tables are in {output}" if done and tables_folder(output) else ""
         print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
         raise
     _show(result, output, as_json)
@@ -108,18 +108,18 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
 
 
 def _show(result: Sweep, output: Path, as_json: bool) -> None:
-    from tbmem.estimator.sweep.sweep import folder_of, json_of, texts_of
+    from tbmem.estimator.sweep import render_tables, tables_folder, to_json
 
     if as_json:
-        typer.echo(json_of(result))
+        typer.echo(to_json(result))
         return
-    texts = texts_of(result)
+    texts = render_tables(result)
     for text in texts.values():
         typer.echo(f"\n{text}")
     recordings = [cell.file for cell in result.cells if cell.file]
-    if folder_of(output) is not None:
-        many = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
-        typer.echo(f"\nwrote {len(texts)} tables, {many} and sweep.json into {output}")
+    if tables_folder(output) is not None:
+        count = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
+        typer.echo(f"\nwrote {len(texts)} tables, {count} and sweep.json into {output}")
     elif recordings:
         typer.echo(f"\nwrote {recordings[0]}")
 
@@ -127,13 +127,13 @@ def _show(result: Sweep, output: Path, as_json: bool) -> None:
 def _device(wanted: str | None) -> tuple[str, tuple[str, ...]]:
     import torch
 
-    there = torch.cuda.is_available()
+    has_gpu = torch.cuda.is_available()
     if wanted is None:
-        return ("cuda", ()) if there else ("cpu", ("There is no GPU here that torch can use: running on the CPU.",))
+        return ("cuda", ()) if has_gpu else ("cpu", ("There is no GPU here that torch can use: running on the CPU.",))
     kind, _, index = wanted.partition(":")
     if kind not in ("cuda", "cpu") or (index and not (kind == "cuda" and index.isdigit())):
         raise UsageError(f"--device {wanted}: there are cuda, cuda:0, ... and cpu")
-    if kind == "cuda" and not there:
+    if kind == "cuda" and not has_gpu:
         raise UsageError(f"--device {wanted}: torch finds no GPU here; --device cpu runs the same on the CPU")
     if index and int(index) >= torch.cuda.device_count():
         raise UsageError(f"--device {wanted}: there are {torch.cuda.device_count()} GPUs")

@@ -1,1 +1,1 @@
-"""Allocations of a training without a GPU: a child process runs it on fake tensors."""
+"""Estimates the memory of a training run on fake tensors, before there is a GPU."""

@@ -1,4 +1,4 @@
-"""Predicts a training's memory without a GPU, and that of changes which would make it fit."""
+"""Estimates the memory of a training run without a GPU, and that of changes which would make it fit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estimate_of
+from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
 from tbmem.units import MIB
@@ -31,57 +31,51 @@ ESTIMATE_SUFFIX = ".estimate.json"
 def estimate(
     model: str, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False, **options: Any
 ) -> Estimate:
-    """Predict a training's memory without a GPU.
+    """Estimate the memory of a training run without a GPU.
 
     Args:
         model: A built-in name, ``'package.module:factory'``, ``'file.py:factory'``, or the path of a ``config.json``.
         gpu: Name of the GPU, as ``'h100-80gb'``.
-        alloc_conf: What PYTORCH_ALLOC_CONF will say.
+        alloc_conf: Value of PYTORCH_ALLOC_CONF.
         alternatives: Also estimate what would make it fit; ``None``: only where it does not.
-        **options: Those of the command ``tbmem estimate`` by their names there (``batch``, ``seq``, ``fsdp``, ...); the
-            fields of ``tbmem.model.job.Job`` say what they mean.
+        **options: Options of the command ``tbmem estimate`` (``batch``, ``seq``, ``fsdp``, ...), documented at the
+            fields of ``tbmem.model.job.Job``.
 
     Returns:
-        Peaks, what they are made of, and whether it fits; bytes.
+        Peaks in bytes, what they are made of, and whether they fit.
 
     Raises:
-        UsageError: The training cannot be executed, or there is no such option or GPU.
-        ConfigError: ``alloc_conf`` is not what torch takes.
+        UsageError: The job cannot be executed, or there is no such option or GPU.
+        ConfigError: ``alloc_conf`` is not valid.
     """
     return estimate_job(Job.of(model, os.getcwd(), **options), gpu, alloc_conf, alternatives)[0]
 
 
 def estimate_job(
     job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
-) -> tuple[Estimate, FakeRun]:
-    """The same of a record, with the allocations that it was made of; arguments and errors as for ``estimate``."""
-    judge = _Judge(gpu_named(gpu), parse_settings(alloc_conf))
-    job = replace(job, capability=judge.gpu.capability, total=judge.gpu.total)
-    (run,) = fake_runs([job])
+) -> tuple[Estimate, SimulatedRun]:
+    """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
+    estimator = _JobEstimator(gpu_named(gpu), parse_settings(alloc_conf))
+    job = replace(job, capability=estimator.gpu.capability, total=estimator.gpu.total)
+    (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
         raise run
-    result = judge.judged(job, run)
+    result = estimator.result(job, run)
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
-        result = replace(result, alternatives=tuple(_alternatives(result, judge)))
+        result = replace(result, alternatives=tuple(_alternatives(result, estimator)))
     return result, run
 
 
-def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: FakeRun) -> list[Path]:
-    """Write a recording that every reader of recordings opens, and JSON.
+def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: SimulatedRun) -> list[Path]:
+    """Write an estimate as JSON, and its allocations as a recording; creates the folder.
 
-    Args:
-        folder: Where to; made if missing. As a run folder below a logdir TensorBoard finds it.
-        estimate: What came out.
-        run: What it was made of.
-
-    Raises:
-        OSError: The folder cannot be written.
+    A run folder below a logdir is found by TensorBoard.
     """
-    place = Path(folder).expanduser()
-    place.mkdir(parents=True, exist_ok=True)
-    stem = name_of(estimate.job)
-    recording, figures = place / f"{stem}{TIMELINE_SUFFIX}", place / f"{stem}{ESTIMATE_SUFFIX}"
+    directory = Path(folder).expanduser()
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = file_stem(estimate.job)
+    recording, figures = directory / f"{stem}{TIMELINE_SUFFIX}", directory / f"{stem}{ESTIMATE_SUFFIX}"
     about = {"model": estimate.job.model, "gpu": estimate.gpu, "rank": estimate.job.rank, **run.about}
     timeline = timeline_of_run(run, parse_settings(estimate.settings), estimate.capacity, about)
     with atomic_write(recording) as partial:
@@ -91,62 +85,62 @@ def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: Fake
     return [recording, figures]
 
 
-def name_of(job: Job) -> str:
+def file_stem(job: Job) -> str:
     """The stem of an estimate's files: ``'gpt2_batch8_rank3'``."""
     model = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(job.model).name.partition(":")[2] or Path(job.model).stem).strip("-.")
     return "_".join(filter(None, (model or "model", f"batch{job.batch}", f"rank{job.rank}" * (job.world_size > 1))))
 
 
-class _Judge:
-    """Executes jobs and judges them for one GPU."""
+class _JobEstimator:
+    """Executes jobs and estimates them for one GPU."""
 
     def __init__(self, gpu: Gpu, settings: AllocatorSettings) -> None:
         self.gpu, self._settings = gpu, settings
 
-    def one(self, job: Job) -> Estimate:
-        (outcome,) = self.all([job])
+    def estimate(self, job: Job) -> Estimate:
+        (outcome,) = self.estimate_all([job])
         if isinstance(outcome, UsageError):
             raise outcome
         return outcome
 
-    def all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+    def estimate_all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
-            outcome if isinstance(outcome, UsageError) else self.judged(job, outcome)
-            for job, outcome in zip(jobs, fake_runs(jobs), strict=True)
+            outcome if isinstance(outcome, UsageError) else self.result(job, outcome)
+            for job, outcome in zip(jobs, simulate_jobs(jobs), strict=True)
         ]
 
-    def judged(self, job: Job, run: FakeRun) -> Estimate:
+    def result(self, job: Job, run: SimulatedRun) -> Estimate:
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
-        return estimate_of(job, run, self._settings, self.gpu, outside)
+        return estimate_from_run(job, run, self._settings, self.gpu, outside)
 
 
-def _alternatives(first: Estimate, judge: _Judge) -> Iterator[Alternative]:
-    changes = {**dict(_changes(first)), **dict(_sharded(first))}
-    for words, changed in zip(changes, judge.all(list(changes.values())), strict=True):
-        if isinstance(changed, Estimate):
-            yield _alternative(words, changed)
-    largest = largest_batch(first, judge.one)
+def _alternatives(first: Estimate, estimator: _JobEstimator) -> Iterator[Alternative]:
+    changes = dict([*_changes(first), *_sharded(first)])
+    for change, outcome in zip(changes, estimator.estimate_all(list(changes.values())), strict=True):
+        if isinstance(outcome, Estimate):
+            yield _alternative(change, outcome)
+    largest = largest_batch(first, estimator.estimate)
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 
 
-def _alternative(words: str, changed: Estimate) -> Alternative:
+def _alternative(change: str, estimate: Estimate) -> Alternative:
     return Alternative(
-        change=words,
-        allocated=changed.peak_allocated,
-        reserved=changed.peak_reserved,
-        fit=changed.fit,
-        batch=changed.job.batch,
+        change=change,
+        allocated=estimate.peak_allocated,
+        reserved=estimate.peak_reserved,
+        fit=estimate.fit,
+        batch=estimate.job.batch,
     )
 
 
 def _changes(first: Estimate) -> Iterator[tuple[str, Job]]:
-    job, whole = first.job, first.dtype in ("", "float32")
+    job, full_precision = first.job, first.dtype in ("", "float32")
     if not job.checkpoint:
         yield "activation checkpointing", replace(job, checkpoint=True)
-    if whole and job.amp is None:
+    if full_precision and job.amp is None:
         yield "bf16 autocast", replace(job, amp="bfloat16")
-    if whole:
+    if full_precision:
         yield "bf16 throughout", replace(job, dtype="bfloat16", amp=None)
     if job.optimizer in ("adam", "adamw"):
         yield "8-bit AdamW", replace(job, optimizer="adamw8bit", implementation="default")
@@ -160,7 +154,7 @@ def _changes(first: Estimate) -> Iterator[tuple[str, Job]]:
 
 
 def _sharded(first: Estimate) -> Iterator[tuple[str, Job]]:
-    """States on more ranks, or on those that hold copies of them already."""
+    """States sharded over more ranks, or over those that hold copies of them."""
     job = first.job
     if job.world_size == 1:
         ranks = ranks_that_fit(first)
@@ -173,7 +167,7 @@ def _sharded(first: Estimate) -> Iterator[tuple[str, Job]]:
 
 
 def ranks_that_fit(first: Estimate) -> int:
-    """The fewest ranks, a power of two up to 1,024, over which states can be sharded so that it should fit; else 8.
+    """The smallest power of two up to 1,024 of ranks over which states can be sharded so that it should fit; else 8.
 
     Parameters, gradients and optimizer state are divided by their number; the rest stays.
     """
@@ -186,33 +180,28 @@ def ranks_that_fit(first: Estimate) -> int:
     return 8
 
 
-def largest_batch(first: Estimate, judge: Callable[[Job], Estimate]) -> Estimate | None:
-    """The largest batch that fits: some are tried, each on the straight line between the last two.
+def largest_batch(first: Estimate, estimator: Callable[[Job], Estimate]) -> Estimate | None:
+    """The estimate of the largest batch that fits; ``None`` if not even one sample per part of a step fits.
 
-    Args:
-        first: The estimate of the batch that was asked for.
-        judge: Estimates another job.
-
-    Returns:
-        Its estimate; ``None`` where not even one sample for each part of a step fits.
+    Each batch tried is a linear interpolation between the last two.
     """
-    # the parts of a step stay as many as they are
+    # the number of parts of a step does not change
     unit = first.job.parts
     fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)
     for _ in range(_TRIES):
         batch = unit if fits is None else _next_batch(fits, fails, unit)
         if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        found = judge(replace(first.job, batch=batch))
-        if found.fit is Fit.FITS:
-            fits = found
+        estimate = estimator(replace(first.job, batch=batch))
+        if estimate.fit is Fit.FITS:
+            fits = estimate
         else:
-            fails = found
+            fails = estimate
     return fits
 
 
 def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None:
-    """A batch to try next; ``None`` where there is none between the two."""
+    """The batch to try next; ``None`` if there is none between the two."""
     low = fits.job.batch
     if fails is None:
         return low * 4 if low < _LARGEST_BATCH else None

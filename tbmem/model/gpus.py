@@ -1,4 +1,4 @@
-"""GPUs by name: their memory and their generation."""
+"""GPUs by name, with memory and compute capability."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tbmem.units import GIB, MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """What an estimate must know of a GPU."""
+    """A GPU for estimates."""
 
     name: str
     capability: tuple[int, int]
     total: int
-    """Bytes, as torch reports them: less than the name says, since the driver keeps some."""
+    """Bytes, as torch reports them: less than the name says, since the driver reserves some."""
     context: int
-    """Bytes that a process takes there before its first tensor: the context and torch's kernels."""
+    """Bytes of the CUDA context and torch's kernels."""
 
 
 def _gpu(name: str, capability: tuple[int, int], gib: float, context_mib: int) -> Gpu:
@@ -45,7 +45,7 @@ GPUS: dict[str, Gpu] = {
         _gpu("t4-16gb", (7, 5), 14.6, 250),
     )
 }
-"""Typical values: drivers and clouds differ by some ten MiB."""
+"""Typical values; drivers and clouds differ by tens of MiB."""
 
 
 def gpu_named(name: str) -> Gpu:
@@ -54,11 +54,8 @@ def gpu_named(name: str) -> Gpu:
     Raises:
         UsageError: There is none of that name, or several.
     """
-    wanted = re.sub(r"[\s_]", "-", name.lower())
-    found = [gpu for key, gpu in GPUS.items() if key == wanted] or [
-        gpu for key, gpu in GPUS.items() if key.startswith(wanted)
-    ]
-    if len(found) == 1:
-        return found[0]
-    options = ", ".join(gpu.name for gpu in found) or ", ".join(GPUS)
-    raise UsageError(f"--gpu {name}: {'say which of' if found else 'there are'} {options}")
+    query = re.sub(r"[\s_]", "-", name.lower())
+    matches = [key for key in GPUS if key == query] or [key for key in GPUS if key.startswith(query)]
+    if len(matches) == 1:
+        return GPUS[matches[0]]
+    raise UsageError(f"--gpu {name}: {'say which of' if matches else 'there are'} {', '.join(matches or GPUS)}")

@@ -1,4 +1,4 @@
-"""The training to estimate, as a record: a model, a batch, how it is trained, on which GPU."""
+"""Record of a training run to estimate: the model, its batch, how it is trained, and on which GPU."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Option(NamedTuple):
 
     help: str
     name: str = ""
-    """Where it is not the field's."""
+    """Of the option, if not the field's name."""
     derived: bool = False
-    """Whether it follows from other options where it is not given."""
+    """Whether its default follows from other options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A training to estimate."""
+    """A training run to estimate."""
 
     model: str
     """A built-in name, ``'package.module:factory'``, or the path of a Hugging Face ``config.json``."""
@@ -64,21 +64,21 @@ class Job:
     schedule: Annotated[str, Option("Of the pipeline: 1f1b or gpipe.")] = "1f1b"
     microbatches: Annotated[int | None, Option("Of a pipeline; by default twice its stages.")] = None
     steps: int = 2
-    """The first makes the optimizer's state, later ones are steady."""
+    """The first step allocates the optimizer's state, later ones are steady."""
     device: str = "cuda"
-    """``'cuda'``, or ``'cpu'`` to compare with what really runs there."""
+    """``'cuda'``, or ``'cpu'`` to compare with a real run."""
     instead: bool = False
-    """Tensors of the CPU stand for a GPU's: what only the CPU's kernels need does not count."""
+    """CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count."""
     capability: tuple[int, int] = (9, 0)
     """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
     total: int = 80 * GIB
     """Bytes of the GPU."""
     search_path: str | None = None
-    """Folder in which a factory's module is looked for, besides Python's own."""
+    """Folder added to ``sys.path`` to import a factory's module."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
-            _one_of(name, getattr(self, name), allowed)
+            _check_choice(name, getattr(self, name), allowed)
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
@@ -113,22 +113,17 @@ class Job:
 
     @classmethod
     def of(cls, model: str, search_path: str | None = None, **options: Any) -> Job:
-        """The job of some options, named as on the command line; ``None`` stands for one that is not given.
-
-        Args:
-            model: As the field.
-            search_path: As the field.
-            **options: Those of :func:`job_options`.
+        """Create a job from the options of :func:`job_options`; ``None`` means not given.
 
         Raises:
-            UsageError: There is no such option, or they do not go together.
+            UsageError: There is no such option, or options contradict each other.
         """
         names = {name: field for name, (field, _) in job_options().items()}
         for name in options:
-            _one_of("option", name, tuple(names))
+            _check_choice("option", name, tuple(names))
         given = {names[name]: value for name, value in options.items() if value is not None}
         shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
-        # what is below 1 is refused by the job, in words
+        # values below 1 are rejected by __post_init__
         copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))
         given.setdefault("world_size", shared * copies)
         given.setdefault("batch", _parts(given.get("pipeline", 1), given.get("microbatches"), 1))
@@ -136,12 +131,12 @@ class Job:
 
     @property
     def parts(self) -> int:
-        """Into how many equal parts a step's batch is cut: the microbatches of a pipeline, else those accumulated."""
+        """Number of equal parts of a step's batch: microbatches of a pipeline, else accumulation steps."""
         return _parts(self.pipeline, self.microbatches, self.accumulate)
 
 
 _FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
-"""What fields are called on the command line, where that is not obvious."""
+"""Command-line flags of fields whose name differs."""
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "dtype": (None, *DTYPES),
     "amp": (None, *DTYPES[1:]),
@@ -153,7 +148,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 
 
 def job_options() -> dict[str, tuple[str, Option]]:
-    """By an option's name: its field and what it means."""
+    """By the option's name: its field, and the option."""
     hints = get_type_hints(Job, include_extras=True)
     options = {
         field.name: note
@@ -165,7 +160,7 @@ def job_options() -> dict[str, tuple[str, Option]]:
 
 
 def is_factory(model: str) -> bool:
-    """Whether a model's name is that of a function of the user's."""
+    """Whether a model's name is that of a user's function."""
     return ":" in model and not Path(model).exists()
 
 
@@ -173,7 +168,7 @@ def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:
     return (microbatches or 2 * stages) if stages > 1 else accumulate
 
 
-def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+def _check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         words = ", ".join(str(word) for word in allowed if word is not None)
         raise UsageError(f"{name} is {value!r}; there are {words}")

@@ -1,4 +1,4 @@
-"""The allocations of a training that ran on fake tensors, as columns."""
+"""Allocations of a training run on fake tensors, as columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tbmem.model.stacks import Frame
 
 
 @dataclass(frozen=True, kw_only=True)
-class FakeRun:
-    """One row per allocation, in the order in which they were made."""
+class SimulatedRun:
+    """One row per allocation, in order."""
 
     size: I64
-    """Bytes asked for."""
+    """Requested bytes."""
     alloc_event: I64
     """Allocs and frees share one count from 0."""
     free_event: I64
@@ -33,13 +33,13 @@ class FakeRun:
     operator: I64
     """Into ``operators``."""
     stack: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Into ``stacks``; -1 for none. In the backward pass: of the forward's line. Left out: none is known."""
+    """Into ``stacks``; -1 for none. In the backward pass that of the forward. Default: none."""
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     stacks: tuple[tuple[Frame, ...], ...] = ()
-    """Lines of the user's code, the innermost call first."""
+    """Source lines of user code, the innermost call first."""
     notes: tuple[str, ...] = ()
-    """What was assumed or is not known, one sentence each."""
+    """Assumptions and unknowns, one sentence each."""
     about: dict[str, Any] = field(default_factory=dict)
     """Plain JSON values: parameters, how it was executed, torch's version, seconds."""
 
@@ -51,10 +51,10 @@ class FakeRun:
         return len(self.size)
 
     def to_bytes(self) -> bytes:
-        """For another process."""
+        """Encode for another process."""
         return msgspec.msgpack.encode(self, enc_hook=lambda column: column.tobytes())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> FakeRun:
-        """What :meth:`to_bytes` wrote."""
+    def from_bytes(cls, data: bytes) -> SimulatedRun:
+        """Decode :meth:`to_bytes`."""
         return msgspec.msgpack.decode(data, type=cls, dec_hook=lambda _, column: np.frombuffer(column, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Cells of a sweep: one training or forward pass each, with its measured and its predicted memory."""
+"""Records of a sweep: each cell has the measured and the predicted memory of one run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from enum import Enum
 from tbmem.model.job import Job
 
 PRECISIONS: dict[str, str | None] = {"fp32": None, "bf16": "bfloat16", "fp16": "float16"}
-"""What is asked for, and autocast's type."""
+"""By option: the dtype of autocast."""
 PASSES = ("forward", "training")
 
 
 class Status(str, Enum):
-    """What became of a cell."""
+    """Outcome of a cell."""
 
     MEASURED = "measured"
     OUT_OF_MEMORY = "out of memory"
@@ -23,7 +23,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCase:
-    """What one cell measures."""
+    """The run that one cell measures."""
 
     size: str
     """Name of a built-in model."""
@@ -36,9 +36,9 @@ class SweepCase:
     """``'fp32'``, or autocast: ``'bf16'``, ``'fp16'``."""
     device: str = "cpu"
     warmup: int = 1
-    """Steps that are run first and not measured."""
+    """Warmup steps, not measured."""
     steps: int = 1
-    """Steps that are measured."""
+    """Measured steps."""
 
     @property
     def kind(self) -> str:
@@ -46,7 +46,7 @@ class SweepCase:
         return self.device.partition(":")[0]
 
     def job(self) -> Job:
-        """The same to execute on fake or real tensors; two steps, the second being steady."""
+        """The job to run on fake or real tensors."""
         return Job(
             model=self.size,
             batch=self.batch,
@@ -57,12 +57,12 @@ class SweepCase:
         )
 
     def in_precision(self, precision: str) -> SweepCase:
-        """The same in another precision."""
+        """The same case in another precision."""
         return replace(self, precision=precision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Large:
+class LargeAllocation:
     """One of the largest allocations at a peak."""
 
     bytes: int
@@ -70,45 +70,45 @@ class Large:
     what: str
     """Module or operator."""
     line: str
-    """Where it was asked for; in the backward pass the line of the forward; empty if not known."""
+    """Source line; in the backward pass the line of the forward; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A highest moment, in bytes."""
+class MemoryPeak:
+    """A memory peak, in bytes."""
 
     allocated: int
     reserved: int | None = None
     """``None`` where there is no caching allocator."""
     phase: str = ""
-    """Part of the step in which it is: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if not known."""
+    """Phase of the step: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if unknown."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """By category."""
-    largest: tuple[Large, ...] = ()
-    """Of those made in the step: parameters and optimizer state were there before."""
+    largest: tuple[LargeAllocation, ...] = ()
+    """Largest allocations of the step, without parameters and optimizer state."""
     activations: int = 0
-    """The most that is kept for the backward pass at any moment."""
+    """Peak bytes saved for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCell:
-    """What came out for one case."""
+    """The result of one case."""
 
     case: SweepCase
     status: Status
-    measured: Moment | None = None
-    predicted: Moment | None = None
+    measured: MemoryPeak | None = None
+    predicted: MemoryPeak | None = None
     seconds: float = 0.0
-    """Of a measured step."""
+    """Duration of a measured step."""
     file: str = ""
     """Recording, beside the tables."""
     note: str = ""
-    """What happened instead, or was changed; sentences."""
+    """Sentences on failures and changed settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Numbers of a model that derivations need."""
+    """Dimensions of a model."""
 
     size: str
     parameters: int
@@ -121,7 +121,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """All cells."""
+    """All cells of a sweep."""
 
     device: str
     """``'cpu'`` or the GPU's name."""
@@ -130,16 +130,12 @@ class Sweep:
     notes: tuple[str, ...] = ()
 
     def cell(self, case: SweepCase) -> SweepCell | None:
-        """The cell of a case, if it is there."""
-        return next((one for one in self.cells if one.case == case), None)
+        """The cell of a case, if any."""
+        return next((cell for cell in self.cells if cell.case == case), None)
 
 
-def stems(cases: tuple[SweepCase, ...]) -> Iterator[str]:
-    """Names of the cells' files, without their ends: as short as they can be and still differ.
-
-    Args:
-        cases: All of a sweep.
-    """
+def file_stems(cases: tuple[SweepCase, ...]) -> Iterator[str]:
+    """Shortest distinct file names of a sweep's cells, without suffix."""
     several_batches = len({case.batch for case in cases}) > 1
     several_precisions = any(case.precision != "fp32" for case in cases)
     for case in cases:

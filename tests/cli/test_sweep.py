@@ -10,22 +10,22 @@ from typer.testing import CliRunner
 
 from tbmem.cli.main import app
 from tbmem.errors import UsageError
-from tbmem.model.sweep import Moment, Status, SweepCase, SweepCell
+from tbmem.model.sweep import MemoryPeak, Status, SweepCase, SweepCell
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[SweepCase]:
     """Cases that were asked for; nothing runs."""
-    from tbmem.estimator.sweep import sweep as module
+    from tbmem.estimator import sweep as module
 
     seen: list[SweepCase] = []
 
     def measure(case: SweepCase, path: Path) -> SweepCell:
         seen.append(case)
-        return SweepCell(case=case, status=Status.MEASURED, measured=Moment(allocated=7), file=path.name)
+        return SweepCell(case=case, status=Status.MEASURED, measured=MemoryPeak(allocated=7), file=path.name)
 
     monkeypatch.setattr(module, "measure_in_child", measure)
-    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: Moment(allocated=8) for case in cases})
+    monkeypatch.setattr(module, "_predictions", lambda cases, gpu: {case: MemoryPeak(allocated=8) for case in cases})
     return seen
 
 
@@ -77,7 +77,7 @@ def test_what_is_measured_is_kept_when_it_is_interrupted(
     measured: list[SweepCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given three lengths, when Ctrl-C comes in the second, then the first stands in the tables."""
-    from tbmem.estimator.sweep import sweep as module
+    from tbmem.estimator import sweep as module
 
     first = module.measure_in_child
 
@@ -122,7 +122,7 @@ def test_a_run_that_failed_by_an_error_is_exit_code_1_and_one_without_memory_is_
     status: Status, code: int, measured: list[SweepCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given one of two runs that ends so, when it is swept, then the tables are there and the exit code tells."""
-    from tbmem.estimator.sweep import sweep as module
+    from tbmem.estimator import sweep as module
 
     first = module.measure_in_child
 

@@ -18,7 +18,7 @@ def gpt2(batch: int, sequence: int) -> Made:
 
 
 def llama(batch: int, sequence: int) -> Made:
-    shape = DecoderShape(layers=3, width=128, heads=4, groups=2, inner=352, vocabulary=500, context=128)
+    shape = DecoderShape(layers=3, width=128, heads=4, kv_heads=2, inner=352, vocabulary=500, context=128)
     return made(shape, batch, sequence)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 
 
-def peak(run: FakeRun | Exception) -> int:
+def peak(run: SimulatedRun | Exception) -> int:
     """The most bytes alive at once."""
-    assert isinstance(run, FakeRun), run
+    assert isinstance(run, SimulatedRun), run
     change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)

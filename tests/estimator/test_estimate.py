@@ -12,14 +12,14 @@ import pytest
 
 import tbmem
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_of
+from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
 from tbmem.errors import UsageError
 from tbmem.estimator import estimate as module
-from tbmem.estimator.estimate import estimate_job, name_of, ranks_that_fit, write_estimate
+from tbmem.estimator.estimate import estimate_job, file_stem, ranks_that_fit, write_estimate
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.present.text.estimate import estimate_lines
 from tbmem.sources.recording import read_recording
 from tbmem.units import GIB
@@ -28,7 +28,7 @@ from tests.analysis.estimates.test_fit import run as a_run
 JOB = Job(model="gpt2", batch=8)
 
 
-def run_of(job: Job) -> FakeRun:
+def run_of(job: Job) -> SimulatedRun:
     """10 GiB of states and 1 GiB of activations a sample; half of these with checkpointing."""
     activations = job.batch * GIB // (2 if job.checkpoint else 1)
     table = np.array(
@@ -38,7 +38,7 @@ def run_of(job: Job) -> FakeRun:
         ],
         dtype=np.int64,
     )
-    return FakeRun(
+    return SimulatedRun(
         size=table[:, 0],
         alloc_event=table[:, 1],
         free_event=table[:, 2],
@@ -52,7 +52,7 @@ def run_of(job: Job) -> FakeRun:
     )
 
 
-def execute(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+def execute(jobs: Sequence[Job]) -> list[SimulatedRun | UsageError]:
     return [UsageError("no") if job.world_size > 1 else run_of(job) for job in jobs]
 
 
@@ -64,9 +64,9 @@ def estimate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Estimate]:
         job: Job,
         gpu: str = "h100-80gb",
         alternatives: bool | None = False,
-        execute: Callable[[Sequence[Job]], list[FakeRun | UsageError]] = execute,
+        execute: Callable[[Sequence[Job]], list[SimulatedRun | UsageError]] = execute,
     ) -> Estimate:
-        monkeypatch.setattr(module, "fake_runs", execute)
+        monkeypatch.setattr(module, "simulate_jobs", execute)
         return estimate_job(job, gpu, alternatives=alternatives)[0]
 
     return estimated
@@ -94,7 +94,7 @@ def test_what_would_make_it_fit(estimate: Callable[..., Estimate]) -> None:
 
 
 def test_halves_are_not_halved_again(estimate: Callable[..., Estimate]) -> None:
-    def in_halves(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+    def in_halves(jobs: Sequence[Job]) -> list[SimulatedRun | UsageError]:
         return [replace(run_of(job), about={**run_of(job).about, "dtype": "bfloat16"}) for job in jobs]
 
     result = estimate(JOB, "a100-40gb", alternatives=True, execute=in_halves)
@@ -108,7 +108,7 @@ def test_a_job_that_cannot_be_executed_is_an_error(estimate: Callable[..., Estim
         estimate(replace(JOB, world_size=2, fsdp=2))
 
 
-def flat_then_steep(jobs: Sequence[Job]) -> list[FakeRun | UsageError]:
+def flat_then_steep(jobs: Sequence[Job]) -> list[SimulatedRun | UsageError]:
     """What the optimizer needs hides the activations of small batches."""
     runs = []
     for job in jobs:
@@ -156,7 +156,7 @@ def test_shards_are_as_few_as_may_fit(estimate: Callable[..., Estimate]) -> None
 
 @pytest.mark.usefixtures("estimate")
 def test_options_are_those_of_the_command_and_what_is_not_given_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "fake_runs", lambda jobs: [run_of(job) for job in jobs])
+    monkeypatch.setattr(module, "simulate_jobs", lambda jobs: [run_of(job) for job in jobs])
 
     job = tbmem.estimate("gpt2", gpu="a100-40gb", pp=2, fsdp=2, ddp=2, seq=64, clip=None).job
 
@@ -167,7 +167,7 @@ def test_options_are_those_of_the_command_and_what_is_not_given_follows(monkeypa
 
 
 def test_a_recording_and_json(tmp_path: Path) -> None:
-    made = estimate_of(Job(model="gpt2", batch=8), a_run(), AllocatorSettings(), gpu_named("t4"))
+    made = estimate_from_run(Job(model="gpt2", batch=8), a_run(), AllocatorSettings(), gpu_named("t4"))
 
     recording, figures = write_estimate(tmp_path / "new", made, a_run())
 
@@ -182,5 +182,5 @@ def test_a_recording_and_json(tmp_path: Path) -> None:
 def test_names_tell_estimates_apart() -> None:
     job = Job(model="package.module:make", world_size=4, fsdp=4, rank=3)
 
-    assert name_of(job) == "make_batch1_rank3"
-    assert name_of(replace(job, model="configs/llama/config.json", rank=0)) == "config_batch1_rank0"
+    assert file_stem(job) == "make_batch1_rank3"
+    assert file_stem(replace(job, model="configs/llama/config.json", rank=0)) == "config_batch1_rank0"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tbmem.model.sweep import SweepCell, stems
+from tbmem.model.sweep import SweepCell, file_stems
 from tests.sweeps import CASE, a_sweep
 
 
@@ -16,12 +16,12 @@ def test_a_cell_comes_back_from_json_as_it_was() -> None:
 
 
 def test_names_of_files_are_as_short_as_they_can_be() -> None:
-    assert list(stems((CASE, replace(CASE, what="forward")))) == ["small_ctx128_training", "small_ctx128_forward"]
-    assert list(stems((CASE, CASE.in_precision("bf16")))) == [
+    assert list(file_stems((CASE, replace(CASE, what="forward")))) == ["small_ctx128_training", "small_ctx128_forward"]
+    assert list(file_stems((CASE, CASE.in_precision("bf16")))) == [
         "small_ctx128_training_fp32",
         "small_ctx128_training_bf16",
     ]
-    assert list(stems((CASE, replace(CASE, batch=8)))) == [
+    assert list(file_stems((CASE, replace(CASE, batch=8)))) == [
         "small_ctx128_batch4_training",
         "small_ctx128_batch8_training",
     ]

@@ -1,1 +1,1 @@
-"""Peaks, fit and timeline of an estimate, from the events of its fake run."""
+"""Peaks, fit and timeline of an estimate, from the events of a simulated run."""

@@ -1,4 +1,4 @@
-"""The allocs and frees of a FakeRun in one order, numbered without gaps."""
+"""Orders the allocs and frees of a SimulatedRun."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import numpy as np
 import numpy.typing as npt
 
 from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 
 BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The events of a run, and where each row begins and ends among them."""
+    """Events of a run, and the indices of each row's alloc and free."""
 
     events: MemoryEvents
-    """As the allocator takes them; a row's number is its key."""
+    """For the allocator; the key is the row."""
     row: IntArray
-    """Of each event: whose it is."""
-    begins: IntArray
-    """Of each row: the event that allocates it."""
-    ends: IntArray
-    """Of each row: the event that frees it; -1 for none."""
+    """Of each event: its row."""
+    alloc_index: IntArray
+    """Of each row: index of its alloc."""
+    free_index: IntArray
+    """Of each row: index of its free; -1 for none."""
     time: IntArray
-    """Of each event: its number in the run, which counts some that are left out."""
+    """Of each event: its number in the run, which may have gaps."""
 
-    def at(self, times: Sequence[int]) -> IntArray:
-        """First event from each of some numbers of the run on."""
+    def first_event_from(self, times: Sequence[int]) -> IntArray:
+        """Index of the first event at or after each of some numbers of the run."""
         return np.searchsorted(self.time, np.array(times, dtype=np.int64)).astype(np.int64)
 
     def alive_at(self, event: int) -> IntArray:
         """Rows alive just after an event."""
-        return np.flatnonzero((self.begins <= event) & ((self.ends > event) | (self.ends < 0)))
+        return np.flatnonzero((self.alloc_index <= event) & ((self.free_index > event) | (self.free_index < 0)))
 
-    def most(self, which: BoolArray) -> int:
-        """The most bytes that some rows, one truth value each, hold together."""
-        sizes = np.where(which[self.row], self.events.size, 0)
+    def peak_bytes(self, rows: BoolArray) -> int:
+        """Peak bytes of the selected rows together."""
+        sizes = np.where(rows[self.row], self.events.size, 0)
         return int(np.cumsum(np.where(self.events.kind == EventKind.ALLOC, sizes, -sizes)).max(initial=0))
 
 
-def events_of_run(run: FakeRun) -> RunEvents:
-    """Put a run's events in order."""
+def order_events(run: SimulatedRun) -> RunEvents:
+    """Sort a run's events, and number them without gaps."""
     rows = np.arange(len(run))
     ended = np.flatnonzero(run.free_event >= 0)
     times = np.concatenate((run.alloc_event, run.free_event[ended]))

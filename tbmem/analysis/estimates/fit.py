@@ -1,4 +1,4 @@
-"""Peaks of a training that ran on fake tensors, what they are made of, and whether it fits a GPU."""
+"""Computes an estimate from a simulated run: peaks, their breakdown, and whether they fit a GPU."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, IntArray
 from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, order_events
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import format_bytes
 
 LOW, HIGH = 0.99, 1.03
-"""Reserved bytes of real runs against their estimates: the eight that were compared lay between 1.000 and 1.005."""
+"""Reserved bytes of real runs relative to their estimates: eight compared runs lay between 1.000 and 1.005."""
 ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
-"""The same of allocated bytes: between 0.9999 and 1.0001 on the GPU."""
+"""The same for allocated bytes: between 0.9999 and 1.0001 on the GPU."""
 DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
-"""Of both, where ranks divide a model: those that really ran lay between 0.968 and 1.078 of their estimates, joined by
-gloo (``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
+"""Of both for a sharded model: real runs with gloo lay between 0.968 and 1.078 of their estimates
+(``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
 
 
 class Fit(str, Enum):
-    """Whether it will fit."""
+    """Whether a training run fits the GPU."""
 
     FITS = "fits"
     TIGHT = "tight"
-    """Within what the estimate may be wrong by."""
+    """Within the error of the estimate."""
     NO = "does_not_fit"
 
 
@@ -59,7 +59,7 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """The same training with one thing changed; bytes."""
+    """The same training run with one change; sizes in bytes."""
 
     change: str
     allocated: int
@@ -70,67 +70,59 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What came out; bytes unless named otherwise."""
+    """An estimate; sizes in bytes unless named otherwise."""
 
     job: Job
     gpu: str
     settings: str
-    """What PYTORCH_ALLOC_CONF was taken to say."""
+    """Settings of the allocator, from PYTORCH_ALLOC_CONF."""
     peak_allocated: int
     peak_reserved: int
     allocated_range: tuple[int, int]
-    """Between these the true value is expected."""
+    """Expected range of the true value."""
     reserved_range: tuple[int, int]
     """The same of reserved bytes."""
     peak_step: int
     peak_phase: str
     first_step: int
-    """Allocated peak of the first step, which makes the optimizer's state."""
+    """Allocated peak of the first step, which allocates the optimizer's state."""
     steady_step: int
     """Allocated peak of the last."""
     by_phase: Mapping[str, int]
     """Allocated peak of each phase in the last step."""
     by_category: Mapping[str, int]
-    """What the allocated peak is made of."""
+    """Breakdown of the allocated peak."""
     by_module: Mapping[str, int]
-    """The same by module; layers that are alike are one entry, ``layers.*``."""
+    """The same by module; repeated layers are one entry, ``layers.*``."""
     formula: Formula
     outside: Mapping[str, int]
-    """What is not in the allocator's figures."""
+    """Memory outside of the allocator, by use."""
     capacity: int
     fit: Fit
     sentence: str
-    """The verdict for a person."""
+    """The verdict as text."""
     fragmented: int
-    """At the end: reserved, free, and only in pieces."""
+    """Fragmented bytes at the end."""
     notes: tuple[str, ...] = ()
     parameters: int = 0
-    """How many there are."""
+    """Number of parameters."""
     dtype: str = ""
     """Of most of their bytes."""
     architecture: str = ""
-    """What a config file stands for: ``'LlamaForCausalLM of transformers 5.23.0'``."""
+    """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
     seconds: float = 0.0
-    """That the execution took."""
+    """Duration of the execution."""
     executed: str = ""
-    """How: on which kind of fake tensors, with which torch."""
+    """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = field(default=())
 
 
-def estimate_of(
-    job: Job, run: FakeRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
+def estimate_from_run(
+    job: Job, run: SimulatedRun, settings: AllocatorSettings, gpu: Gpu, outside: dict[str, int] | None = None
 ) -> Estimate:
-    """Judge a run.
-
-    Args:
-        job: What was executed.
-        run: Its allocations.
-        settings: What PYTORCH_ALLOC_CONF will say.
-        gpu: Where it shall fit.
-        outside: Bytes there that are not the allocator's, by what they are for.
-    """
+    """Estimate a job from its run on a GPU; ``outside``: bytes of the GPU outside of the allocator, by use."""
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
-    order = events_of_run(run)
+    order = order_events(run)
     replayed = replay(order.events, settings)
     peak = int(np.argmax(replayed.allocated))
     alive = order.alive_at(peak)
@@ -171,7 +163,7 @@ def estimate_of(
 
 
 def _bands(job: Job) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What true values are as multiples of estimates, at least and at most: of allocated and of reserved bytes."""
+    """Expected true values relative to estimates: lower and upper bound of allocated and of reserved bytes."""
     if job.world_size > job.replicate:
         return (DIVIDED_LOW, DIVIDED_HIGH), (DIVIDED_LOW, DIVIDED_HIGH)
     return (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
@@ -182,7 +174,7 @@ def _within(size: int, band: tuple[float, float]) -> tuple[int, int]:
     return int(size * low), int(size * high)
 
 
-def _executed(run: FakeRun) -> str:
+def _executed(run: SimulatedRun) -> str:
     about = run.about
     if "torch" not in about:
         return ""
@@ -191,8 +183,8 @@ def _executed(run: FakeRun) -> str:
     return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
-def _step_of_event(run: FakeRun, order: RunEvents) -> IntArray:
-    """The step that an event falls into; -1 before the first."""
+def _step_of_event(run: SimulatedRun, order: RunEvents) -> IntArray:
+    """The step of each event; -1 before the first."""
     starts = np.array(run.about["step_starts"], dtype=np.int64)
     return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
 
@@ -201,46 +193,46 @@ def _highest(levels: IntArray) -> int:
     return int(levels.max(initial=0))
 
 
-def _by_phase(run: FakeRun, order: RunEvents, allocated: IntArray, which: BoolArray) -> dict[str, int]:
-    """Highest value while rows of a phase are made."""
-    made = which & (order.events.kind == EventKind.ALLOC)
+def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, selected: BoolArray) -> dict[str, int]:
+    """Allocated peak at allocs of each phase, of the selected events."""
+    allocs = selected & (order.events.kind == EventKind.ALLOC)
     phases = run.phase[order.row]
     result = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        during = made & (phases == phase)
+        during = allocs & (phases == phase)
         if during.any():
             result[phase.name.lower()] = _highest(allocated[during])
     return result
 
 
-def by_category(run: FakeRun, rows: IntArray) -> dict[str, int]:
+def by_category(run: SimulatedRun, rows: IntArray) -> dict[str, int]:
     """Bytes of some rows by category, the largest first."""
     sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
     named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def _by_module(run: FakeRun, alive: IntArray) -> dict[str, int]:
+def _by_module(run: SimulatedRun, alive: IntArray) -> dict[str, int]:
     sums: defaultdict[str, int] = defaultdict(int)
     for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
-        sums[merged(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
+        sums[layer_pattern(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def merged(module: str) -> str:
-    """A module's path with numbers of layers left out: ``layers.3.attention`` becomes ``layers.*.attention``."""
+def layer_pattern(module: str) -> str:
+    """A module's path without layer numbers: ``layers.*.attention`` for ``layers.3.attention``."""
     return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
 
 
-def _formula(run: FakeRun, order: RunEvents) -> Formula:
+def _formula(run: SimulatedRun, order: RunEvents) -> Formula:
     final = run.step == run.step.max()
     category = run.category
     return Formula(
-        parameters=order.most((category == Category.PARAMETER) | (category == Category.BUFFER)),
-        optimizer=order.most(category == Category.OPTIMIZER_STATE),
-        gradients=order.most((category == Category.GRADIENT) & final),
-        intermediates=order.most((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
-        activations=order.most(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
+        parameters=order.peak_bytes((category == Category.PARAMETER) | (category == Category.BUFFER)),
+        optimizer=order.peak_bytes(category == Category.OPTIMIZER_STATE),
+        gradients=order.peak_bytes((category == Category.GRADIENT) & final),
+        intermediates=order.peak_bytes((category == Category.TEMPORARY) & final & (run.phase == Phase.OPTIMIZER)),
+        activations=order.peak_bytes(((category == Category.ACTIVATION) | (category == Category.INPUT)) & final),
     )
 
 
@@ -251,7 +243,7 @@ def _verdict(
     has = f"{gpu.name} has {format_bytes(room)}"
     if at_most + outside <= room:
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
-    # the same requests on a device of that size
+    # replay on a device of that size
     failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
     if failure is None:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."

@@ -1,7 +1,7 @@
-"""Turns a FakeRun into an AllocationTimeline, so that every reader of recordings reads estimates as well.
+"""Converts a SimulatedRun into an AllocationTimeline.
 
-With the allocator's settings it also says where the caching allocator would have put each block, and which segments it
-would have held; without them, as for the CPU, it says what was asked for.
+With the allocator's settings it has the addresses and segments of a replay by the caching allocator; without, as for
+the CPU, only requested sizes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.replay import Segment, replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import RunEvents, events_of_run
+from tbmem.analysis.estimates.event_order import RunEvents, order_events
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.stacks import StackBuilder, StackTable
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import (
@@ -37,37 +37,37 @@ from tbmem.model.timeline_tables import (
 )
 
 EVENT_NS = 1000
-"""A fake run has no clock: its events are a microsecond apart, from the beginning of Unix time on."""
+"""Simulated runs have no clock: events are a microsecond apart, from Unix time 0 on."""
 
 
 def timeline_of_run(
-    run: FakeRun,
+    run: SimulatedRun,
     settings: AllocatorSettings | None = None,
     total: int | None = None,
     about: Mapping[str, Any] | None = None,
     source: str = "estimate",
 ) -> AllocationTimeline:
-    """Turn a run into a recording.
+    """Convert a run.
 
     Args:
         run: On fake tensors, or counted on real ones.
-        settings: What PYTORCH_ALLOC_CONF says; ``None`` where there is no caching allocator.
+        settings: Of the caching allocator; ``None`` for a device without one.
         total: Bytes of the device.
-        about: What it is: plain JSON values.
-        source: ``'estimate'`` or, counted on real tensors, ``'count'``.
+        about: Plain JSON values for the timeline's header.
+        source: ``'estimate'``, or ``'count'`` for a run counted on real tensors.
     """
-    events = events_of_run(run)
-    placed = _Placed(run, events, settings) if settings is not None else None
-    shift = np.asarray if placed is None else placed.shift
-    length = len(events.row) + (0 if placed is None else len(placed.replayed.changes))
+    events = order_events(run)
+    placement = _Placement(run, events, settings) if settings is not None else None
+    shift = np.asarray if placement is None else placement.shift
+    length = len(events.row) + (0 if placement is None else len(placement.replayed.changes))
     return AllocationTimeline(
         source=source,
-        rows=_rows(run, shift(events.begins), shift(events.ends), placed),
-        devices=(_device(run, placed, length, len(events.row), total),),
-        segments=SegmentRows.of() if placed is None else placed.segments(),
-        blocks=BlockRows.of() if placed is None else placed.blocks(),
-        reservations=ReservationRows.of() if placed is None else placed.reservations(),
-        ranges=_steps(run, shift(events.at(run.about["step_starts"])), length),
+        rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
+        devices=(_device(run, placement, length, len(events.row), total),),
+        segments=SegmentRows.of() if placement is None else placement.segments(),
+        blocks=BlockRows.of() if placement is None else placement.blocks(),
+        reservations=ReservationRows.of() if placement is None else placement.reservations(),
+        ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
         stacks=_stacks(run),
         pools=((0, 0),),
         modules=run.modules,
@@ -79,8 +79,8 @@ def timeline_of_run(
     )
 
 
-class _Noting(CachingAllocator):
-    """Remembers where it put each block, and which are in use."""
+class _PlacementRecorder(CachingAllocator):
+    """Records the address and size of each block, and which blocks are in use."""
 
     def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
         super().__init__(settings, device)
@@ -100,23 +100,23 @@ class _Noting(CachingAllocator):
         super().complete_free(block)
 
 
-class _Placed:
-    """A run as the caching allocator would have served it."""
+class _Placement:
+    """Placement of a run's allocations by the caching allocator."""
 
-    def __init__(self, run: FakeRun, events: RunEvents, settings: AllocatorSettings) -> None:
-        self.allocator = _Noting(settings, SimpleDevice())
+    def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
+        self.allocator = _PlacementRecorder(settings, SimpleDevice())
         self.replayed = replay(events.events, allocator=self.allocator)
-        # requests are served in the order of their events; nothing is served for no bytes
+        # blocks are recorded in the order of allocs; 0 bytes get no block
         self.served = np.flatnonzero(run.size > 0)
         self._held = segments_now(self.allocator, [block for _, block in self.allocator.in_use.values()])
 
     def shift(self, event: I64) -> I64:
-        """Number of an event once segments' changes, each before the request that caused it, have numbers as well."""
+        """Event numbers after inserting each segment change before the alloc that caused it."""
         moved = event + np.searchsorted(self.replayed.change_event, event, side="right")
         return np.where(event < 0, event, moved)
 
     def columns(self, rows: int) -> dict[str, I64]:
-        """Address and size of each row's block."""
+        """Address and rounded size of each row's block."""
         places = np.array(self.allocator.places, dtype=np.int64).reshape(-1, 2)
         columns = {name: np.zeros(rows, dtype=np.int64) for name in ("address", "rounded_bytes")}
         columns["address"][self.served], columns["rounded_bytes"][self.served] = places[:, 0], places[:, 1]
@@ -125,37 +125,37 @@ class _Placed:
     def reservations(self) -> ReservationRows:
         """Changes of segments."""
         changes, event = self.replayed.changes, self.replayed.change_event
-        gains = [one.change in (ReservationKind.ALLOC, ReservationKind.MAP) for one in changes]
+        gains = [change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes]
         number = event + np.arange(len(changes))
         return ReservationRows.of(
             len(changes),
             event=number,
             ns=number * EVENT_NS,
-            bytes=[one.size if gain else -one.size for one, gain in zip(changes, gains, strict=True)],
-            kind=[int(one.change) for one in changes],
-            address=np.array([one.address for one in changes], dtype=np.uint64),
-            stream=[one.stream for one in changes],
+            bytes=[change.size if gain else -change.size for change, gain in zip(changes, gains, strict=True)],
+            kind=[int(change.change) for change in changes],
+            address=np.array([change.address for change in changes], dtype=np.uint64),
+            stream=[change.stream for change in changes],
         )
 
     def segments(self) -> SegmentRows:
         """Segments at the end."""
         held = self._held
-        in_use = [sum(block.size for block in one.blocks) for one in held]
+        in_use = [sum(block.size for block in segment.blocks) for segment in held]
         return SegmentRows.of(
             len(held),
-            address=np.array([one.address for one in held], dtype=np.uint64),
-            bytes=[one.size for one in held],
+            address=np.array([segment.address for segment in held], dtype=np.uint64),
+            bytes=[segment.size for segment in held],
             allocated_bytes=in_use,
             active_bytes=in_use,
-            requested_bytes=[sum(block.requested for block in one.blocks) for one in held],
-            kind=[int(SegmentKind.SMALL if one.small else SegmentKind.LARGE) for one in held],
+            requested_bytes=[sum(block.requested for block in segment.blocks) for segment in held],
+            kind=[int(SegmentKind.SMALL if segment.small else SegmentKind.LARGE) for segment in held],
             pool=0,
-            expandable=[int(one.expandable) for one in held],
+            expandable=[int(segment.expandable) for segment in held],
         )
 
     def blocks(self) -> BlockRows:
         """Their blocks, used and free."""
-        rows = [row for number, one in enumerate(self._held) for row in self._blocks_of(number, one)]
+        rows = [row for number, segment in enumerate(self._held) for row in self._blocks_of(number, segment)]
         table = np.array(rows, dtype=np.int64).reshape(-1, 6)
         names = ("segment", "address", "bytes", "requested_bytes", "state", "row")
         return BlockRows.of(len(rows), **{name: table[:, place] for place, name in enumerate(names)})
@@ -172,8 +172,8 @@ class _Placed:
         return [row for row in rows if row[2]]
 
 
-def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> AllocationRows:
-    columns = {} if placed is None else placed.columns(len(run))
+def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> AllocationRows:
+    columns = {} if placement is None else placement.columns(len(run))
     known = run.category != Category.UNKNOWN
     return AllocationRows.of(
         len(run),
@@ -196,12 +196,14 @@ def _rows(run: FakeRun, begin: I64, end: I64, placed: _Placed | None) -> Allocat
     )
 
 
-def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, total: int | None) -> DeviceTotals:
+def _device(
+    run: SimulatedRun, placement: _Placement | None, length: int, events: int, total: int | None
+) -> DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
     alive = run.free_event == ALIVE
     sizes: dict[str, Any] = {}
-    if placed is not None:
-        allocator = placed.allocator
+    if placement is not None:
+        allocator = placement.allocator
         sizes = {
             "reserved_bytes": allocator.reserved,
             "allocated_bytes": allocator.allocated,
@@ -221,7 +223,7 @@ def _device(run: FakeRun, placed: _Placed | None, length: int, events: int, tota
     )
 
 
-def _steps(run: FakeRun, starts: I64, length: int) -> RangeRows:
+def _steps(run: SimulatedRun, starts: I64, length: int) -> RangeRows:
     ends = np.append(starts[1:], length)
     return RangeRows.of(
         len(starts),
@@ -234,7 +236,7 @@ def _steps(run: FakeRun, starts: I64, length: int) -> RangeRows:
     )
 
 
-def _stacks(run: FakeRun) -> StackTable:
+def _stacks(run: SimulatedRun) -> StackTable:
     builder = StackBuilder()
     for stack in run.stacks:
         builder.stack(builder.frame(*frame) for frame in stack)

@@ -1,9 +1,9 @@
-"""scaled_dot_product_attention of fake tensors with the kernel that a GPU would take.
+"""Runs scaled_dot_product_attention of fake tensors with the kernel that a GPU would select.
 
-Without a GPU torch takes the plain formula, which keeps the whole matrix of scores. On CUDA it takes, of those that can
-do it: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the memory-efficient kernel (not
-with ``enable_gqa``), the formula. Hopper and Blackwell in data centers prefer cuDNN's, which keeps what FlashAttention
-keeps.
+Without a GPU torch selects the math kernel, which materializes the score matrix. On CUDA it selects the first that
+supports the inputs: FlashAttention (half precision, no mask, heads up to 256 wide, Ampere or later), the
+memory-efficient kernel (not with ``enable_gqa``), math. Data-center Hopper and Blackwell prefer cuDNN's kernel, which
+saves the same tensors as FlashAttention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tbmem.estimator.fake_tensors.fake_cuda import patched
 
 _WIDEST_HEAD = 256
 _DIMENSIONS = 4
-"""Samples, heads, length, width: kernels take nothing else."""
+"""Batch, heads, length, width: fused kernels require them."""
 _PREFER_CUDNN = ((9, 0), (10, 0))
 _ATEN = torch.ops.aten
 
@@ -36,14 +36,6 @@ def kernel_for(
 
     Source: ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` (``can_use_flash_attention``,
     ``can_use_mem_efficient_attention``, ``check_prefer_cudnn_attention``).
-
-    Args:
-        capability: Of the GPU.
-        query: As the kernel would get it, like the next two.
-        key: May have fewer heads.
-        value: May have another width.
-        mask: Added to the scores, or says which count.
-        causal: Whether nothing looks ahead.
     """
     allowed, head = torch.backends.cuda, query.shape[-1]
     if not query.dim() == key.dim() == value.dim() == _DIMENSIONS:
@@ -55,23 +47,18 @@ def kernel_for(
         return "flash"
     if query.dtype is torch.bfloat16 and capability < (8, 0):
         return "math"
-    learnt = mask is not None and mask.requires_grad
+    trained_mask = mask is not None and mask.requires_grad
     if query.shape[-3] != key.shape[-3]:
-        # heads that share keys and values are nothing for the memory-efficient kernel
+        # the memory-efficient kernel does not support grouped-query attention
         cudnn = allowed.cudnn_sdp_enabled() and modern and capability in _PREFER_CUDNN  # type: ignore[no-untyped-call]
-        return "cudnn" if cudnn and square and not learnt else "math"
-    efficient = capability >= (5, 0) and (half or query.dtype is torch.float32) and not learnt
+        return "cudnn" if cudnn and square and not trained_mask else "math"
+    efficient = capability >= (5, 0) and (half or query.dtype is torch.float32) and not trained_mask
     return "efficient" if efficient and allowed.mem_efficient_sdp_enabled() else "math"  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
 def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[None]:
-    """scaled_dot_product_attention of CUDA tensors takes the GPU's kernel.
-
-    Args:
-        capability: Of the GPU.
-        chosen: Gets the names of the kernels that were taken.
-    """
+    """Within the block attention of CUDA tensors runs the GPU's kernel, whose name is added to ``chosen``."""
     original = F.scaled_dot_product_attention
 
     def attention(
@@ -93,7 +80,7 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
         name = kernel_for(capability, query, key, value, attn_mask, is_causal)
         chosen.add(name)
         if name in ("flash", "cudnn"):
-            # cuDNN's keeps the same: the result, and a number for each row of scores
+            # both save the output and one value per row of scores
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if enable_gqa:
             groups = query.shape[1] // key.shape[1]
@@ -102,10 +89,10 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
             return _ATEN._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal, scale=scale
             )[0]
-        mask = attn_mask if attn_mask is None else _mask_of_efficient(attn_mask, query, key)
-        keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+        mask = attn_mask if attn_mask is None else _efficient_mask(attn_mask, query, key)
+        training = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
         return _ATEN._scaled_dot_product_efficient_attention(
-            query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
+            query, key, value, mask, training, dropout_p, is_causal, scale=scale
         )[0]
 
     with patched(F, "scaled_dot_product_attention", attention):
@@ -126,12 +113,12 @@ def _flash(
     return output[..., :head] if padding else output
 
 
-def _mask_of_efficient(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """The mask as the memory-efficient kernel takes it."""
+def _efficient_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The mask as an additive one, padded for the memory-efficient kernel."""
     if mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     padding = -mask.shape[-1] % 16
     if padding:
-        # the kernel reads whole groups of 16
+        # the kernel reads blocks of 16
         mask = F.pad(mask, (0, padding))[..., : mask.shape[-1]]
     return mask.expand(*query.shape[:-1], key.shape[-2])

@@ -1,9 +1,9 @@
-"""In a process without a GPU: fake tensors of device ``cuda`` get gradients, as they would with one.
+"""Lets autograd compute gradients of fake CUDA tensors in a process without a GPU.
 
-torch makes fake CUDA tensors anywhere, but its autograd asks the machine two things that only a GPU's driver answers:
-a device guard, and the hooks of the CUDA library. Both get a stand-in that says "no device". torch has one for the
-first itself (``ensureCUDADeviceGuardSet``) and installs it only where another is replaced. Whether all of it works with
-a build of torch is tried out before it is relied on (:func:`self_test`): only ever call this in a process of its own.
+torch creates fake CUDA tensors on any machine, but autograd needs a device guard and the hooks of the CUDA library.
+Both are replaced by ones that report "no device". torch has such a device guard (``ensureCUDADeviceGuardSet``), and
+installs it only to replace another. Whether this works with a build of torch is tested first (:func:`self_test`), in a
+process of its own, which may crash.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import os
 from typing import Any
 
 _CUDA = 1
-"""torch's number of the kind of device."""
+"""``c10::DeviceType::CUDA``."""
 _DEVICE_KINDS = 22
 _HOOKS = 96
-"""More entries than the table of the CUDA hooks has; those behind it are copied and never called."""
+"""More entries than the vtable of the CUDA hooks has; those behind it are copied and never called."""
 _IS_BUILT, _HAS_PRIMARY_CONTEXT = 2, 4
-"""Places in that table: after two destructors, in the order of the header."""
+"""Indices in that vtable: after two destructors, in the order of the header."""
 
-_kept: list[Any] = []
-"""What torch holds addresses of."""
+_references: list[Any] = []
+"""Keeps alive what torch holds addresses of."""
 
 
 def install_guard() -> None:
-    """Let autograd handle CUDA tensors in a process without CUDA.
+    """Install the device guard and the hooks.
 
     Raises:
-        RuntimeError: This build of torch is laid out differently.
+        RuntimeError: This build of torch has another layout.
     """
     import torch
 
-    if _kept:
+    if _references:
         return
     _install_device_guard(torch)
     built = bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
@@ -43,10 +43,10 @@ def install_guard() -> None:
 
 
 def self_test() -> None:
-    """Try out what an estimate relies on: fake CUDA tensors get gradients, in place sums included.
+    """Test that fake CUDA tensors get gradients, in-place sums included.
 
     Raises:
-        RuntimeError: They do not. A build of torch that is laid out quite differently ends the process instead.
+        RuntimeError: They do not. Some builds of torch crash the process instead.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -79,7 +79,7 @@ def _install_device_guard(torch: Any) -> None:
     entry = ctypes.cast(answer_nothing, ctypes.c_void_p).value
     table = (ctypes.c_void_p * 64)(*([entry] * 64))
     placeholder = (ctypes.c_void_p * 4)(ctypes.addressof(table))
-    _kept.extend((answer_nothing, table, placeholder))
+    _references.extend((answer_nothing, table, placeholder))
     registry[_CUDA] = ctypes.addressof(placeholder)
     torch._C._ensureCUDADeviceGuardSet()
     if registry[_CUDA] == ctypes.addressof(placeholder):
@@ -97,14 +97,14 @@ def _install_hooks(torch: Any, answers: dict[int, bool]) -> None:
     original = instance[0]
     if original is None:
         raise RuntimeError("torch's CUDA hooks have no table")
-    # two words before the first entry belong to the table: offset and type
+    # two words before the first entry belong to the vtable: offset and type
     source = ctypes.cast(original - 16, ctypes.POINTER(ctypes.c_void_p))
     table = (ctypes.c_void_p * (_HOOKS + 2))(*[source[index] for index in range(_HOOKS + 2)])
-    for place, answer in answers.items():
+    for index, answer in answers.items():
         function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(lambda this, answer=answer: answer)
-        _kept.append(function)
-        table[2 + place] = ctypes.cast(function, ctypes.c_void_p).value
-    _kept.append(table)
+        _references.append(function)
+        table[2 + index] = ctypes.cast(function, ctypes.c_void_p).value
+    _references.append(table)
     instance[0] = ctypes.addressof(table) + 16
-    # torch uses the hooks once more while the process ends, when Python's functions are gone
+    # torch uses the hooks once more at exit, when Python's functions are gone
     atexit.register(instance.__setitem__, 0, original)

@@ -1,6 +1,6 @@
-"""Stand-ins for torch.cuda in a process without a GPU, and for what else fake tensors make impossible.
+"""FakeTensorMode with corrections, a fake torch.cuda, and patches for what fake tensors do not support.
 
-Only for a process of its own: what is patched is put back at the end of the block, but another thread would see it.
+Patches are undone at the end of their block, but are visible to other threads: use them in a process of its own.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
-class _Stream:
-    """A stream or an event: whatever is asked of it has happened."""
+class _FakeStream:
+    """A stream or an event on which all work is done."""
 
     device = torch.device("cuda", 0)
     device_index, device_type, stream_id, cuda_stream = 0, 1, 0, 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Takes what torch's would."""
+        """Accept the arguments of torch's own."""
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> _FakeStream:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -40,7 +41,7 @@ class _Stream:
 
     def record_event(self, event: Any = None) -> Any:
         """An event."""
-        return event or _Event()
+        return event or _FakeEvent()
 
     def query(self) -> bool:
         """Done."""
@@ -51,27 +52,25 @@ class _Stream:
         return 0.0
 
 
-class _Event(_Stream):
+class _FakeEvent(_FakeStream):
     pass
 
 
 def _answer(value: Any) -> Callable[..., Any]:
-    """A function of its own for each name: torch's compiler refuses one that has two."""
+    """A function that returns a value; a new one for each name, as torch's compiler requires."""
     return lambda *_, **__: value
 
 
 @contextlib.contextmanager
-def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
-    """torch.cuda has so many devices.
-
-    Args:
-        devices: Number of GPUs of the pretended machine.
-        capability: Of each: 9.0 is Hopper.
-        total: Bytes of each.
-    """
+def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
+    """Within the block torch.cuda reports devices of this compute capability and total memory in bytes."""
     cuda = torch.cuda
     with contextlib.ExitStack() as stack:
-        for name, value in {"Stream": _Stream, "Event": _Event, "stream": lambda _: contextlib.nullcontext()}.items():
+        for name, value in {
+            "Stream": _FakeStream,
+            "Event": _FakeEvent,
+            "stream": lambda _: contextlib.nullcontext(),
+        }.items():
             stack.enter_context(patched(cuda, name, value))
         for target, answers in (
             (cuda, _answers(devices, capability, total)),
@@ -86,11 +85,10 @@ def pretend_cuda(devices: int, capability: tuple[int, int], total: int) -> Itera
 
 
 @contextlib.contextmanager
-def not_traced() -> Iterator[None]:
-    """transformers, where it is loaded, takes fake tensors for plain ones.
+def transformers_untraced() -> Iterator[None]:
+    """Within the block transformers, if it is imported, treats fake tensors as plain ones.
 
-    It holds them for a trace otherwise, and takes the paths of ``torch.export``: masks that training does without, and
-    with them another attention kernel.
+    Otherwise it assumes ``torch.export`` and creates masks, which lead to another attention kernel.
     """
     utils: Any = sys.modules.get("transformers.utils.import_utils")
     if not hasattr(utils, "is_fake_tensor"):
@@ -102,13 +100,13 @@ def not_traced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patched(target: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute has another value within the block."""
-    had, old = hasattr(target, name), getattr(target, name, None)
+    """Replace an attribute within the block."""
+    existed, old = hasattr(target, name), getattr(target, name, None)
     setattr(target, name, value)
     try:
         yield
     finally:
-        if had:
+        if existed:
             setattr(target, name, old)
         else:
             delattr(target, name)
@@ -119,13 +117,13 @@ def _answers_of_accelerator(devices: int) -> dict[str, Any]:
         "is_available": True,
         "current_accelerator": torch.device("cuda"),
         "device_count": devices,
-        "current_stream": _Stream(),
+        "current_stream": _FakeStream(),
         "current_device_index": 0,
     }
 
 
 def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str, Any]:
-    properties, stream = _properties(capability, total), _Stream()
+    properties, stream = _properties(capability, total), _FakeStream()
     silent = (
         "set_device synchronize _lazy_init init set_stream set_rng_state manual_seed manual_seed_all empty_cache"
         " ipc_collect reset_peak_memory_stats _maybe_exchange_device"
@@ -172,14 +170,14 @@ def _properties(capability: tuple[int, int], total: int) -> types.SimpleNamespac
 
 
 @contextlib.contextmanager
-def modules_that_move() -> Iterator[None]:
+def patched_module_moves() -> Iterator[None]:
     """``Module.to`` and ``copy.deepcopy`` work for modules of fake tensors within the block."""
     with patched(nn.Module, "_apply", _apply_to(nn.Module._apply)), patched(FakeTensor, "__deepcopy__", _deepcopy):
         yield
 
 
 def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """Torch's own copies the storage of fake CPU tensors as if it had contents, and then has two."""
+    """Replaces torch's own, which copies the storage of fake CPU tensors and counts it twice."""
     if id(tensor) not in memo:
         copied = tensor.detach().clone()
         memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
@@ -191,10 +189,9 @@ _Moved = dict[int, tuple["weakref.ref[torch.Tensor]", torch.Tensor]]
 
 
 def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """``Module.to`` for fake tensors: torch's own swaps tensors in place, which those refuse at random."""
+    """``Module.to`` for fake tensors, for which torch's own swap of tensors may fail."""
 
     def _apply(module: nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
-        # nothing may hold the old tensors while new ones are made
         if not any(isinstance(tensor, FakeTensor) for tensor in chain(module.parameters(), module.buffers())):
             return original(module, function, recurse)
         _move_all(module, function, {})
@@ -204,7 +201,7 @@ def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) -> None:
-    """Children first, as torch does it; what two modules share stays shared."""
+    """Move children first, as torch does; shared tensors stay shared."""
     for child in module.children():
         _move_all(child, function, moved)
     for table in (module._parameters, module._buffers):
@@ -224,3 +221,48 @@ def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:
     if isinstance(tensor, nn.Parameter) and result is not tensor:
         return nn.Parameter(result, tensor.requires_grad)
     return result
+
+
+_GROUPED = torch.ops.aten._grouped_mm.default
+_WAIT = "_c10d_functional::wait_tensor"
+
+
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch's fake mode without device initialization and without addresses of tensors."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._allow_unsafe_data_ptr_access = False
+
+    @property
+    def avoid_device_init(self) -> bool:
+        """Never initialize CUDA, although it is reported as available."""
+        return True
+
+    @avoid_device_init.setter
+    def avoid_device_init(self, value: bool) -> None:
+        del value
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator on fake tensors."""
+        kwargs = kwargs or {}
+        is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
+        if is_higher_order:
+            # these are registered for the exact type FakeTensorMode
+            if FakeTensorMode in func.python_key_table and func not in registered_hop_fake_fns:
+                return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
+        elif func.name() == _WAIT:
+            # the real operator returns its input; torch's fake one returns a copy
+            return args[0]
+        elif func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
+            return self._grouped_mm(args, kwargs)
+        return super().dispatch(func, types, args, kwargs)
+
+    def _grouped_mm(self, args: Any, kwargs: Any) -> Any:
+        """The real operator supports these dtypes as well, its fake one only bfloat16."""
+        dtype = args[0].dtype
+        with self:
+            inputs = [arg.to(torch.bfloat16) if getattr(arg, "dtype", None) is dtype else arg for arg in args]
+            return _GROUPED(*inputs, **kwargs).to(dtype)

@@ -1,7 +1,4 @@
-"""Memory of CUDA kernels that fake kernels know nothing of, each with its source.
-
-Fake kernels only know shapes of results. What is not in this table is not counted.
-"""
+"""Workspaces of CUDA kernels, which fake kernels do not allocate, each with its source; others are not counted."""
 
 from __future__ import annotations
 
@@ -13,28 +10,28 @@ from tbmem.units import KIB, MIB, round_up
 
 _ATEN = torch.ops.aten
 _GRU_WORKSPACE, _GRU_GATES = 5, 3
-"""Of a GRU's cell, in widths of its state: the gates, the new state and the old one; the gates alone."""
+"""Of a GRU cell, in multiples of the hidden size: gates and both states; the gates alone."""
 _libraries: list[torch.library.Library] = []
-"""A library's kernels are there as long as it is."""
+"""Kernels are registered as long as their library exists."""
 
 
 def workspace_bytes(capability: tuple[int, int]) -> int:
-    """Of cuBLAS, for each thread that multiplies matrices.
+    """Bytes of cuBLAS's workspace, per thread that runs a matrix product.
 
     Source: ``aten/src/ATen/cuda/CublasHandlePool.cpp`` (the default of CUBLAS_WORKSPACE_CONFIG: ``:4096:2:16:8``, on
-    Hopper and Blackwell ``:4096:8``); both sizes are seen in snapshots of real GPUs.
+    Hopper and Blackwell ``:4096:8``); both sizes were observed in snapshots of real GPUs.
     """
     return 32 * MIB if capability[0] in (9, 10) else 2 * 4096 * KIB + 8 * 16 * KIB
 
 
 def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
-    """Bytes that live only while an operator runs."""
+    """Bytes that an operator allocates and frees while it runs."""
     rule = _RULES.get(operator)
     return rule(args) if rule is not None else 0
 
 
 def _flash_backward(args: tuple[Any, ...]) -> int:
-    """Gradients of the query are summed up in float32, rows padded to 128, heads to 32.
+    """Gradients of the query are accumulated in float32, rows padded to 128, heads to 32.
 
     Source: ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``, ``mha_bwd`` (dq_accum, softmax_d).
     """
@@ -44,7 +41,7 @@ def _flash_backward(args: tuple[Any, ...]) -> int:
 
 
 def _embedding_backward(args: tuple[Any, ...]) -> int:
-    """More than 3,072 indices are sorted, with their order beside them: two copies of both.
+    """More than 3,072 indices are sorted together with their order: two copies of both.
 
     Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``.
     """
@@ -59,7 +56,7 @@ _RULES = {
 
 
 def register_gru() -> None:
-    """Let GRUs run on fake tensors of this process: torch has no fake kernels for their fused cell.
+    """Register fake kernels of the fused GRU cell, which torch does not have.
 
     Source: ``aten/src/ATen/native/cuda/RNN.cu`` (``GRU_WORKSPACE_MULTIPLIER``, ``_thnn_fused_gru_cell_cuda``).
     """

@@ -1,4 +1,4 @@
-"""Makes this process one rank of many, the others of which do not exist."""
+"""Simulates one rank of a process group whose other ranks do not exist."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
 
 
 @contextlib.contextmanager
-def one_of_many(job: Job) -> Iterator[None]:
-    """This process is rank ``job.rank`` of ``job.world_size``; collectives return at once and move nothing."""
-    place = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
+def fake_rank(job: Job) -> Iterator[None]:
+    """Within the block this process is rank ``job.rank`` of ``job.world_size``; collectives return at once."""
+    variables = {"RANK": job.rank, "WORLD_SIZE": job.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost"}
     before = dict(os.environ)
-    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_PORT="0")
-    # what another rank's shards look like is not this one's
+    os.environ.update({name: str(value) for name, value in variables.items()}, MASTER_PORT="0")
+    # shards of another rank may have other sizes
     _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     with contextlib.ExitStack() as stack:
         for name in _MESH_METHODS:
@@ -62,8 +62,8 @@ def one_of_many(job: Job) -> Iterator[None]:
 
 @contextlib.contextmanager
 def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
-    """The tracker sees the local parts of distributed tensors, and not the whole ones that only shapes are asked of."""
-    tracker.watch_distributed(DTensor)
+    """Within the block the tracker counts local shards, not the full tensors of sharding propagation."""
+    tracker.unwrap_distributed(DTensor)
     with contextlib.ExitStack() as stack:
         for name in _PROPAGATION:
             original = getattr(ShardingPropagator, name, None)
@@ -79,7 +79,7 @@ def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
 
 
 class _Shards:
-    """A tensor's shards as FSDP2 cuts them, made when they are asked for: it asks for two of a thousand."""
+    """A tensor's shards as FSDP2 cuts them, created on access: it accesses two of a thousand."""
 
     def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, num_chunks, dim
@@ -96,7 +96,7 @@ class _Shards:
 
 
 def mesh_of(job: Job) -> DeviceMesh:
-    """All ranks, by the dimensions along which the job divides its work."""
+    """The device mesh over all dimensions of the job's parallelism."""
     sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
     make = _without_modes(device_mesh.init_device_mesh)
     mesh: DeviceMesh = make(job.device, sizes, mesh_dim_names=_DIMENSIONS)
@@ -104,12 +104,12 @@ def mesh_of(job: Job) -> DeviceMesh:
 
 
 def stage_of(job: Job) -> int:
-    """The stage of the pipeline that a rank has."""
+    """The pipeline stage of the job's rank."""
     return job.rank // (job.world_size // job.pipeline)
 
 
 def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Numbers of ranks are real tensors, which must not become fake ones."""
+    """Run a function outside of fake mode: rank numbers are real tensors."""
 
     def plain(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes():
@@ -119,7 +119,7 @@ def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_placed(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A gradient, divided as its parameter is: that of an embedding comes whole from each rank."""
+    """A gradient with its parameter's placements: that of an embedding is not sharded."""
     if not isinstance(gradient, DTensor) or not isinstance(parameter, DTensor):
         return gradient
     same = gradient.placements == parameter.placements
@@ -127,5 +127,5 @@ def as_placed(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What a rank holds of a tensor."""
+    """The local shard of a tensor."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

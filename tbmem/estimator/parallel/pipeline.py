@@ -1,4 +1,4 @@
-"""The microbatches of a pipeline: their order on a stage, and the stage that runs them."""
+"""Order of a pipeline's microbatches on a stage, and the stage that runs them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,11 @@ from tbmem.estimator.workload.train_step import owner
 from tbmem.model.category import Category, Phase
 
 
-def order_of(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
-    """Forwards (``'F'``) and backwards (``'B'``) of the microbatches, as a stage runs them.
+def microbatch_order(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
+    """Order of forwards (``'F'``) and backwards (``'B'``) on a stage; ``parts`` is the number of microbatches.
 
-    Not torch's own tables: of 1F1B that of the last stage begins with the second microbatch (torch 2.13), and there is
-    none for fewer microbatches than stages.
-
-    Args:
-        schedule: ``'gpipe'``: all forwards first; ``'1f1b'``: as soon as there is something to go back for.
-        stage: Which, from 0.
-        stages: How many.
-        parts: How many microbatches.
+    torch's own tables are not used: for 1F1B the last stage begins with the second microbatch (torch 2.13), and there
+    is none for fewer microbatches than stages.
     """
     ahead = parts if schedule == "gpipe" else min(stages - stage - 1, parts)
     forwards, backwards = [("F", part) for part in range(parts)], [("B", part) for part in range(parts)]
@@ -33,78 +27,69 @@ def order_of(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[s
 
 
 class PipelineStage:
-    """Holds what a stage keeps between a forward and its backward, and from step to step, as torch's own does.
+    """Keeps the same tensors between a forward and its backward, and from step to step, as torch's own stage.
 
     Source: ``torch/distributed/pipelining/stage.py`` and ``schedules.py``, with ``step(..., return_outputs=False)``.
     """
 
-    def __init__(self, model: nn.Module, order: list[tuple[str, int]], first: bool, last: bool, watcher: Any) -> None:
-        """A stage at rest.
-
-        Args:
-            model: The stage's part of the model.
-            order: See :func:`order_of`.
-            first: Whether tokens come in.
-            last: Whether the loss comes out.
-            watcher: Who is told.
-        """
-        self._model, self._order, self._first, self._last, self._watcher = model, order, first, last, watcher
+    def __init__(self, model: nn.Module, order: list[tuple[str, int]], first: bool, last: bool, observer: Any) -> None:
+        self._model, self._order, self._first, self._last, self._observer = model, order, first, last, observer
         self._outputs: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self._received: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, torch.Tensor] = {}
         self._newest: torch.Tensor | None = None
-        """The schedule still has it in its hand while the next forward runs."""
+        """The schedule still references it while the next forward runs."""
 
     def run(self, batch: Callable[[], Any], hidden: Callable[[], torch.Tensor], loss: Callable[..., Any]) -> None:
-        """All microbatches of a step.
+        """Run all microbatches of a step.
 
         Args:
-            batch: Makes a microbatch on the device.
-            hidden: Makes what one microbatch gets from the stage before, or back from the stage behind.
-            loss: Of the model and a microbatch.
+            batch: Creates a microbatch on the device.
+            hidden: Creates the hidden states or gradients received from another stage.
+            loss: Computes the loss of the model and a microbatch.
         """
-        self._watcher.begin(Phase.FORWARD)
+        self._observer.begin_phase(Phase.FORWARD)
         self._buffers(hidden)
         for what, part in self._order:
             if what == "F":
-                self._watcher.begin(Phase.FORWARD)
+                self._observer.begin_phase(Phase.FORWARD)
                 self._forward(part, batch, loss)
             else:
-                self._watcher.begin(Phase.BACKWARD)
+                self._observer.begin_phase(Phase.BACKWARD)
                 self._backward(part)
         self._newest = None
         if isinstance(self._model, FSDPModule):
             self._send_gradients(self._model)
 
     def _send_gradients(self, model: Any) -> None:
-        """What FSDP2 does after a backward pass; source: ``perform_reduce_grad`` of torch's stage."""
+        """Reduce gradients as FSDP2 does after a backward pass; source: ``perform_reduce_grad`` of torch's stage."""
         for name, parameter in model.named_parameters():
-            self._watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
-        _set_sending(model, True)
+            self._observer.mark(parameter.grad, Category.GRADIENT, owner(name))
+        _set_gradient_sync(model, True)
         state = fully_shard.state(model)  # type: ignore[attr-defined]
-        for one in state._state_ctx.all_states:
-            for group in one._fsdp_param_groups:
+        for module_state in state._state_ctx.all_states:
+            for group in module_state._fsdp_param_groups:
                 group.post_backward()
         state._root_post_backward_final_callback()
 
     def infer(self, batch: Callable[[], Any], hidden: Callable[[], torch.Tensor]) -> None:
-        """Only the forwards, of which nothing is kept."""
+        """Run only the forwards, of which nothing is kept."""
         for part in sorted({part for _, part in self._order}):
-            given = batch()[0]
+            inputs = batch()[0]
             if not self._first:
                 if part not in self._received:
                     self._receive(self._received, part, hidden)
-                given = self._received[part]
-            self._newest = self._model(given)
+                inputs = self._received[part]
+            self._newest = self._model(inputs)
         self._newest = None
 
     def _receive(self, buffers: dict[int, torch.Tensor], part: int, hidden: Callable[[], torch.Tensor]) -> None:
         buffers[part] = hidden()
-        self._watcher.mark(buffers[part], Category.COMMUNICATION)
+        self._observer.mark(buffers[part], Category.COMMUNICATION)
 
     def _buffers(self, hidden: Callable[[], torch.Tensor]) -> None:
-        """One each way for each microbatch, made in the first step; their gradients stay until the next one begins."""
+        """Allocate receive buffers per microbatch in the first step; their gradients stay until the next step."""
         for buffer in self._received.values():
             buffer.grad = None
         parts = {part for _, part in self._order}
@@ -113,13 +98,13 @@ class PipelineStage:
                 self._receive(buffers, part, hidden)
 
     def _forward(self, part: int, batch: Callable[[], Any], loss: Callable[..., Any]) -> None:
-        given = batch()
+        inputs = batch()
         if not self._first:
-            given = (self._received[part].requires_grad_(), given[1])
+            inputs = (self._received[part].requires_grad_(), inputs[1])
         if self._last:
-            self._losses[part] = loss(lambda inputs: self._output(part, inputs), given)
+            self._losses[part] = loss(lambda tokens: self._output(part, tokens), inputs)
         else:
-            self._output(part, given[0])
+            self._output(part, inputs[0])
 
     def _output(self, part: int, inputs: torch.Tensor) -> torch.Tensor:
         self._outputs[part] = self._newest = self._model(inputs)
@@ -128,8 +113,8 @@ class PipelineStage:
     def _backward(self, part: int) -> None:
         output = self._outputs.pop(part)
         if isinstance(self._model, FSDPModule):
-            # gradients of all microbatches are summed up whole, and sent once
-            _set_sending(self._model, False)
+            # unsharded gradients are accumulated over all microbatches, and reduced once
+            _set_gradient_sync(self._model, False)
         if self._last:
             torch.autograd.backward(self._losses.pop(part))
             # the graph ends with the backward pass, though the schedule still has its output
@@ -139,7 +124,7 @@ class PipelineStage:
             torch.autograd.backward(output, self._gradients[part])
 
 
-def _set_sending(model: FSDPModule, sending: bool) -> None:
-    model.set_is_last_backward(sending)
-    model.set_reshard_after_backward(sending)
-    model.set_requires_gradient_sync(sending)
+def _set_gradient_sync(model: FSDPModule, enabled: bool) -> None:
+    model.set_is_last_backward(enabled)
+    model.set_reshard_after_backward(enabled)
+    model.set_requires_gradient_sync(enabled)

@@ -1,4 +1,4 @@
-"""Divides a model: the part that one rank holds."""
+"""Shards a model: what one rank holds of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from tbmem.errors import UsageError
 from tbmem.estimator.parallel.fake_ranks import local, mesh_of, stage_of
 from tbmem.estimator.workload.decoder import Decoder, MoEFeedForward
-from tbmem.estimator.workload.train_step import layers_of
+from tbmem.estimator.workload.train_step import transformer_layers
 from tbmem.estimator.workload.workload import dtype_of
 from tbmem.model.job import Job
 from tbmem.units import MIB
@@ -26,12 +26,9 @@ _ROWS = ("attention.out", "feed_forward.down")
 
 
 def sharded(model: nn.Module, job: Job, divided: bool = False) -> nn.Module:
-    """What a rank keeps of a model, and how it works together with the others.
+    """The job's parallelism applied to a model.
 
-    Args:
-        model: The whole, or what tensor, pipeline and expert parallelism of its own have left of it.
-        job: How to divide it.
-        divided: Whether it is the latter.
+    ``divided`` says that the model already is one rank's part by tensor, pipeline and expert parallelism of its own.
     """
     mesh = mesh_of(job)
     if divided:
@@ -50,13 +47,13 @@ def sharded(model: nn.Module, job: Job, divided: bool = False) -> nn.Module:
 
 
 def copied_parameters(model: nn.Module, job: Job) -> list[nn.Parameter]:
-    """Of a rank's parameters, those that other ranks hold as well: all that are copied, and what is not in experts."""
+    """Parameters of a rank that other ranks hold as well: all of a replica, or all outside of experts."""
     if job.replicate > 1:
         return list(model.parameters())
     if job.expert == 1:
         return []
-    own = {id(parameter) for parameter in _experts(model)}
-    return [parameter for parameter in model.parameters() if id(parameter) not in own] if own else []
+    experts = {id(parameter) for parameter in _experts(model)}
+    return [parameter for parameter in model.parameters() if id(parameter) not in experts] if experts else []
 
 
 def _experts(model: nn.Module) -> list[nn.Parameter]:
@@ -65,15 +62,12 @@ def _experts(model: nn.Module) -> list[nn.Parameter]:
 
 
 def buckets(parameters: Iterable[nn.Parameter]) -> list[int]:
-    """Bytes of the buffers in which DDP sends gradients: as large as all of them together.
-
-    Args:
-        parameters: Whose gradients.
+    """Sizes in bytes of DDP's gradient buckets.
 
     Source: ``torch/nn/parallel/distributed.py``, ``bucket_cap_mb`` and the first bucket of 1 MiB.
     """
     sizes, filled, limit = [], 0, _FIRST_BUCKET
-    for parameter in reversed([one for one in parameters if one.requires_grad]):
+    for parameter in reversed([parameter for parameter in parameters if parameter.requires_grad]):
         filled += local(parameter).numel() * parameter.element_size()
         if filled >= limit:
             sizes.append(filled)
@@ -81,11 +75,11 @@ def buckets(parameters: Iterable[nn.Parameter]) -> list[int]:
     return [*sizes, filled] if filled else sizes
 
 
-def _decoder(model: nn.Module, what: str) -> Decoder:
+def _decoder(model: nn.Module, flag: str) -> Decoder:
     if isinstance(model, Decoder):
         return model
     raise UsageError(
-        f"{what} divides the built-in decoders only (llama-7b, ...), not a config's or a factory's model; let a"
+        f"{flag} divides the built-in decoders only (llama-7b, ...), not a config's or a factory's model; let a"
         " factory build what one rank holds (it may ask for rank, world_size, tp, pp, ep) and return a dict with"
         ' "divided": True'
     )
@@ -120,9 +114,9 @@ def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
 
 def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
     decoder = _decoder(model, "--tp")
-    groups = decoder.shape.groups or decoder.shape.heads
-    if groups % job.tensor:
-        raise UsageError(f"--tp {job.tensor}: {groups} heads cannot be divided evenly")
+    kv_heads = decoder.shape.kv_heads or decoder.shape.heads
+    if kv_heads % job.tensor:
+        raise UsageError(f"--tp {job.tensor}: {kv_heads} heads cannot be divided evenly")
     for layer in decoder.layers:
         names = {name for name, _ in layer.named_modules()}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in _COLUMNS if name in names}
@@ -131,7 +125,7 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         if isinstance(layer.feed_forward, MoEFeedForward):
             layer.feed_forward.slice(mesh["tensor"].get_group(), job.tensor)
     ends: dict[str, ParallelStyle] = {
-        # on other stages of a pipeline they are nothing
+        # other stages of a pipeline do not have them
         name: style
         for name, style, kind in (
             ("tokens", RowwiseParallel(input_layouts=Replicate()), nn.Embedding),
@@ -146,10 +140,9 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
 
 
 def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
-    """FSDP2: each layer is a unit, and what is left is one; with copies of the group it is HSDP.
+    """Apply FSDP2 to each layer and then to the model; HSDP if the group is replicated.
 
-    Experts that are fewer than the shards, or do not come out even, are cut across, as torchtitan does: along the first
-    dimension some ranks would hold whole ones and others none.
+    Experts whose number is not a multiple of the ranks are sharded along the second dimension, as in torchtitan.
     """
 
     def placement(parameter: nn.Parameter) -> Shard | None:
@@ -157,11 +150,11 @@ def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         across = id(parameter) in experts and length % job.fsdp and not width % job.fsdp
         return Shard(1) if across else None
 
-    experts = {id(one) for one in _experts(model)}
+    experts = {id(parameter) for parameter in _experts(model)}
     group = mesh["replicate", "fsdp"] if job.replicate > 1 else mesh["fsdp"]
     policy = MixedPrecisionPolicy()
     if job.amp is not None:
         policy = MixedPrecisionPolicy(param_dtype=dtype_of(job.amp), reduce_dtype=torch.float32)
-    for layer in layers_of(model):
+    for layer in transformer_layers(model):
         fully_shard(layer, mesh=group, mp_policy=policy, shard_placement_fn=placement)
     fully_shard(model, mesh=group, mp_policy=policy)

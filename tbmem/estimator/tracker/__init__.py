@@ -1,1 +1,1 @@
-"""Storages -> allocation log with module, phase, category, line."""
+"""Tracks storages of fake tensors: an allocation log with module, phase, category and source lines."""

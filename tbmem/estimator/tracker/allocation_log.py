@@ -1,27 +1,31 @@
-"""Log of the allocations of a training, with what each is for."""
+"""Log of a training run's allocations, with phase, module, category and source lines."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from tbmem.estimator.tracker.source_lines import UserLines
 from tbmem.model.category import Category, Phase
+from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.columns import I64
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.model.stacks import Frame
 from tbmem.units import round_up
 
 _ROUND = 512
-"""Blocks of the allocator are multiples of this: sizes that differ by less are the same block."""
+"""Blocks of the allocator are multiples of this: sizes that round to the same multiple are equal."""
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
 class _Row:
-    """One allocation; names are those of FakeRun's columns."""
+    """One allocation; fields are columns of SimulatedRun."""
 
     size: int
     alloc_event: int
@@ -34,14 +38,14 @@ class _Row:
 
 
 class AllocationLog:
-    """Rows of allocations, and what the training is doing at the moment."""
+    """Rows of allocations, and the current step and phase."""
 
     def __init__(self) -> None:
         self.phase = Phase.SETUP
         self.rows: list[_Row] = []
         self.categories: dict[int, Category] = {}
-        """Of rows of which it is known."""
-        self.lines = UserLines()
+        """By row, if known."""
+        self.lines = SourceLines()
         self._step = -1
         self._events = 0
         self._step_starts: list[int] = []
@@ -53,15 +57,15 @@ class AllocationLog:
     def alloc(
         self, size: int, operator: str, module: str, phase: Phase, stack: int = -1, accumulates: bool = False
     ) -> int:
-        """Note an allocation; returns its row.
+        """Log an allocation; returns its row.
 
         Args:
             size: Bytes.
-            operator: Who asked.
-            module: Whose forward, or whose backward, that was.
-            phase: When.
-            stack: Number of its lines in ``lines``; -1 for none.
-            accumulates: Whether a real tensor would have been added to in place.
+            operator: Name of the operator that allocates.
+            module: Path of the module whose forward or backward runs.
+            phase: Phase of the step.
+            stack: Index of its source lines in ``lines``; -1 for none.
+            accumulates: Whether autograd adds in place into a plain tensor instead of allocating.
         """
         number = self._operator_numbers.setdefault(operator, len(self._operator_numbers))
         self.rows.append(_Row(size, self._events, self._step, phase, self._module_number(module), number, stack))
@@ -72,44 +76,44 @@ class AllocationLog:
         return row
 
     def free(self, row: int) -> None:
-        """Note that an allocation ended."""
+        """Log the free of an allocation."""
         if self.rows[row].free_event < 0:
             self.rows[row].free_event = self._events
             self._events += 1
 
     @property
     def operators(self) -> Collection[str]:
-        """Names of those that made memory."""
+        """Names of operators that allocated."""
         return self._operator_numbers.keys()
 
-    def belongs_to(self, row: int, module: str) -> None:
-        """An allocation is a module's, whoever made it."""
+    def set_module(self, row: int, module: str) -> None:
+        """Attribute an allocation to a module."""
         self.rows[row].module = self._module_number(module)
 
     def _module_number(self, module: str) -> int:
         return self._module_numbers.setdefault(module, len(self._module_numbers) - 1)
 
     def begin_step(self, step: int) -> None:
-        """A training step begins."""
+        """Begin a training step."""
         self._step = step
         self._step_starts.append(self._events)
 
-    def begin(self, phase: Phase) -> None:
-        """A part of the step begins."""
+    def begin_phase(self, phase: Phase) -> None:
+        """Begin a phase of the step."""
         self.phase = phase
         if phase is Phase.BACKWARD:
             self._backward_starts.append(self._events)
 
-    def run(self, notes: tuple[str, ...], about: Mapping[str, Any]) -> FakeRun:
-        """The columns, with sums that a GPU makes in place made in place."""
+    def run(self, notes: tuple[str, ...], about: Mapping[str, Any]) -> SimulatedRun:
+        """The logged allocations as columns, gradient sums merged as on a GPU."""
         merged = self._sums_in_place()
-        kept = [number for number in range(len(self.rows)) if number not in merged]
+        rows = [number for number in range(len(self.rows)) if number not in merged]
         columns = {
-            one.name: np.array([getattr(self.rows[number], one.name) for number in kept], dtype=np.int64)
-            for one in fields(_Row)
+            field.name: np.array([getattr(self.rows[number], field.name) for number in rows], dtype=np.int64)
+            for field in fields(_Row)
         }
-        category = np.array([self.categories.get(number, Category.UNKNOWN) for number in kept], dtype=np.int64)
-        return FakeRun(
+        category = np.array([self.categories.get(number, Category.UNKNOWN) for number in rows], dtype=np.int64)
+        return SimulatedRun(
             **columns,
             category=self._by_lifetime(category, columns["phase"], columns["alloc_event"], columns["free_event"]),
             modules=tuple(self._module_numbers)[1:],
@@ -120,10 +124,10 @@ class AllocationLog:
         )
 
     def _sums_in_place(self) -> set[int]:
-        """Rows that are merged into the operand that they would have been added to.
+        """Merge sums of gradients into their operand; returns the merged rows.
 
-        autograd adds gradients in place, but never into a tensor subclass, which a fake tensor is: a sum whose
-        operand of the same size ends in the very next event is that operand.
+        autograd adds gradients in place, but never into a tensor subclass such as a fake tensor: a sum whose
+        operand of the same size is freed in the very next event is merged into that operand.
         """
         ends_at = {row.free_event: number for number, row in enumerate(self.rows) if row.free_event >= 0}
         merged: dict[int, int] = {}
@@ -139,17 +143,63 @@ class AllocationLog:
         return set(merged)
 
     def _by_lifetime(self, category: I64, phase: I64, begins: I64, ends: I64) -> I64:
-        """Fill in the categories that nobody has named.
+        """Fill in unknown categories.
 
-        What the forward pass makes and the backward pass finds is an activation; what the backward pass makes besides
-        gradients is autograd's own; the rest is temporary.
+        Allocations of the forward pass alive in the backward pass are activations; those of the backward pass other
+        than gradients are autograd's; the rest is temporary.
         """
         starts = np.array([*self._backward_starts, _NEVER - 1], dtype=np.int64)
         next_backward = starts[np.searchsorted(starts[:-1], begins)]
-        stays = np.where(ends < 0, _NEVER, ends) > next_backward
-        guessed = np.select(
+        survives = np.where(ends < 0, _NEVER, ends) > next_backward
+        inferred = np.select(
             [phase == Phase.BACKWARD, phase == Phase.FORWARD, (phase == Phase.OPTIMIZER) | (phase == Phase.OTHER)],
-            [Category.AUTOGRAD_DETAIL, np.where(stays, Category.ACTIVATION, Category.TEMPORARY), Category.TEMPORARY],
+            [Category.AUTOGRAD_DETAIL, np.where(survives, Category.ACTIVATION, Category.TEMPORARY), Category.TEMPORARY],
             Category.UNKNOWN,
         )
-        return np.where(category == Category.UNKNOWN, guessed, category)
+        return np.where(category == Category.UNKNOWN, inferred, category)
+
+
+DEEPEST = 8
+"""Lines kept of one stack."""
+_WORKLOAD = Path(__file__).parents[1] / "workload"
+_SHOWN = tuple(str(_WORKLOAD / name) for name in ("decoder.py", "workload.py", "train_step.py"))
+"""The built-in model, its loss and the step are shown like user code."""
+
+
+class SourceLines:
+    """Interns stacks of source lines outside of torch, the standard library and tbmem."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Frame, ...], int] = {}
+        self._is_users: dict[str, bool] = {}
+
+    def current_stack(self) -> int:
+        """Index of the current stack; -1 if it has no line of user code."""
+        lines = self._lines(sys._getframe(1), DEEPEST)
+        if not lines:
+            return -1
+        return self._numbers.setdefault(tuple(lines), len(self._numbers))
+
+    def current_line(self) -> str:
+        """The innermost line of user code as ``file.py:12``; empty if there is none."""
+        for frame in self._lines(sys._getframe(1), 1):
+            return "" if frame.file in _SHOWN else f"{Path(frame.file).name}:{frame.line}"
+        return ""
+
+    def table(self) -> tuple[tuple[Frame, ...], ...]:
+        """All stacks, by their index."""
+        return tuple(self._numbers)
+
+    def _lines(self, frame: FrameType | None, limit: int) -> list[Frame]:
+        lines: list[Frame] = []
+        known = self._is_users
+        while frame is not None and len(lines) < limit:
+            code = frame.f_code
+            name = code.co_filename
+            shown = known.get(name)
+            if shown is None:
+                shown = known[name] = name in _SHOWN or owner_of(name) in (Owner.USER, Owner.INSTALLED)
+            if shown:
+                lines.append(Frame(name, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        return lines

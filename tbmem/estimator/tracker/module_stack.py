@@ -1,4 +1,4 @@
-"""The module whose forward is running, and the one that an autograd node belongs to."""
+"""Tracks the module whose forward is running, and the module of each autograd node."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 
 class ModuleStack:
-    """The path of the module that is running, as ``named_modules()`` writes it."""
+    """Path of the running module, as in ``named_modules()``."""
 
     def __init__(self) -> None:
         self.current = ""
         self.root = ""
-        """What the model itself is called."""
+        """Name of the model itself."""
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
         self._of_node: dict[int, tuple[str, int]] = {}
         self._noted = _newest_node()
         self._handles: list[Any] = []
 
-    def name(self, model: nn.Module, root: str) -> None:
-        """Learn the names of a model's modules.
-
-        Args:
-            model: Whose.
-            root: What to call the model itself.
-        """
+    def register_names(self, model: nn.Module, root: str) -> None:
+        """Register the paths of a model's modules; ``root`` is the name of the model itself."""
         self.root = root
         self._names = {id(module): name or root for name, module in model.named_modules()}
 
-    def shared(self, one: str, other: str) -> str:
-        """The innermost module that two are in."""
+    def common_parent(self, first: str, second: str) -> str:
+        """The innermost module that contains both."""
         parts = []
-        for part, its in zip(one.split("."), other.split("."), strict=False):
-            if part != its:
+        for part, other in zip(first.split("."), second.split("."), strict=False):
+            if part != other:
                 break
             parts.append(part)
         return ".".join(parts) or self.root
@@ -45,7 +40,7 @@ class ModuleStack:
     def __enter__(self) -> ModuleStack:
         self._handles = [
             register_module_forward_pre_hook(self._begin),
-            # a forward that is left early, as checkpointing does, ends as well
+            # also called for a forward that raises, as recomputation of checkpointing does
             register_module_forward_hook(self._end, always_call=True),
         ]
         return self
@@ -54,20 +49,20 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
 
-    def note(self, lines: Callable[[], int]) -> None:
-        """The module that is running made the autograd nodes that are new; on which lines is asked where there are any.
+    def record_nodes(self, lines: Callable[[], int]) -> None:
+        """Attribute new autograd nodes to the running module, and to ``lines()`` if there are any.
 
-        An operator's node is made before the operator runs: whoever runs first after it, runs because of it.
+        An operator's node is created before the operator runs.
         """
         newest = _newest_node()
         if newest > self._noted:
-            whose = self.current, lines()
+            origin = self.current, lines()
             for node in range(self._noted + 1, newest + 1):
-                self._of_node[node] = whose
+                self._of_node[node] = origin
             self._noted = newest
 
-    def of(self, node: int) -> tuple[str, int]:
-        """The module that made a node, and its lines; empty and -1 if that is not known."""
+    def owner_of_node(self, node: int) -> tuple[str, int]:
+        """The module that created a node, and its lines; empty and -1 if unknown."""
         return self._of_node.get(node, ("", -1))
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
@@ -82,5 +77,5 @@ class ModuleStack:
 
 
 def _newest_node() -> int:
-    """Number of the autograd node that this thread made last."""
+    """Sequence number of the autograd node created last by this thread."""
     return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Reading of values that fake tensors do not have: harmless numbers for logging, refused where they decide a size."""
+"""Reads of unknown values of fake tensors: placeholders for logging, an error where they determine a size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tbmem.estimator.tracker.tracker import AllocationTracker
 
 
 class UnknownNumber(float):
-    """A whole number that the model computed: counts as 0 in sums and messages, and is refused as a size.
+    """An integer that the model computed: 0 in sums and messages, an error as a size.
 
-    A fraction, as far as Python and torch can tell: neither takes it for a size, an index or the length of a loop.
+    A float, since neither Python nor torch accepts one as a size, an index or the length of a loop.
     """
 
     where = ""
-    """The line that read it."""
+    """Source line that read it."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise DependsOnValueError(self.where)
@@ -50,43 +50,43 @@ def _unknown(value: float, where: str) -> UnknownNumber:
     return made
 
 
-def _spreading(compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
-    def spread(self: UnknownNumber, other: Any) -> Any:
+def _arithmetic(compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+    def method(self: UnknownNumber, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        one, two = (float(other), float(self)) if reflected else (float(self), float(other))
-        # what is counted is not 0 wherever a program divides by it
-        return _unknown(compute(one, two or 1.0) if compute in _DIVISIONS else compute(one, two), self.where)
+        left, right = (float(other), float(self)) if reflected else (float(self), float(other))
+        if compute in _DIVISIONS:
+            right = right or 1.0
+        return _unknown(compute(left, right), self.where)
 
-    return spread
+    return method
 
 
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 for _compute in (operator.add, operator.sub, operator.mul, operator.pow, *_DIVISIONS):
-    setattr(UnknownNumber, f"__{_compute.__name__}__", _spreading(_compute, reflected=False))
-    setattr(UnknownNumber, f"__r{_compute.__name__}__", _spreading(_compute, reflected=True))
+    setattr(UnknownNumber, f"__{_compute.__name__}__", _arithmetic(_compute, reflected=False))
+    setattr(UnknownNumber, f"__r{_compute.__name__}__", _arithmetic(_compute, reflected=True))
 
 
 @contextlib.contextmanager
-def harmless_reads(tracker: AllocationTracker) -> Iterator[None]:
-    """Within the block ``item()``, ``bool()``, ``float()`` and ``numpy()`` of fake tensors give what is known.
+def patched_value_reads(tracker: AllocationTracker) -> Iterator[None]:
+    """Within the block ``item()``, ``bool()``, ``float()`` and ``numpy()`` of fake tensors return known values.
 
-    Args:
-        tracker: Knows values that the batch decides, and notes who reads others.
+    The tracker counts reads of unknown ones.
     """
     numpy = torch.Tensor.numpy
 
     def is_unknown_count(tensor: torch.Tensor) -> bool:
-        whole = isinstance(tensor, FakeTensor) and not (
+        is_integer = isinstance(tensor, FakeTensor) and not (
             tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
         )
-        return whole and tensor.numel() == 1 and tracker.known(tensor) is None
+        return is_integer and tensor.numel() == 1 and tracker.known(tensor) is None
 
     def counted(original: Callable[[torch.Tensor], Any], kind: type) -> Callable[[torch.Tensor], Any]:
         def read(tensor: torch.Tensor) -> Any:
             if not is_unknown_count(tensor):
                 return original(tensor)
-            tracker.note_read()
+            tracker.count_unknown_read()
             return _unknown(0.0, tracker.line()) if kind is UnknownNumber else kind(0)
 
         return read

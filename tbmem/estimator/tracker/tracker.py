@@ -1,7 +1,6 @@
-"""Logs the allocations of running operators and the frees of tensors that die.
+"""Logs the allocation and the free of each tensor storage while operators run.
 
-The unit is the storage, as for the allocator: a view has none of its own, and memory ends when the last tensor on a
-storage does.
+Views share a storage, which is freed with its last tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
 from tbmem.estimator.tracker.allocation_log import AllocationLog
-from tbmem.estimator.tracker.known_values import DependsOnValueError, Values, tensors_in
+from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, tensors_in
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.model.category import Category, Phase
 
@@ -30,7 +29,7 @@ _SUMS = frozenset(
         _ATEN.slice_scatter.default,
     }
 )
-"""Backward formulas that work in place on plain tensors, and out of place on subclasses."""
+"""Backward formulas that are in-place on plain tensors, and out-of-place on subclasses."""
 _MATRIX = frozenset(
     {
         _ATEN.mm.default,
@@ -45,16 +44,16 @@ _MATRIX = frozenset(
 _COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
 _READ = _ATEN._local_scalar_dense.default
 _CHECKS = frozenset({_ATEN.allclose.default, _ATEN.equal.default})
-"""Operators whose result is a plain True or False."""
+"""Operators that return a Python bool."""
 _ALL = frozenset({_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims})
 _HOLDS = "tbmem_holds"
-"""Attribute of a tensor that says whether all of something is true."""
+"""Attribute of the result of ``all()``: assumed to be True."""
 _NO_KERNEL = "Could not run 'aten::empty"
 _DEVICE = torch.ops.prim.device.default
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """A storage, its row (-1 for one that takes no memory at the moment) and its last row."""
+    """A storage, its row (-1 while its size is 0) and its last row."""
 
     __slots__ = ("key", "last", "row")
     key: int
@@ -63,7 +62,7 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
 
 
 class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes what happens to the storages of one kind of device into a log."""
+    """Logs the storages of one device type."""
 
     supports_higher_order_operators = True
 
@@ -75,43 +74,43 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         modules: ModuleStack | None = None,
         capability: tuple[int, int] | None = None,
     ) -> None:
-        """A tracker that is not switched on yet.
+        """Create a tracker; it is enabled as a context manager.
 
         Args:
-            log: Where to.
-            device: Kind of device whose storages count.
+            log: Log that is written.
+            device: Device type whose storages count.
             mode: Only this mode's tensors count; ``None``: real ones.
-            modules: Whose forward is running.
-            capability: Of the GPU whose kernels' workspaces count; ``None`` for none.
+            modules: Tracks the running module.
+            capability: Compute capability of the GPU whose kernels' workspaces count; ``None`` for none.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = log
-        self.begin_step, self.begin = log.begin_step, log.begin
+        self.begin_step, self.begin_phase = log.begin_step, log.begin_phase
         self.paused = 0
         self.communicates = 0
-        self.values = Values()
-        self.reads: dict[str, int] = {}
-        """How often values were read that nobody knows, by the line."""
-        self.taken: dict[str, None] = {}
-        """Lines that read values which are known."""
+        self.values = KnownValues()
+        self.unknown_reads: dict[str, int] = {}
+        """Number of reads of unknown values, by source line."""
+        self.known_reads: dict[str, None] = {}
+        """Source lines that read known values."""
         self._device = device
         self._mode = mode
         self._modules = modules or ModuleStack()
         self._capability = capability
         self._storages: dict[int, _Ref] = {}
         self._owners: dict[int, str] = {}
-        """Of rows that were marked: whose they are."""
+        """Module of each marked row."""
         self._workspaces: set[bool] = set()
         self._distributed: type | None = None
 
-    def watch_distributed(self, tensor_type: type) -> None:
-        """Take operators on distributed tensors apart first."""
+    def unwrap_distributed(self, tensor_type: type) -> None:
+        """Let distributed tensors dispatch to operators on their local shards first."""
         self._distributed = tensor_type
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """Say what a tensor is for, and whose it is; the first word stays, unless it was only how it came.
+        """Set the category and the module of a tensor; a category other than COMMUNICATION is not replaced.
 
-        Memory that several tensors share is the module's that they are all in: FSDP2's gradients of a layer are one.
+        A storage of several modules, as FSDP2's gradients of a layer, is attributed to their common parent.
         """
         if self._distributed is not None and isinstance(tensor, self._distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
@@ -123,11 +122,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
             before = self._owners.setdefault(row, module)
-            self._owners[row] = module if before == module else self._modules.shared(before, module)
-            self.log.belongs_to(row, self._owners[row])
+            self._owners[row] = module if before == module else self._modules.common_parent(before, module)
+            self.log.set_module(row, self._owners[row])
 
     def adopt(self, tensor: torch.Tensor) -> None:
-        """Count a tensor that was made before the tracker was switched on."""
+        """Count a tensor created before the tracker was enabled."""
         self._track(tensor, "before")
 
     def __torch_dispatch__(
@@ -154,11 +153,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operator = func.name()
         accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
-            self._workspace(func, result, self._capability)
+            self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
         if self._capability is not None and (size := scratch_bytes(func, args)):
-            self._temporary(size, f"{operator} (scratch)")
+            self._log_scratch(size, f"{operator} (scratch)")
         return result
 
     @staticmethod
@@ -169,67 +168,67 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._in_backward():
             return
         if self.log.phase is Phase.BACKWARD and self._modules.current:
-            # a user's own step does not tell
-            self.begin(Phase.FORWARD)
+            # a user's own step does not report its phases
+            self.begin_phase(Phase.FORWARD)
         if self.log.phase is Phase.FORWARD:
-            self._modules.note(self.log.lines.here)
+            self._modules.record_nodes(self.log.lines.current_stack)
 
     def _where(self) -> tuple[str, Phase, int]:
-        """Whose forward or backward is running, when, and on which lines (of the forward)."""
+        """The running module, the phase, and the source lines; in the backward pass those of the forward."""
         if not self._in_backward():
-            return self._modules.current, self.log.phase, self.log.lines.here()
+            return self._modules.current, self.log.phase, self.log.lines.current_stack()
         if self.log.phase is Phase.FORWARD:
-            # a user's own step does not tell
-            self.begin(Phase.BACKWARD)
+            # a user's own step does not report its phases
+            self.begin_phase(Phase.BACKWARD)
         if self._modules.current:
-            return self._modules.current, Phase.BACKWARD, self.log.lines.here()
+            return self._modules.current, Phase.BACKWARD, self.log.lines.current_stack()
         node = torch._C._current_autograd_node()
-        module, stack = self._modules.of(node._sequence_nr()) if node is not None else ("", -1)
+        module, stack = self._modules.owner_of_node(node._sequence_nr()) if node is not None else ("", -1)
         return module, Phase.BACKWARD, stack
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """A tensor's values, where the batch decides them; who asks is noted."""
+        """A tensor's values, if known; records the line that reads them."""
         real = self.values.of(tensor)
         if real is not None and getattr(tensor, "constant", None) is None:
-            self.taken[self.line()] = None
+            self.known_reads[self.line()] = None
         return real
 
     def line(self) -> str:
-        """Who reads a value: a line, or a module."""
-        return self.log.lines.line() or self._modules.current or "outside of modules"
+        """The source line or module that reads a value."""
+        return self.log.lines.current_line() or self._modules.current or "outside of modules"
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             result = func(*args, **kwargs)
         except DynamicOutputShapeException:
             with self:
-                result = self.values.sized(func, args, kwargs)
+                result = self.values.run_data_dependent(func, args, kwargs)
             if result is None:
                 raise
-            self.taken[self.line()] = None
+            self.known_reads[self.line()] = None
             return result
         except NotImplementedError as error:
             if _NO_KERNEL not in str(error):
                 raise
-            # which names what the operator's own kernel would have called first
+            # the message names aten::empty instead of the operator
             raise NotImplementedError(func.name()) from error
-        self.values.follow(func, args, kwargs, result)
+        self.values.propagate(func, args, kwargs, result)
         return result
 
     def _check(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether two tensors are the same: programs go on where they are."""
-        one, other = (self.values.of(tensor) for tensor in args[:2])
-        if one is not None and other is not None:
+        """Result of comparing two tensors; True if their values are unknown."""
+        first, second = (self.values.of(tensor) for tensor in args[:2])
+        if first is not None and second is not None:
             with torch._C._DisableTorchDispatch():
-                return bool(func(one, other, *args[2:]))
-        self.note_read()
+                return bool(func(first, second, *args[2:]))
+        self.count_unknown_read()
         return True
 
     def _read(self, tensor: torch.Tensor) -> bool | int | float:
-        """A value that decides what happens next; where it is not known, a harmless one is given and counted.
+        """A tensor's value as a Python number; a counted placeholder if it is unknown.
 
         Raises:
-            DependsOnValueError: A whole number is not known, of which torch makes a size, an index or a plain number.
+            DependsOnValueError: An integer is unknown, which may become a size or an index.
         """
         real = self.known(tensor)
         if real is not None:
@@ -238,24 +237,24 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         if tensor.dtype is not torch.bool and not tensor.dtype.is_floating_point:
             raise DependsOnValueError(self.line())
-        self.note_read()
+        self.count_unknown_read()
         if tensor.dtype is torch.bool:
-            # programs go on where all is well, and where nothing is found
+            # True for all(), False for any(): a program continues
             return getattr(tensor, _HOLDS, False)
-        # on the host an optimizer counts its steps; on the GPU it is the loss, a norm, or "an overflow was found"
+        # on the host it is an optimizer's step count; on the GPU the loss, a norm, or found_inf
         return 1.0 if tensor.device.type == "cpu" else 0.0
 
-    def note_read(self) -> None:
-        """A value was read that nobody knows."""
+    def count_unknown_read(self) -> None:
+        """Count a read of an unknown value."""
         line = self.line()
-        self.reads[line] = self.reads.get(line, 0) + 1
+        self.unknown_reads[line] = self.unknown_reads.get(line, 0) + 1
 
     def _counts(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device:
             return False
         if self._mode is None:
             return not isinstance(tensor, FakeTensor)
-        # libraries work shapes out in fake modes of their own: those tensors are nobody's memory
+        # libraries compute shapes in fake modes of their own, whose tensors do not count
         return getattr(tensor, "fake_mode", None) is self._mode
 
     def _track(
@@ -266,15 +265,15 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage = tensor.untyped_storage()
         reference = self._storages.get(storage._cdata)
         if reference is None:
-            reference = _Ref(storage, self._ended)
+            reference = _Ref(storage, self._freed)
             reference.key, reference.row, reference.last = storage._cdata, -1, -1
             self._storages[storage._cdata] = reference
         elif reference.row >= 0:
             return
         if size := storage.nbytes():
-            self._born(reference, size, operator, accumulates, communicates)
+            self._allocated(reference, size, operator, accumulates, communicates)
 
-    def _born(
+    def _allocated(
         self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False
     ) -> None:
         module, phase, stack = self._where()
@@ -282,16 +281,16 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if communicates or self.communicates:
             self.log.categories[reference.row] = Category.COMMUNICATION
         elif phase is Phase.BACKWARD and self._modules.current:
-            # a forward within a backward: checkpointing makes activations again
+            # a forward within a backward: recomputed activations
             self.log.categories[reference.row] = Category.ACTIVATION
 
-    def _ended(self, reference: _Ref) -> None:
+    def _freed(self, reference: _Ref) -> None:
         self._storages.pop(reference.key, None)
         if reference.row >= 0:
             self.log.free(reference.row)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage that was given another size, as FSDP does; it stays what it was for."""
+        """Log the new size of a storage that was resized, as FSDP does; its category stays."""
         reference = self._storages.get(storage._cdata)
         if reference is None or self.paused:
             return
@@ -303,12 +302,12 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.free(reference.row)
             reference.row = -1
         if size:
-            self._born(reference, size, "resize_")
+            self._allocated(reference, size, "resize_")
             if category is not None:
                 self.log.categories[reference.row] = category
 
-    def _workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
-        """The matrix library takes its workspace at the first product of each thread and keeps it."""
+    def _log_workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
+        """Log cuBLAS's workspace, which is allocated at the first matrix product of each thread and kept."""
         thread = self._in_backward()
         if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
             return
@@ -316,15 +315,15 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
         self.log.categories[row] = Category.TEMPORARY
 
-    def _temporary(self, size: int, operator: str) -> None:
-        """Memory that an operator takes and gives back before it returns."""
+    def _log_scratch(self, size: int, operator: str) -> None:
+        """Log memory that an operator allocates and frees."""
         row = self.log.alloc(size, operator, *self._where())
         self.log.categories[row] = Category.TEMPORARY
         self.log.free(row)
 
 
 def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
-    """The tracker knows, by one of its counters, that a function is running."""
+    """Wrap a function to increment a counter of the tracker while it runs."""
 
     def counting(*args: Any, **kwargs: Any) -> Any:
         setattr(tracker, counter, getattr(tracker, counter) + 1)
@@ -337,10 +336,9 @@ def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: 
 
 
 def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-    """Whether autograd would add the second gradient into the first, were they plain tensors.
+    """Whether autograd would accumulate in place if these were plain tensors; it never does into a view.
 
-    A view shares its memory with the tensor that it was made of, which it keeps alive: nothing is added into it. The
-    gradient of a linear layer's weight is one.
+    The gradient of a linear layer's weight is a view.
     Source: ``torch/csrc/autograd/input_buffer.cpp``, ``can_accumulate_inplace``.
     """
     return func is _ATEN.add.Tensor and len(args) == 2 and not kwargs and not args[0]._is_view()

@@ -1,1 +1,1 @@
-"""What is trained: built-in decoder, config.json, factory; the step; optimizers."""
+"""Workload of a job: model, batch and loss; optimizers; the training step."""

@@ -1,4 +1,4 @@
-"""The built-in decoders: GPT-2's layout and Llama's, of the operators that transformers' models are made of."""
+"""Built-in decoders, with the architectures of GPT-2 and Llama and the operators of transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DROPOUT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderShape:
-    """Numbers that make a decoder."""
+    """Dimensions of a decoder."""
 
     layers: int
     width: int
@@ -30,16 +30,16 @@ class DecoderShape:
     vocabulary: int
     context: int
     """Longest sequence."""
-    groups: int | None = None
+    kv_heads: int | None = None
     """Heads of keys and values, if fewer."""
     llama: bool = True
     """RMSNorm, rotary positions and a gated feed-forward; else LayerNorm, learnt positions, GELU and dropout."""
     tied: bool = False
     """Whether the first and the last matrix are one."""
     experts: int = 0
-    """Feed-forward parts that tokens are sent to; 0: one for all."""
-    chosen: int = 2
-    """Experts of a token."""
+    """Experts of each mixture-of-experts layer; 0: none."""
+    experts_per_token: int = 2
+    """Experts that each token is routed to."""
 
     @property
     def head(self) -> int:
@@ -48,9 +48,9 @@ class DecoderShape:
 
     @property
     def parameters(self) -> int:
-        """How many there are."""
+        """Number of parameters."""
         width, bias = self.width, 0 if self.llama else 1
-        grouped = (self.groups or self.heads) * self.head
+        grouped = (self.kv_heads or self.heads) * self.head
         attention = (width + 2 * grouped) * (width + bias) + width * (width + bias)
         if self.experts:
             feed_forward = self.experts * width * (1 + 3 * self.inner)
@@ -92,17 +92,21 @@ SHAPES: dict[str, DecoderShape] = {
     "2.7b": _course(32, 2560, 32),
     "llama-7b": DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096),
     "llama-13b": DecoderShape(layers=40, width=5120, heads=40, inner=13824, vocabulary=32000, context=4096),
-    "llama3-8b": DecoderShape(layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=128256, context=8192),
-    "mixtral-8x7b": DecoderShape(
-        layers=32, width=4096, heads=32, groups=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    "llama3-8b": DecoderShape(
+        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=128256, context=8192
     ),
-    "llama-70b": DecoderShape(layers=80, width=8192, heads=64, groups=8, inner=28672, vocabulary=128256, context=8192),
+    "mixtral-8x7b": DecoderShape(
+        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=32000, context=4096, experts=8
+    ),
+    "llama-70b": DecoderShape(
+        layers=80, width=8192, heads=64, kv_heads=8, inner=28672, vocabulary=128256, context=8192
+    ),
 }
 """Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
 
 
 class Decoder(nn.Module):
-    """Token numbers in, logits out."""
+    """A decoder-only transformer."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
@@ -119,7 +123,7 @@ class Decoder(nn.Module):
             self.output.weight = self.tokens.weight
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Logits of each next token; a stage of a pipeline takes and gives hidden states."""
+        """Logits of token ids; a pipeline stage takes and returns hidden states."""
         hidden = self.tokens(numbers)
         if self.positions is not None:
             hidden = self.dropout(hidden + self.positions(torch.arange(numbers.shape[1], device=numbers.device)))
@@ -131,7 +135,7 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward part, each with a norm before and a sum."""
+    """Attention and a feed-forward part, each with a norm and a residual."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
@@ -143,7 +147,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward: nn.Module = kind(shape)
 
     def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         hidden = hidden + self.attention(self.attention_norm(hidden), angles)
         result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return result
@@ -155,29 +159,29 @@ class Attention(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.head = shape.head
-        groups = shape.groups or shape.heads
+        kv_heads = shape.kv_heads or shape.heads
         bias = not shape.llama
-        self.lost = 0.0 if shape.llama else DROPOUT
+        self.dropout_probability = 0.0 if shape.llama else DROPOUT
         self.query = nn.Linear(shape.width, shape.heads * self.head, bias=bias)
-        self.key = nn.Linear(shape.width, groups * self.head, bias=bias)
-        self.value = nn.Linear(shape.width, groups * self.head, bias=bias)
+        self.key = nn.Linear(shape.width, kv_heads * self.head, bias=bias)
+        self.value = nn.Linear(shape.width, kv_heads * self.head, bias=bias)
         self.out = nn.Linear(shape.heads * self.head, shape.width, bias=bias)
-        self.dropout = nn.Dropout(self.lost)
+        self.dropout = nn.Dropout(self.dropout_probability)
 
     def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         batch, length, _ = hidden.shape
         query, key, value = (
             part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         if angles is not None:
-            query, key = rotated(query, angles), rotated(key, angles)
+            query, key = apply_rotary(query, angles), apply_rotary(key, angles)
         result = F.scaled_dot_product_attention(
             query,
             key,
             value,
-            dropout_p=self.lost if self.training else 0.0,
+            dropout_p=self.dropout_probability if self.training else 0.0,
             is_causal=True,
             enable_gqa=query.shape[1] != key.shape[1],
         )
@@ -186,12 +190,7 @@ class Attention(nn.Module):
 
 
 def rotary_angles(hidden: torch.Tensor, head: int) -> Angles:
-    """Cosines and sines of rotary positions: computed in float32, once for all layers, and kept in the model's type.
-
-    Args:
-        hidden: What goes into the first layer.
-        head: Width of a head.
-    """
+    """Cosines and sines of rotary positions: computed in float32, once for all layers, in the dtype of ``hidden``."""
     length, device = hidden.shape[1], hidden.device
     steps = torch.arange(0, head, 2, device=device, dtype=torch.float32) / head
     angles = torch.outer(torch.arange(length, device=device, dtype=torch.float32), 10_000.0**-steps)
@@ -199,35 +198,35 @@ def rotary_angles(hidden: torch.Tensor, head: int) -> Angles:
     return angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
 
 
-def rotated(states: torch.Tensor, angles: Angles) -> torch.Tensor:
-    """Queries or keys, turned by their positions."""
+def apply_rotary(states: torch.Tensor, angles: Angles) -> torch.Tensor:
+    """Queries or keys with rotary positions."""
     first, second = states.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
     return states * angles[0] + turned * angles[1]
 
 
 class RMSNorm(nn.Module):
-    """Of the operators that Llama's has in transformers: in float32, and not one fused kernel."""
+    """RMSNorm in float32, of the operators of transformers' Llama instead of one fused kernel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         exact = hidden.to(torch.float32)
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * exact.to(hidden.dtype)
 
 
 def gelu(states: torch.Tensor) -> torch.Tensor:
-    """GELU by tanh, of the operators that GPT-2's has in transformers (``gelu_new``)."""
+    """GELU by tanh, of the operators of transformers' GPT-2 (``gelu_new``)."""
     inner = math.sqrt(2 / math.pi) * (states + 0.044715 * torch.pow(states, 3.0))
     return 0.5 * states * (1.0 + torch.tanh(inner))
 
 
 class FeedForward(nn.Module):
-    """Two matrices with GELU between them, and dropout."""
+    """Two linear layers with GELU between them, and dropout."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
@@ -236,13 +235,13 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         result: torch.Tensor = self.dropout(self.down(gelu(self.up(hidden))))
         return result
 
 
 class GatedFeedForward(nn.Module):
-    """Two matrices side by side, one of them a gate, and one behind."""
+    """The gated feed-forward part of Llama (SwiGLU)."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
@@ -251,17 +250,17 @@ class GatedFeedForward(nn.Module):
         self.down = nn.Linear(shape.inner, shape.width, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         result: torch.Tensor = self.down(F.silu(self.gate(hidden)) * self.up(hidden))
         return result
 
 
 class MoEFeedForward(nn.Module):
-    """Experts, each of which gets the same number of tokens; with several ranks each holds some of them."""
+    """Mixture of experts with balanced routing; ranks of expert parallelism hold some of the experts each."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        self.chosen = shape.chosen
+        self.experts_per_token = shape.experts_per_token
         self.route = nn.Linear(shape.width, shape.experts, bias=False)
         self.gate = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
         self.up = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
@@ -274,10 +273,7 @@ class MoEFeedForward(nn.Module):
     def divide(self, group: Any, ranks: int, imbalance: float = 1.0) -> None:
         """Keep this rank's share of the experts.
 
-        Args:
-            group: The ranks that share them.
-            ranks: How many these are.
-            imbalance: Tokens that this rank's experts get, as a multiple of the average.
+        ``imbalance`` is the number of tokens routed to them, as a multiple of the average.
         """
         if len(self.gate) % ranks:
             raise UsageError(f"--ep {ranks}: {len(self.gate)} experts cannot be divided evenly")
@@ -287,59 +283,56 @@ class MoEFeedForward(nn.Module):
             setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
 
     def slice(self, group: Any, ranks: int) -> None:
-        """Keep this rank's share of the width inside of each expert.
-
-        Args:
-            group: The ranks that share it.
-            ranks: How many these are.
-        """
+        """Keep this rank's share of each expert's inner width (tensor parallelism)."""
         if self.gate.shape[-1] % ranks:
             raise UsageError(f"--tp {ranks}: experts of width {self.gate.shape[-1]} cannot be divided evenly")
         self._slices = group
         for name, dimension in (("gate", 2), ("up", 2), ("down", 1)):
-            whole = getattr(self, name).detach()
-            setattr(self, name, nn.Parameter(whole.narrow(dimension, 0, whole.shape[dimension] // ranks).clone()))
+            weight = getattr(self, name).detach()
+            setattr(self, name, nn.Parameter(weight.narrow(dimension, 0, weight.shape[dimension] // ranks).clone()))
 
     def experts(self) -> list[nn.Parameter]:
-        """The parameters that are divided."""
+        """Parameters of the experts."""
         return [self.gate, self.up, self.down]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
+        """Hidden states of the same shape."""
         tokens = hidden.flatten(0, -2)
         if self._slices is not None:
             tokens = _SummedGradient.apply(tokens, self._slices)  # type: ignore[no-untyped-call]
-        weights, _ = self.route(tokens).softmax(-1).topk(self.chosen, -1)
-        given = tokens.repeat_interleave(self.chosen, 0)
-        here, there = self._shares(len(given))
-        sent = self._exchange(given, here, there)
+        weights, _ = self.route(tokens).softmax(-1).topk(self.experts_per_token, -1)
+        given = tokens.repeat_interleave(self.experts_per_token, 0)
+        input_sizes, output_sizes = self._split_sizes(len(given))
+        sent = self._exchange(given, input_sizes, output_sizes)
         sent = sent.view(len(self.gate), -1, sent.shape[-1])
         inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
-        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), there, here)
-        mixed = (back.view(len(tokens), self.chosen, -1) * weights.unsqueeze(-1)).sum(1)
+        back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), output_sizes, input_sizes)
+        mixed = (back.view(len(tokens), self.experts_per_token, -1) * weights.unsqueeze(-1)).sum(1)
         if self._slices is not None:
             mixed = _Summed.apply(mixed, self._slices)  # type: ignore[no-untyped-call]
         result: torch.Tensor = mixed.view_as(hidden)
         return result
 
-    def _shares(self, tokens: int) -> tuple[list[int], list[int]]:
-        """Tokens that go to each rank, and that come from each."""
+    def _split_sizes(self, tokens: int) -> tuple[list[int], list[int]]:
+        """Number of tokens sent to each rank, and received from each."""
         each = tokens // self._ranks
         got = math.ceil(each * self._imbalance / len(self.gate)) * len(self.gate)
         return [each] * self._ranks, [got if self._imbalance != 1 else each] * self._ranks
 
-    def _exchange(self, tokens: torch.Tensor, here: list[int], there: list[int]) -> torch.Tensor:
-        """Each rank sends every other some tokens, and gets some."""
+    def _exchange(self, tokens: torch.Tensor, input_sizes: list[int], output_sizes: list[int]) -> torch.Tensor:
+        """All-to-all of tokens over the ranks of expert parallelism."""
         if self._ranks == 1:
             return tokens
         from torch.distributed import _functional_collectives
 
-        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(tokens, there, here, self._group)
+        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(
+            tokens, output_sizes, input_sizes, self._group
+        )
         return received
 
 
 class _Summed(torch.autograd.Function):
-    """Slices of experts give parts of a sum; each rank needs all of it."""
+    """All-reduce of the forward's partial sums."""
 
     @staticmethod
     def forward(context: Any, part: torch.Tensor, group: Any) -> torch.Tensor:
@@ -353,7 +346,7 @@ class _Summed(torch.autograd.Function):
 
 
 class _SummedGradient(torch.autograd.Function):
-    """The same on the way back: what all slices are given has a gradient from each."""
+    """All-reduce of the gradients of an input shared by all slices."""
 
     @staticmethod
     def forward(context: Any, tokens: torch.Tensor, group: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The job's optimizer, by name."""
+"""Creates the job's optimizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLASSES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
 }
 _NO_FUSED = ("rmsprop", "adafactor")
 _BLOCK, _SMALLEST = 256, 4096
-"""Of bitsandbytes: values that share a scale, and the size from which on a tensor's state takes a byte per value."""
+"""Of bitsandbytes: values per scale, and the smallest tensor whose state is quantized."""
 
 
 def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
@@ -35,10 +35,10 @@ def make_optimizer(job: Job, parameters: Iterable[nn.Parameter]) -> torch.optim.
 
 
 def _implementation(job: Job) -> dict[str, Any]:
-    # with tensor parallelism alone some parameters are distributed and some are not: foreach takes no mixture
+    # foreach supports no mixture of distributed and plain parameters, as with tensor parallelism alone
     on_gpu = job.device == "cuda" and not job.offload and (job.tensor == 1 or job.fsdp > 1)
     if job.implementation == "default":
-        # torch takes foreach on CUDA for plain parameters; what it sees here are not plain ones
+        # torch selects foreach on CUDA for plain parameters only, which fake ones are not
         return {"foreach": on_gpu}
     if job.implementation == "fused" and job.optimizer not in _NO_FUSED:
         return {"fused": True}
@@ -48,14 +48,14 @@ def _implementation(job: Job) -> dict[str, Any]:
 
 
 class EightBitAdamW(torch.optim.Optimizer):
-    """Holds the state of bitsandbytes' AdamW8bit, and computes nothing: its kernel works in place."""
+    """Allocates the state of bitsandbytes' AdamW8bit, whose kernel works in place."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make the state of parameters that have none yet."""
+        """Allocate the state of parameters that have none yet."""
         del closure
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -64,7 +64,7 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     @staticmethod
     def _new_state(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Bytes and a scale for each 256; small tensors in float32."""
+        """One byte per value and a scale per block; float32 for small tensors."""
         count, state = parameter.numel(), {}
         for name in ("first", "second"):
             if count < _SMALLEST:
@@ -83,7 +83,7 @@ class HostOptimizer:
         self._inner = make_optimizer(job, [copy for _, copy in self._pairs])
 
     def step(self) -> None:
-        """Gradients go to the host, new parameters come back."""
+        """Copy gradients to the host, step, and copy parameters back."""
         for parameter, copy in self._pairs:
             copy.grad = None if parameter.grad is None else parameter.grad.to("cpu")
         if self._inner is not None:

@@ -1,4 +1,4 @@
-"""The steps of a training, on fake or real tensors, which report what they do when."""
+"""Runs training steps on fake or real tensors, and reports phases and the category of tensors to an observer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from torch.utils.checkpoint import checkpoint
 
 from tbmem.errors import UsageError
 from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
-from tbmem.estimator.workload.workload import Subject, dtype_of
+from tbmem.estimator.workload.workload import Workload, dtype_of
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
 
 
-class Watcher(Protocol):
-    """What a training reports to."""
+class Observer(Protocol):
+    """Receives what a training run reports."""
 
     def begin_step(self, step: int) -> None:
-        """A step begins."""
+        """Called when a step begins."""
 
-    def begin(self, phase: Phase) -> None:
-        """A part of the step begins."""
+    def begin_phase(self, phase: Phase) -> None:
+        """Called when a phase of the step begins."""
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """What a tensor is for, and whose it is."""
+        """Called with the category and the module of a tensor."""
 
 
 class _SteadyScaler(torch.amp.GradScaler):
-    """Lets every step update: in a real run the first ones overflow and are left out, until the scale fits."""
+    """Never skips a step: in a real run the first ones overflow until the scale fits."""
 
     def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
         optimizer.step()
@@ -44,60 +44,56 @@ class Training:
     """The model on its device, its optimizer, and the step."""
 
     def __init__(
-        self, job: Job, subject: Subject, watcher: Watcher, prepare: Callable[[nn.Module], nn.Module] | None = None
+        self, job: Job, workload: Workload, observer: Observer, prepare: Callable[[nn.Module], nn.Module] | None = None
     ) -> None:
-        """Setup: the model moves to the device.
+        """Move the model to the device, and create the optimizer.
 
-        Args:
-            job: How to train.
-            subject: What to train.
-            watcher: What the steps report to.
-            prepare: Brings the model to its device, before the optimizer sees it; by default as a whole.
+        ``prepare`` replaces the move, for a model that is sharded.
         """
-        prepare = prepare or (lambda model: moved(model, job, subject))
-        self.job, self.subject, self.watcher = job, subject, watcher
-        subject.model.train(not job.inference)
-        if job.checkpoint and subject.checkpoint is not None:
-            subject.checkpoint()
+        prepare = prepare or (lambda model: moved(model, job, workload))
+        self.job, self.workload, self.observer = job, workload, observer
+        workload.model.train(not job.inference)
+        if job.checkpoint and workload.checkpoint is not None:
+            workload.checkpoint()
         elif job.checkpoint:
-            for part in subject.model.modules():
-                # a layer that runs again would add to a cache of keys and values again; transformers leaves it out, too
+            for part in workload.model.modules():
+                # recomputation would append to the KV cache again; transformers disables it, too
                 if getattr(getattr(part, "config", None), "use_cache", False):
                     part.config.use_cache = False  # type: ignore[union-attr]
-            for layer in layers_of(subject.model):
-                _checkpointed(layer)
-        self.model = prepare(subject.model)
+            for layer in transformer_layers(workload.model):
+                _enable_checkpointing(layer)
+        self.model = prepare(workload.model)
         self._mark_model()
         self.optimizer = self._optimizer()
         half = job.amp == "float16" and not job.inference
         self.scaler = _SteadyScaler(job.device, enabled=half)
 
     def run(self) -> None:
-        """All steps of the job."""
+        """Run all steps of the job."""
         for number in range(self.job.steps):
             self.step(number)
 
     def step(self, number: int) -> None:
-        """One step."""
-        self.watcher.begin_step(number)
+        """Run one step."""
+        self.observer.begin_step(number)
         if self.job.inference:
             self._infer()
-        elif self.subject.step is not None:
-            self._users_step(self.subject.step)
+        elif self.workload.step is not None:
+            self._users_step(self.workload.step)
         else:
             self._forward_and_backward()
-            self.watcher.begin(Phase.OPTIMIZER)
+            self.observer.begin_phase(Phase.OPTIMIZER)
             self._update()
-            self.watcher.begin(Phase.OTHER)
+            self.observer.begin_phase(Phase.OTHER)
 
-    def watch(self, watcher: Watcher) -> None:
-        """Report to another from now on, and at once what there is already."""
-        self.watcher = watcher
+    def watch(self, observer: Observer) -> None:
+        """Replace the observer, and report existing tensors to it."""
+        self.observer = observer
         self._mark_model()
         self._mark_state()
 
     def held(self) -> Iterator[torch.Tensor]:
-        """Tensors that stay from step to step: parameters, buffers, the optimizer's state."""
+        """Tensors that persist between steps: parameters, buffers, the optimizer's state."""
         yield from self.model.parameters()
         yield from self.model.buffers()
         if isinstance(self.optimizer, torch.optim.Optimizer):
@@ -105,52 +101,52 @@ class Training:
                 yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
     def _infer(self) -> None:
-        self.watcher.begin(Phase.FORWARD)
+        self.observer.begin_phase(Phase.FORWARD)
         with torch.no_grad(), self._autocast():
-            self.subject.forward(self.model, self._batch())
+            self.workload.forward(self.model, self._batch())
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
-        """The user's code does it all; optimizers tell when they begin and end."""
+        """Run the user's own step; hooks of the optimizer report its phase."""
 
-        def begins(*_: Any) -> None:
+        def before_update(*_: Any) -> None:
             self._mark_gradients()
-            self.watcher.begin(Phase.OPTIMIZER)
+            self.observer.begin_phase(Phase.OPTIMIZER)
 
         hooks = (
-            register_optimizer_step_pre_hook(begins),
-            register_optimizer_step_post_hook(lambda *_: self.watcher.begin(Phase.OTHER)),
+            register_optimizer_step_pre_hook(before_update),
+            register_optimizer_step_post_hook(lambda *_: self.observer.begin_phase(Phase.OTHER)),
         )
         try:
-            self.watcher.begin(Phase.FORWARD)
+            self.observer.begin_phase(Phase.FORWARD)
             with self._autocast():
                 step(self.model, self._batch(), self.optimizer)
             self._mark_state()
-            self.watcher.begin(Phase.OTHER)
+            self.observer.begin_phase(Phase.OTHER)
         finally:
             for hook in hooks:
                 hook.remove()
 
     def _forward_and_backward(self) -> None:
         for _ in range(self.job.accumulate):
-            self._part()
+            self._accumulate()
 
-    def _part(self) -> None:
-        self.watcher.begin(Phase.FORWARD)
+    def _accumulate(self) -> None:
+        self.observer.begin_phase(Phase.FORWARD)
         batch = self._batch()
         with self._autocast():
-            loss = self.subject.loss(self.model, batch)
+            loss = self.workload.loss(self.model, batch)
         if self.job.accumulate > 1:
             loss = loss / self.job.accumulate
         loss = self.scaler.scale(loss)
-        self.watcher.begin(Phase.BACKWARD)
+        self.observer.begin_phase(Phase.BACKWARD)
         loss.backward()  # type: ignore[no-untyped-call]
         self._mark_gradients()
 
     def _prepare_update(self) -> None:
-        """Before the optimizer's turn."""
+        """Called before the optimizer's step."""
 
     def _trained(self) -> Iterable[nn.Parameter]:
-        """Whose gradients are clipped."""
+        """Parameters whose gradients are clipped."""
         return self.model.parameters()
 
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
@@ -177,33 +173,33 @@ class Training:
             parameter.grad = None
 
     def _batch(self) -> Any:
-        """The batch on the device, made anew for each part."""
-        batch = tree_map(self._to_device, self.subject.batch)
-        tree_map(lambda one: self.watcher.mark(one, Category.INPUT), batch)
+        """A copy of the batch on the device."""
+        batch = tree_map(self._to_device, self.workload.batch)
+        tree_map(lambda leaf: self.observer.mark(leaf, Category.INPUT), batch)
         return batch
 
-    def _to_device(self, one: Any) -> Any:
-        if not isinstance(one, torch.Tensor):
-            return one
-        dtype = _type_to_be(self.job, self.subject) if one.is_floating_point() else None
-        return one.to(self.job.device, dtype=dtype, copy=True)
+    def _to_device(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        dtype = _target_dtype(self.job, self.workload) if leaf.is_floating_point() else None
+        return leaf.to(self.job.device, dtype=dtype, copy=True)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.job.amp is None or self.job.fsdp > 1:
-            # FSDP has a policy of its own
+            # FSDP has its own mixed-precision policy
             return nullcontext()
         return torch.autocast(self.job.device, dtype=dtype_of(self.job.amp))
 
     def _mark_model(self) -> None:
         for name, parameter in self.model.named_parameters():
-            self.watcher.mark(parameter, Category.PARAMETER, owner(name))
+            self.observer.mark(parameter, Category.PARAMETER, owner(name))
         for name, buffer in self.model.named_buffers():
-            self.watcher.mark(buffer, Category.BUFFER, owner(name))
+            self.observer.mark(buffer, Category.BUFFER, owner(name))
 
     def _mark_gradients(self) -> None:
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None:
-                self.watcher.mark(parameter.grad, Category.GRADIENT, owner(name))
+                self.observer.mark(parameter.grad, Category.GRADIENT, owner(name))
 
     def _mark_state(self) -> None:
         optimizer = self.optimizer
@@ -211,7 +207,7 @@ class Training:
             return
         for name, parameter in self.model.named_parameters():
             for value in self._state_of(optimizer, parameter).values():
-                self.watcher.mark(value, Category.OPTIMIZER_STATE, owner(name))
+                self.observer.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
         if self.job.inference:
@@ -223,31 +219,25 @@ class Training:
             )
         if self.job.offload:
             return HostOptimizer(self.job, parameters)
-        if self.subject.optimizer is not None:
-            return self.subject.optimizer(parameters)
+        if self.workload.optimizer is not None:
+            return self.workload.optimizer(parameters)
         return make_optimizer(self.job, parameters)
 
 
-def moved(model: nn.Module, job: Job, subject: Subject) -> nn.Module:
-    """A model on the job's device, in the job's type, if it says one.
-
-    Args:
-        model: The subject's, or what a rank has of it.
-        job: How to train.
-        subject: What to train.
-    """
-    return model.to(device=job.device, dtype=_type_to_be(job, subject))
+def moved(model: nn.Module, job: Job, workload: Workload) -> nn.Module:
+    """The model on the job's device, cast to the job's dtype if one is given."""
+    return model.to(device=job.device, dtype=_target_dtype(job, workload))
 
 
-def _type_to_be(job: Job, subject: Subject) -> torch.dtype | None:
-    """That numbers are cast to; ``None``: they stay as they are."""
-    return None if subject.typed or job.dtype is None else dtype_of(job.dtype)
+def _target_dtype(job: Job, workload: Workload) -> torch.dtype | None:
+    """The dtype to cast to; ``None`` for no cast."""
+    return None if workload.typed or job.dtype is None else dtype_of(job.dtype)
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that a model is made of: all lists of like modules that are not in another; maybe none.
+def transformer_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model: the outermost lists of modules of the same type.
 
-    Where some of these consist of modules themselves, only those count.
+    If some of these have submodules, only those count.
     """
     stacks = list(_stacks(model))
     blocks = [stack for stack in stacks if any(True for layer in stack for _ in layer.children())]
@@ -265,16 +255,16 @@ def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
         yield from _stacks(child)
 
 
-def _checkpointed(layer: nn.Module) -> None:
-    """Keep only what goes into a layer; its forward runs again in the backward pass."""
+def _enable_checkpointing(layer: nn.Module) -> None:
+    """Checkpoint a layer: keep its inputs, and recompute its forward in the backward pass."""
     forward = layer.forward
 
-    def again(*args: Any, **kwargs: Any) -> Any:
+    def recompute(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    layer.forward = again
+    layer.forward = recompute
 
 
 def owner(name: str) -> str:
-    """The module of a parameter, by the parameter's name."""
+    """The path of a parameter's module."""
     return name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""The model that transformers makes of a Hugging Face ``config.json``, without weights, and a batch for it."""
+"""Builds the model of a Hugging Face ``config.json`` without weights, and a batch for it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
 
 
 class TransformersModel(NamedTuple):
-    """A model in the type that was asked for, and what it is trained on."""
+    """A model and its batch."""
 
     model: Any
     batch: Tensors
     architecture: str
-    """Its class, and whose it is."""
+    """Its class and library."""
 
     def checkpoint(self) -> None:
-        """Switch on the model's own activation checkpointing.
+        """Enable the model's own activation checkpointing.
 
         Raises:
             UsageError: It has none.
         """
-        # the name of transformers 4; and there it would be reentrant unless told otherwise
+        # the name in transformers 4, where reentrant checkpointing is the default
         enable = getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)
         try:
             enable({"use_reentrant": False})
@@ -51,19 +51,19 @@ def transformers_model(path: Path, job: Job, dtype: torch.dtype | None) -> Trans
 
     Args:
         path: Of the config.
-        job: What to do with it.
-        dtype: Of its parameters; ``None``: that which the config names, or float32.
+        job: The training run.
+        dtype: Of the parameters; ``None``: the config's own, or float32.
 
     Raises:
-        UsageError: The file is no model's config, transformers is not there, has no such model, or none whose batch
-            can be made up.
+        UsageError: The file is not a model's config, transformers is not installed or does not have the model, or its
+            batch is not known.
     """
     config = _read(path)
     transformers = _transformers(path)
     kind = config["model_type"]
     task = _task(path, config, transformers)
     dtype = dtype or _dtype(path, config)
-    # versions 4 and 5 both read torch_dtype; code of the config's own is not run
+    # versions 4 and 5 both read torch_dtype; remote code (auto_map) is not run
     given = {name: value for name, value in config.items() if name not in ("dtype", "auto_map")}
     given["torch_dtype"] = str(dtype).removeprefix("torch.")
     with _explained(path, transformers):
@@ -73,7 +73,7 @@ def transformers_model(path: Path, job: Job, dtype: torch.dtype | None) -> Trans
             f"--model {path}: {kind} takes images or sound beside text, and the config does not say how much of it;"
             " write a factory, or give the text_config as a file of its own for the language model alone"
         )
-    # tokens that are numbers only, and which the model asks for: any will do
+    # required token ids, of which any will do
     if getattr(settings, "is_encoder_decoder", False) and getattr(settings, "decoder_start_token_id", None) is None:
         settings.decoder_start_token_id = 0
     if getattr(settings, "pad_token_id", None) is None:
@@ -113,7 +113,7 @@ def _transformers(path: Path) -> Any:
 
 
 def _task(path: Path, config: Mapping[str, Any], transformers: Any) -> _Task:
-    """What the class that the config names is for; without one, what its kind of model is for first of all."""
+    """The task of the config's architecture; without one the first task of its model type."""
     kind, named = config["model_type"], config.get("architectures")
     tables = importlib.import_module("transformers.models.auto.modeling_auto")
     known = kind in transformers.CONFIG_MAPPING
@@ -146,7 +146,7 @@ def _dtype(path: Path, config: Mapping[str, Any]) -> torch.dtype:
 
 @contextmanager
 def _explained(path: Path, transformers: Any) -> Iterator[None]:
-    """Whatever transformers says of a config's values, as one line."""
+    """Raise errors of transformers about a config as a UsageError of one line."""
     try:
         yield
     except Exception as error:
@@ -161,7 +161,7 @@ def _explained(path: Path, transformers: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Makes the tensors of a part of a step."""
+    """Creates the tensors of a batch."""
 
     path: Path
     model: nn.Module
@@ -172,7 +172,7 @@ class _Batch:
     """Of the parameters."""
 
     def tensors(self, task: _Task) -> Tensors:
-        """By the names under which the model takes them; for inference without what only a loss needs."""
+        """Tensors by the model's argument names; for inference without labels."""
         inputs = task.inputs(self)
         if not self.job.inference:
             return {**inputs, **task.targets(self, inputs)}
@@ -186,12 +186,12 @@ class _Batch:
         return self.job.batch // self.job.parts
 
     def tokens(self) -> Tensors:
-        """All of them the same, and none of them padding."""
+        """Token ids, none of them padding."""
         token = 1 if getattr(self.settings, "pad_token_id", None) == 0 else 0
         return {"input_ids": torch.full((self.count, self._length()), token)}
 
     def images(self) -> Tensors:
-        """As large as the config says."""
+        """Images of the config's size."""
         if self.job.sequence is not None:
             raise UsageError(
                 f"--seq {self.job.sequence}: {self.path} is a model of images, which have no tokens; leave it out"
@@ -204,17 +204,17 @@ class _Batch:
             )
         return {"pixel_values": torch.zeros(self.count, channels, *sides, dtype=self.dtype)}
 
-    def its_own(self) -> Tensors:
-        """Of a model without a head: whatever it says that it takes."""
-        takes = getattr(self.model, "main_input_name", "")
-        if takes not in ("input_ids", "pixel_values"):
+    def main_input(self) -> Tensors:
+        """The main input of a model without a head."""
+        input_name = getattr(self.model, "main_input_name", "")
+        if input_name not in ("input_ids", "pixel_values"):
             raise UsageError(
-                f"--model {self.path}: {type(self.model).__name__} takes {takes}, whose size the config does not say;"
-                " write a factory"
+                f"--model {self.path}: {type(self.model).__name__} takes {input_name}, whose size the config does not"
+                " say; write a factory"
             )
-        return self.tokens() if takes == "input_ids" else self.images()
+        return self.tokens() if input_name == "input_ids" else self.images()
 
-    def tokens_again(self, inputs: Tensors) -> Tensors:
+    def token_labels(self, inputs: Tensors) -> Tensors:
         """Labels of language models."""
         return {"labels": inputs["input_ids"].clone()}
 
@@ -240,7 +240,7 @@ class _Batch:
         return {"labels": torch.zeros(self.count, *sides, dtype=torch.int64)}
 
     def no_targets(self, _: Tensors) -> Tensors:
-        """Of a model without a head."""
+        """Raise: a model without a head has no loss."""
         raise UsageError(
             f"--model {self.path}: {type(self.model).__name__} has no loss of its own; name a class with a head in"
             " architectures, say --inference, or write a factory"
@@ -251,23 +251,23 @@ class _Batch:
         tables = [
             part for name, part in named if isinstance(part, nn.Embedding) and ("position" in name or name == "wpe")
         ]
-        asked, longest = self.job.sequence, self._longest(tables)
-        if asked is None and longest is None:
+        length, longest = self.job.sequence, self._longest(tables)
+        if length is None and longest is None:
             raise UsageError(f"--model {self.path}: it does not say how many tokens a sample has; say --seq")
-        if asked is not None and longest is not None and asked > longest and tables:
-            raise UsageError(f"--seq {asked}: {self.path} has learnt positions for {longest} tokens only")
-        return asked or longest or 0
+        if length is not None and longest is not None and length > longest and tables:
+            raise UsageError(f"--seq {length}: {self.path} has learnt positions for {longest} tokens only")
+        return length or longest or 0
 
     def _longest(self, tables: list[nn.Embedding]) -> int | None:
         names = (getattr(self.settings, name, None) for name in _LENGTHS)
         longest = next((value for value in names if isinstance(value, int)), None)
-        # RoBERTa's positions begin behind that of padding
+        # RoBERTa's positions begin after the padding index
         unused = [table.padding_idx + 1 for table in tables if table.padding_idx is not None]
         return longest - max(unused, default=0) if longest is not None else None
 
 
 class _Task(NamedTuple):
-    """A kind of training."""
+    """A training task."""
 
     models: str
     """Transformers' table of the models for it: ``MODEL_<models>MAPPING_NAMES``."""
@@ -280,14 +280,14 @@ class _Task(NamedTuple):
 
 
 _TASKS = (
-    _Task("FOR_SEQ_TO_SEQ_CAUSAL_LM_", "AutoModelForSeq2SeqLM", _Batch.tokens, _Batch.tokens_again),
-    _Task("FOR_MASKED_LM_", "AutoModelForMaskedLM", _Batch.tokens, _Batch.tokens_again),
-    _Task("FOR_CAUSAL_LM_", "AutoModelForCausalLM", _Batch.tokens, _Batch.tokens_again),
+    _Task("FOR_SEQ_TO_SEQ_CAUSAL_LM_", "AutoModelForSeq2SeqLM", _Batch.tokens, _Batch.token_labels),
+    _Task("FOR_MASKED_LM_", "AutoModelForMaskedLM", _Batch.tokens, _Batch.token_labels),
+    _Task("FOR_CAUSAL_LM_", "AutoModelForCausalLM", _Batch.tokens, _Batch.token_labels),
     _Task("FOR_SEQUENCE_CLASSIFICATION_", "AutoModelForSequenceClassification", _Batch.tokens, _Batch.classes),
     _Task("FOR_TOKEN_CLASSIFICATION_", "AutoModelForTokenClassification", _Batch.tokens, _Batch.tags),
     _Task("FOR_QUESTION_ANSWERING_", "AutoModelForQuestionAnswering", _Batch.tokens, _Batch.ends),
     _Task("FOR_IMAGE_CLASSIFICATION_", "AutoModelForImageClassification", _Batch.images, _Batch.classes),
     _Task("FOR_SEMANTIC_SEGMENTATION_", "AutoModelForSemanticSegmentation", _Batch.images, _Batch.pixels),
-    _Task("", "AutoModel", _Batch.its_own, _Batch.no_targets),
+    _Task("", "AutoModel", _Batch.main_input, _Batch.no_targets),
 )
-"""Where a config does not name its class, the first that its kind of model is made for."""
+"""A config without an architecture gets the first task that supports its model type."""

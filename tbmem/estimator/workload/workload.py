@@ -1,4 +1,4 @@
-"""The model of a job, its batch and its loss: built in, from a user's factory or of a config file."""
+"""Creates a job's model, batch and loss: built in, from a user's factory or from a config file."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ def _call(model: nn.Module, batch: Any) -> Any:
 
 
 @dataclass(kw_only=True)
-class Subject:
-    """What is trained."""
+class Workload:
+    """Model, batch and loss of a training run."""
 
     model: nn.Module
     batch: Any
-    """Tensors of one part of a step, on the host."""
+    """Batch of one accumulation step or microbatch, on the host."""
     loss: Callable[[nn.Module, Any], torch.Tensor]
-    """Runs the model on a batch and judges what comes out."""
+    """Runs the model on a batch, and computes the loss."""
     forward: Callable[[nn.Module, Any], Any] = _call
     """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
-    """Makes the user's own optimizer of parameters."""
+    """Creates the user's own optimizer."""
     step: Callable[[nn.Module, Any, Any], Any] | None = None
-    """The user's own step: ``step(model, batch, optimizer)`` does all of it."""
+    """The user's own step: ``step(model, batch, optimizer)``."""
     has_values: bool = False
-    """Whether the batch's values mean something, and it is not only of the right shape."""
+    """Whether the batch has values of its own, not placeholders."""
     divided: bool = False
-    """Whether the model is what one rank holds already, by tensor, pipeline and expert parallelism of its own."""
+    """Whether the model already is one rank's part, by tensor, pipeline and expert parallelism of its own."""
     checkpoint: Callable[[], None] | None = None
-    """Switches on activation checkpointing of the model's own."""
+    """Enables the model's own activation checkpointing."""
     typed: bool = False
-    """Whether model and batch are made in the type that the job asks for."""
+    """Whether model and batch already have the job's dtype."""
     architecture: str = ""
-    """What made the model, for people, where its name does not say it."""
+    """Class and library of the model, if its name does not say it."""
 
 
-def make_subject(job: Job) -> Subject:
-    """Build what a job names.
+def make_workload(job: Job) -> Workload:
+    """Create the workload of a job.
 
     Raises:
-        UsageError: There is no such model, or it is not complete.
+        UsageError: There is no such model, or it is incomplete.
     """
     if is_factory(job.model):
         return _from_factory(job)
@@ -79,16 +79,16 @@ def make_subject(job: Job) -> Subject:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Torch's type of this name."""
+    """Return torch's dtype of this name."""
     return _DTYPES[name]
 
 
-def _decoder(job: Job, shape: DecoderShape) -> Subject:
+def _decoder(job: Job, shape: DecoderShape) -> Workload:
     samples, length = job.batch // job.parts, job.sequence or shape.context
     if not shape.llama and length > shape.context:
         raise UsageError(f"--seq {length}: {job.model} has learnt positions for {shape.context} tokens only")
     numbers = torch.zeros(samples, length, dtype=torch.int64)
-    return Subject(
+    return Workload(
         model=Decoder(shape),
         batch=(numbers, torch.zeros_like(numbers)),
         loss=_next_token_loss,
@@ -102,22 +102,22 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
-def _from_config(job: Job, path: Path) -> Subject:
+def _from_config(job: Job, path: Path) -> Workload:
     from tbmem.estimator.workload.transformers_model import transformers_model
 
-    made = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
-    return Subject(
-        model=made.model,
-        batch=made.batch,
+    built = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
+    return Workload(
+        model=built.model,
+        batch=built.batch,
         loss=_loss_of(job.model, None),
-        checkpoint=made.checkpoint,
+        checkpoint=built.checkpoint,
         typed=True,
         has_values=True,
-        architecture=made.architecture,
+        architecture=built.architecture,
     )
 
 
-def _from_factory(job: Job) -> Subject:
+def _from_factory(job: Job) -> Workload:
     where, _, name = job.model.rpartition(":")
     factory = _load(where, name, job)
     accepted = _parameters(factory)
@@ -127,7 +127,7 @@ def _from_factory(job: Job) -> Subject:
         "microbatches": job.parts,
     }
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
-    if asked := [name for name, one in accepted.items() if _must_be_given(one) and name not in given]:
+    if asked := [name for name, parameter in accepted.items() if _is_required(parameter) and name not in given]:
         instead = (
             "say --seq" if set(asked) <= {"seq", "sequence"} else f"give it a default (given: {', '.join(offered)})"
         )
@@ -143,7 +143,7 @@ def _from_factory(job: Job) -> Subject:
         )
     if unknown := set(made) - set(_KEYS):
         raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
-    return Subject(
+    return Workload(
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),
@@ -157,11 +157,11 @@ def _from_factory(job: Job) -> Subject:
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
-    except ValueError:  # some that are written in C do not tell
+    except ValueError:  # some C functions have no signature
         return {}
 
 
-def _must_be_given(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind not in (
         inspect.Parameter.VAR_POSITIONAL,
         inspect.Parameter.VAR_KEYWORD,

@@ -1,4 +1,4 @@
-"""An estimate as lines for a terminal, or as plain values for JSON."""
+"""Formats an estimate as text lines, or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
 
 
 def estimate_view(estimate: Estimate) -> dict[str, Any]:
-    """Plain values."""
+    """The estimate as plain values for JSON."""
     view = asdict(estimate)
     view["formula"]["total"] = estimate.formula.total
     return view
 
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
-    """What a terminal shows."""
+    """The estimate as lines for a terminal."""
     yield _headline(estimate)
     yield ""
     peaks = (
@@ -35,8 +35,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for name, size in estimate.outside.items():
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
-    moment = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
-    yield f"The peak is {moment}. {estimate.sentence}"
+    phase = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    yield f"The peak is {phase}. {estimate.sentence}"
     rounding = estimate.peak_allocated - sum(estimate.by_category.values())
     yield from _table("Peak by category", estimate.by_category)
     if rounding > 0:
@@ -106,9 +106,9 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield "With one thing changed:"
         yield f"  {'':<40} {'allocated':>12} {'reserved':>12}"
-        for one in estimate.alternatives:
-            sizes = f"{format_bytes(one.allocated):>12} {format_bytes(one.reserved):>12}"
-            yield f"  {one.change:<40} {sizes}   {_WORDS[one.fit]}"
-        if not any("the largest that fits" in one.change for one in estimate.alternatives):
+        for alternative in estimate.alternatives:
+            sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
+            yield f"  {alternative.change:<40} {sizes}   {_WORDS[alternative.fit]}"
+        if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
             yield "  no batch fits, however small"
         yield ""

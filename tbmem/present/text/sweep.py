@@ -1,15 +1,15 @@
-"""The tables of a sweep as text: peaks by context length, mixed precision, activations, the largest allocations."""
+"""Formats a sweep's tables: peaks by context length, mixed precision, activations, largest allocations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from tbmem.model.category import word_of
-from tbmem.model.sweep import PASSES, PRECISIONS, ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.sweep import PASSES, PRECISIONS, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.labels import columns
 from tbmem.units import format_bytes
 
-_LARGEST = 5
+_LISTED = 5
 _KEPT_IN_FULL = ("parameter", "gradient", "optimizer_state")
 
 
@@ -18,23 +18,23 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     yield f"Peak memory by context length, on {sweep.device} (measured | predicted)"
     yield ""
     header = ["model", "batch", "context", "precision", "forward", "training"]
-    reserves = any(one.predicted and one.predicted.reserved is not None for one in sweep.cells)
+    reserves = any(cell.predicted and cell.predicted.reserved is not None for cell in sweep.cells)
     if reserves:
         header += ["reserved (forward)", "reserved (training)"]
     cells = _by_key(sweep)
     rows = []
-    for key in sorted({key[:-1] for key in cells}, key=_place(sweep)):
+    for key in sorted({key[:-1] for key in cells}, key=_row_order(sweep)):
         pair = [cells.get((*key, what)) for what in PASSES]
-        rows.append([*map(str, key), *map(_both, pair)])
+        rows.append([*map(str, key), *map(_measured_and_predicted, pair)])
         if reserves:
-            rows[-1] += [_both(cell, "reserved") for cell in pair]
+            rows[-1] += [_measured_and_predicted(cell, "reserved") for cell in pair]
     yield from columns(header, rows)
     yield ""
     yield from sweep.notes
     yield from (f"{cell_name(cell.case)}: {cell.note}" for cell in sweep.cells if cell.note)
 
 
-def _place(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
+def _row_order(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
     """Order of rows: models as they were asked for, then numbers, full precision before autocast's."""
     sizes, precisions = list(sweep.models), list(PRECISIONS)
     return lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))
@@ -45,25 +45,25 @@ def _by_key(sweep: Sweep) -> dict[tuple[str, int, int, str, str], SweepCell]:
     return {(case.size, case.batch, case.context, case.precision, case.what): cell for case, cell in cases}
 
 
-def _both(cell: SweepCell | None, name: str = "allocated") -> str:
+def _measured_and_predicted(cell: SweepCell | None, name: str = "allocated") -> str:
     if cell is None:
         return "-"
     first = _size(cell.measured, name) if cell.status is Status.MEASURED else cell.status.value
     return f"{first} | {_size(cell.predicted, name)}"
 
 
-def _size(moment: Moment | None, name: str = "allocated") -> str:
+def _size(moment: MemoryPeak | None, name: str = "allocated") -> str:
     value = getattr(moment, name) if moment is not None else None
     return format_bytes(value) if value is not None else "-"
 
 
 def cell_name(case: SweepCase) -> str:
-    """A cell as a person would call it."""
+    """Description of a case."""
     return f"{case.size}, {case.context} tokens, batch {case.batch}, {case.what}, {case.precision}"
 
 
 def cell_line(cell: SweepCell) -> str:
-    """One line for a cell that is done."""
+    """One line for a finished cell."""
     what = cell_name(cell.case)
     if cell.status is not Status.MEASURED:
         return f"{what}: {cell.status.value} ({cell.note or 'no reason is known'}); predicted {_size(cell.predicted)}"
@@ -86,7 +86,16 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
         saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"
         case = mixed.case
         rows.append(
-            (case.size, str(case.batch), str(case.context), case.what, _both(full), case.precision, _both(mixed), saved)
+            (
+                case.size,
+                str(case.batch),
+                str(case.context),
+                case.what,
+                _measured_and_predicted(full),
+                case.precision,
+                _measured_and_predicted(mixed),
+                saved,
+            )
         )
         reasons.append(_reason(full, mixed))
     if not rows:
@@ -97,14 +106,14 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
     yield from dict.fromkeys(reason for reason in reasons if reason)
 
 
-def _saving(full: Moment | None, mixed: Moment | None) -> str:
+def _saving(full: MemoryPeak | None, mixed: MemoryPeak | None) -> str:
     if full is None or mixed is None:
         return "-"
     return f"{100 * (1 - mixed.allocated / full.allocated):.1f} %"
 
 
 def _reason(full: SweepCell, mixed: SweepCell) -> str:
-    """Why, with this cell's bytes: what autocast leaves in float32, what it halves, and what it adds."""
+    """What autocast leaves in float32, what it halves, and what it adds, in this cell's bytes."""
     one = full.predicted or full.measured
     other = mixed.predicted or mixed.measured
     if one is None or other is None:
@@ -156,7 +165,7 @@ def activation_text(sweep: Sweep) -> Iterator[str]:
 
 
 def _kept(sweep: Sweep, facts: ModelFacts, batch: int, context: int, residual: int) -> Iterator[str]:
-    """What training keeps, in units of the residual stream."""
+    """Activations that training keeps, in multiples of the residual stream."""
     cell = _by_key(sweep).get((facts.size, batch, context, "fp32", "training"))
     if cell is None:
         return
@@ -191,6 +200,6 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
             (word, format_bytes(one.bytes), word_of(one.category), one.what, one.line or "-")
             for word, moment in moments
             if moment is not None
-            for one in moment.largest[:_LARGEST]
+            for one in moment.largest[:_LISTED]
         ]
         yield from columns(("", "size", "category", "of", "line"), rows)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_of, merged
-from tbmem.errors import UsageError
+from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run, layer_pattern
 from tbmem.model.category import Category, Phase
-from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.present.text.estimate import estimate_lines, estimate_view
 from tbmem.units import GIB, MIB
 
@@ -28,9 +27,9 @@ ROWS = [
 ]
 
 
-def run() -> FakeRun:
+def run() -> SimulatedRun:
     table = np.array(ROWS, dtype=np.int64)
-    return FakeRun(
+    return SimulatedRun(
         size=table[:, 0],
         alloc_event=table[:, 1],
         free_event=table[:, 2],
@@ -48,7 +47,7 @@ def run() -> FakeRun:
 
 def judged(total: int = 2 * GIB, job: Job | None = None) -> Estimate:
     gpu = Gpu(name="tiny", capability=(9, 0), total=total, context=100 * MIB)
-    return estimate_of(job or Job(model="gpt2"), run(), AllocatorSettings(), gpu)
+    return estimate_from_run(job or Job(model="gpt2"), run(), AllocatorSettings(), gpu)
 
 
 def test_the_band_is_that_of_what_was_measured() -> None:
@@ -100,8 +99,8 @@ def test_the_verdict(total: int, fit: Fit, words: str) -> None:
 
 
 def test_layers_that_are_alike_are_one() -> None:
-    assert merged("layers.11.attention.0") == "layers.*.attention.*"
-    assert merged("block2.conv1") == "block2.conv1"
+    assert layer_pattern("layers.11.attention.0") == "layers.*.attention.*"
+    assert layer_pattern("block2.conv1") == "block2.conv1"
 
 
 def test_what_a_terminal_and_a_program_see() -> None:
@@ -113,11 +112,3 @@ def test_what_a_terminal_and_a_program_see() -> None:
     assert "layers.*.up" in text
     assert "Note: something was assumed." in text
     assert estimate_view(estimate)["formula"]["total"] == 450 * MIB
-
-
-def test_gpus_by_name() -> None:
-    assert gpu_named("H100").name == "h100-80gb"
-    with pytest.raises(UsageError, match="say which of a100-80gb, a100-40gb"):
-        gpu_named("a100")
-    with pytest.raises(UsageError, match="there are b200"):
-        gpu_named("abacus")

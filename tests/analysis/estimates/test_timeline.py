@@ -10,15 +10,15 @@ import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import replay_timeline
-from tbmem.analysis.estimates.event_order import events_of_run
-from tbmem.analysis.estimates.fit import estimate_of
-from tbmem.analysis.estimates.sweep_peaks import moment_of_run
+from tbmem.analysis.estimates.event_order import order_events
+from tbmem.analysis.estimates.fit import estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
+from tbmem.estimator.sweep_case import peak_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.stacks import Frame
 from tbmem.model.timeline import load_timeline, save_timeline
 from tbmem.units import MIB
@@ -27,7 +27,7 @@ from tests.analysis.estimates.test_fit import run
 LINE = Frame("model.py", 12, "forward")
 
 
-def with_lines() -> FakeRun:
+def with_lines() -> SimulatedRun:
     made = run()
     return replace(made, stack=np.array([-1, 0, 0, -1, -1, -1]), stacks=((LINE,),))
 
@@ -35,7 +35,7 @@ def with_lines() -> FakeRun:
 @pytest.mark.parametrize("text", ["", "expandable_segments:True"])
 def test_peaks_are_those_of_the_estimate(text: str) -> None:
     settings = parse_settings(text)
-    estimate = estimate_of(Job(model="gpt2"), run(), settings, gpu_named("t4"))
+    estimate = estimate_from_run(Job(model="gpt2"), run(), settings, gpu_named("t4"))
 
     timeline = timeline_of_run(run(), settings, total=16 << 30)
 
@@ -97,7 +97,7 @@ def test_the_steady_peak_is_that_of_the_last_step() -> None:
         ],
         dtype=np.int64,
     )
-    made = FakeRun(
+    made = SimulatedRun(
         **{name: rows[:, place] for place, name in enumerate(("size", "alloc_event", "free_event", "step", "phase"))},
         category=rows[:, 5],
         module=np.full(3, -1),
@@ -106,10 +106,10 @@ def test_the_steady_peak_is_that_of_the_last_step() -> None:
         about={"step_starts": [1, 3], "backward_starts": []},
     )
 
-    peak = moment_of_run(made)
+    peak = peak_of_run(made)
 
     assert peak.allocated == 40
     assert peak.parts == {"temporary": 30, "parameter": 10}
     assert [one.bytes for one in peak.largest] == [30]
     # event 3 does not exist: numbers that the run leaves out are closed
-    assert events_of_run(made).begins.tolist() == [0, 1, 3]
+    assert order_events(made).alloc_index.tolist() == [0, 1, 3]

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tbmem.estimator.parallel.pipeline import order_of
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.parallel.pipeline import microbatch_order
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.category import Category
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 
 GPT = Job(model="gpt2", sequence=128, dtype="bfloat16", optimizer="adamw", steps=2)
 MIXTRAL = Job(model="mixtral-8x7b", sequence=64, dtype="bfloat16", optimizer="sgd")
@@ -41,9 +41,9 @@ JOBS = {
 
 
 @cache
-def runs() -> dict[str, FakeRun]:
-    outcomes = dict(zip(JOBS, fake_runs(list(JOBS.values())), strict=True))
-    assert all(isinstance(outcome, FakeRun) for outcome in outcomes.values()), outcomes
+def runs() -> dict[str, SimulatedRun]:
+    outcomes = dict(zip(JOBS, simulate_jobs(list(JOBS.values())), strict=True))
+    assert all(isinstance(outcome, SimulatedRun) for outcome in outcomes.values()), outcomes
     return outcomes  # type: ignore[return-value]
 
 
@@ -127,11 +127,11 @@ def test_products_run(name: str) -> None:
 def test_every_microbatch_goes_forward_and_back_once() -> None:
     for schedule in ("1f1b", "gpipe"):
         for stage in range(4):
-            order = list(order_of(schedule, stage, 4, 8))
+            order = list(microbatch_order(schedule, stage, 4, 8))
             waiting = 0
             for what, part in order:
                 waiting += 1 if what == "F" else -1
                 assert waiting >= 0
                 assert what == "B" or ("B", part) not in order[: order.index(("F", part))]
             assert sorted(order) == sorted([(what, part) for part in range(8) for what in "FB"])
-    assert list(order_of("1f1b", 3, 4, 2)) == [("F", 0), ("B", 0), ("F", 1), ("B", 1)]
+    assert list(microbatch_order("1f1b", 3, 4, 2)) == [("F", 0), ("B", 0), ("F", 1), ("B", 1)]

@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.category import Phase
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tests.conftest import PROJECT
 
 OF_A_TOKEN = 64
@@ -32,18 +32,18 @@ HARMLESS = ("accuracy", "branches")
 
 
 @cache
-def outcomes() -> dict[str, FakeRun | UsageError]:
+def outcomes() -> dict[str, SimulatedRun | UsageError]:
     """All jobs, in one child."""
     names = [*KNOWN, *UNKNOWN, *HARMLESS]
     jobs = [Job(model=f"tests.estimator.reading_factories:{name}", search_path=str(PROJECT)) for name in names]
-    return dict(zip(names, fake_runs(jobs), strict=True))
+    return dict(zip(names, simulate_jobs(jobs), strict=True))
 
 
 @pytest.mark.parametrize(("factory", "tokens"), KNOWN.items())
 def test_sizes_that_the_batch_knows_are_the_real_ones(factory: str, tokens: int) -> None:
     run = outcomes()[factory]
 
-    assert isinstance(run, FakeRun), run
+    assert isinstance(run, SimulatedRun), run
     forward = (run.step == 0) & (run.phase == Phase.FORWARD)
     copies = run.size[forward & (run.operator == run.operators.index("aten::clone"))]
     assert copies.tolist() == [tokens * OF_A_TOKEN]
@@ -63,5 +63,5 @@ def test_sizes_that_nobody_knows_are_refused_with_their_line(factory: str, reaso
 def test_numbers_that_decide_no_size_are_read_with_a_note(factory: str) -> None:
     run = outcomes()[factory]
 
-    assert isinstance(run, FakeRun), run
+    assert isinstance(run, SimulatedRun), run
     assert any("0, 1 or False was assumed" in note and "reading_factories.py:" in note for note in run.notes)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from tbmem.estimator.worker.client import fake_runs
+from tbmem.estimator.worker import simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES, Decoder
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tests.estimator.peaks import peak
 
 transformers = pytest.importorskip(
@@ -47,8 +47,8 @@ class Bytes:
     peak: int
 
 
-def bytes_of(run: FakeRun | Exception) -> Bytes:
-    assert isinstance(run, FakeRun), run
+def bytes_of(run: SimulatedRun | Exception) -> Bytes:
+    assert isinstance(run, SimulatedRun), run
     last = (run.step == run.step.max()) | (run.phase == Phase.SETUP) | (run.category == Category.OPTIMIZER_STATE)
 
     def highest(category: Category) -> int:
@@ -76,7 +76,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tupl
         for how in HOW.values()
         for model in (f"tests.estimator.decoders:{name}", str(path))
     ]
-    found = [bytes_of(run) for run in fake_runs(jobs)]
+    found = [bytes_of(run) for run in simulate_jobs(jobs)]
     names = [(name, how) for name in CONFIGS for how in HOW]
     return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
 

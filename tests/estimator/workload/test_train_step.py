@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from tbmem.estimator.workload.train_step import layers_of
+from tbmem.estimator.workload.train_step import transformer_layers
 
 
 def block() -> nn.Module:
@@ -33,7 +33,7 @@ def mixture() -> nn.Module:
 def test_layers_are_those_of_all_lists_of_like_modules(parts: dict[str, Any], count: int) -> None:
     model = nn.ModuleDict({name: nn.ModuleList(layers) for name, layers in parts.items()})
 
-    layers = layers_of(model)
+    layers = transformer_layers(model)
 
     assert len(layers) == count
     assert all(any(layer is one for one in layers) for layer in parts.get("encoder", ()))
@@ -42,4 +42,4 @@ def test_layers_are_those_of_all_lists_of_like_modules(parts: dict[str, Any], co
 def test_a_layer_that_is_in_two_lists_is_one() -> None:
     shared = [block(), block()]
 
-    assert len(layers_of(nn.ModuleList([nn.ModuleList(shared), nn.Sequential(*shared), nn.Identity()]))) == 2
+    assert len(transformer_layers(nn.ModuleList([nn.ModuleList(shared), nn.Sequential(*shared), nn.Identity()]))) == 2

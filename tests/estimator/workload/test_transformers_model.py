@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from tbmem.errors import UsageError
-from tbmem.estimator.fake_tensors.mode import FakeMode
-from tbmem.estimator.worker.client import fake_runs
-from tbmem.estimator.workload.workload import Subject, make_subject
+from tbmem.estimator.fake_tensors.fake_cuda import FakeMode
+from tbmem.estimator.worker import simulate_jobs
+from tbmem.estimator.workload.workload import Workload, make_workload
 from tbmem.model.category import Category
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tests.conftest import PROJECT
 from tests.estimator.peaks import peak
 
@@ -39,9 +39,9 @@ def written(folder: Path, config: Mapping[str, Any]) -> str:
     return str(path)
 
 
-def subject_of(config: Mapping[str, Any], folder: Path, mode: FakeMode | None = None, **job: Any) -> Subject:
+def subject_of(config: Mapping[str, Any], folder: Path, mode: FakeMode | None = None, **job: Any) -> Workload:
     with mode or FakeMode():
-        return make_subject(Job(model=written(folder, config), **job))
+        return make_workload(Job(model=written(folder, config), **job))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_the_class_is_that_of_the_config_and_has_a_loss(config: Mapping[str, Any
     mode = FakeMode()
     given = {**SMALL, "n_embd": 64, "n_head": 4, "n_layer": 2, **config}
 
-    subject = subject_of(given, tmp_path, mode, batch=3, sequence=8)
+    workload = subject_of(given, tmp_path, mode, batch=3, sequence=8)
     with mode:
-        loss = subject.loss(subject.model, subject.batch)
+        loss = workload.loss(workload.model, workload.batch)
 
-    assert type(subject.model).__name__ == name
-    assert subject.architecture.startswith(f"{name} of transformers ")
+    assert type(workload.model).__name__ == name
+    assert workload.architecture.startswith(f"{name} of transformers ")
     assert loss.shape == ()
-    assert all(len(tensor) == 3 for tensor in subject.batch.values())
+    assert all(len(tensor) == 3 for tensor in workload.batch.values())
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_the_class_is_that_of_the_config_and_has_a_loss(config: Mapping[str, Any
 def test_the_type_is_the_configs_unless_another_is_asked_for(
     said: dict[str, Any], asked: str | None, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    subject = subject_of({**SMALL, "model_type": "llama", **said}, tmp_path, dtype=asked)
+    workload = subject_of({**SMALL, "model_type": "llama", **said}, tmp_path, dtype=asked)
 
-    assert {parameter.dtype for parameter in subject.model.parameters()} == {dtype}
+    assert {parameter.dtype for parameter in workload.model.parameters()} == {dtype}
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_what_cannot_be_built_is_one_line(
 def test_images_are_as_large_as_the_config_says_and_have_no_tokens(tmp_path: Path) -> None:
     vit = written(tmp_path, VIT)
 
-    made, refused, alone = fake_runs(
+    made, refused, alone = simulate_jobs(
         [Job(model=vit, batch=3), Job(model=vit, sequence=8), Job(model=vit, tensor=2, world_size=2)]
     )
 
-    assert isinstance(made, FakeRun)
+    assert isinstance(made, SimulatedRun)
     assert made.about["architecture"].startswith("ViTForImageClassification of transformers ")
     assert 4 * 3 * 3 * 32 * 32 in made.size
     assert "a model of images" in str(refused)
@@ -137,7 +137,7 @@ def test_ranks_share_its_layers_and_a_type_that_is_asked_for_halves_them(tmp_pat
     path = written(tmp_path, {**SMALL, "model_type": "llama", "hidden_size": 128, "vocab_size": 64})
     job = Job(model=path, batch=4, sequence=32)
 
-    whole, shared, typed = fake_runs([job, replace(job, fsdp=4, world_size=4), replace(job, dtype="bfloat16")])
+    whole, shared, typed = simulate_jobs([job, replace(job, fsdp=4, world_size=4), replace(job, dtype="bfloat16")])
 
     # then a rank keeps a quarter of it
     assert parameters(shared) * 4 == parameters(whole)
@@ -151,16 +151,16 @@ def parameters(run: Any) -> int:
 def test_inference_computes_no_loss_and_takes_a_model_without_one(tmp_path: Path) -> None:
     config = {**SMALL, "model_type": "bert", "architectures": ["BertModel"]}
 
-    subject = subject_of(config, tmp_path, inference=True)
+    workload = subject_of(config, tmp_path, inference=True)
 
-    assert set(subject.batch) == {"input_ids"}
-    assert subject.batch["input_ids"].shape == (1, 32)
+    assert set(workload.batch) == {"input_ids"}
+    assert workload.batch["input_ids"].shape == (1, 32)
 
 
 def test_roberta_begins_behind_its_padding(tmp_path: Path) -> None:
-    subject = subject_of({**SMALL, "model_type": "roberta", "pad_token_id": 1}, tmp_path)
+    workload = subject_of({**SMALL, "model_type": "roberta", "pad_token_id": 1}, tmp_path)
 
-    assert subject.batch["input_ids"].shape == (1, 30)
+    assert workload.batch["input_ids"].shape == (1, 30)
 
 
 CASES = {"gpt2": "gpt2", "llama, config in bfloat16": "llama", "llama, checkpointed": "llama"}
@@ -193,7 +193,7 @@ def test_estimates_are_what_transformers_really_takes(benchmark: Any, tmp_path: 
         model = written(folder, benchmark.config_of(config, how))
         checkpoint = how.get("checkpoint", False)
         jobs.append(Job(model=model, batch=2, sequence=64, device="cpu", steps=3, checkpoint=checkpoint))
-    runs = fake_runs(jobs)
+    runs = simulate_jobs(jobs)
 
     # then they are the same, within a thousandth
     for truth, run in zip(real, runs, strict=True):

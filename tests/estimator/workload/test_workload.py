@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.estimator.workload.workload import make_subject
+from tbmem.estimator.workload.workload import make_workload
 from tbmem.model.job import Job
 
 
 def refused(path: Path, **job: Any) -> str:
     with pytest.raises(UsageError) as raised:
-        make_subject(Job(model=str(path), **job))
+        make_workload(Job(model=str(path), **job))
     line = str(raised.value)
     assert "\n" not in line
     return line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tbmem.model.sweep import Moment
+from tbmem.model.sweep import MemoryPeak
 from tbmem.present.text.sweep import activation_text, cell_line, largest_text, peak_table, precision_table
 from tests.sweeps import a_sweep
 
@@ -28,7 +28,7 @@ def test_rows_begin_with_full_precision_and_the_batch_is_told() -> None:
 
 def test_without_a_caching_allocator_there_is_no_column_of_reserved_bytes() -> None:
     made = a_sweep()
-    bare = Moment(allocated=5)
+    bare = MemoryPeak(allocated=5)
     cells = tuple(replace(cell, measured=cell.measured and bare, predicted=bare) for cell in made.cells)
 
     assert "reserved" not in "\n".join(peak_table(replace(made, cells=cells)))
@@ -38,7 +38,7 @@ def test_without_a_caching_allocator_there_is_no_column_of_reserved_bytes() -> N
 def test_a_forward_pass_that_needs_more_in_mixed_precision_says_so() -> None:
     made = a_sweep()
     full, mixed = (replace(cell, case=replace(cell.case, what="forward")) for cell in made.cells)
-    larger = replace(mixed, predicted=Moment(allocated=4 << 30, parts={"parameter": 500 << 20}))
+    larger = replace(mixed, predicted=MemoryPeak(allocated=4 << 30, parts={"parameter": 500 << 20}))
 
     assert "in bf16, which is more, not less" in "\n".join(precision_table(replace(made, cells=(full, larger))))
     assert "not less" not in "\n".join(precision_table(replace(made, cells=(full, mixed))))

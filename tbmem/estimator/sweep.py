@@ -1,4 +1,4 @@
-"""Predicts the cases of a sweep, runs each in a process of its own, and writes the tables."""
+"""Runs a sweep: predicts each case, measures it in a child process, and writes the tables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 import msgspec
 
-from tbmem.analysis.estimates.sweep_peaks import predicted_moment
 from tbmem.errors import UsageError
-from tbmem.estimator.worker.client import child_environment, fake_runs
+from tbmem.estimator.sweep_case import predicted_peak
+from tbmem.estimator.worker import child_environment, simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES
 from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu
-from tbmem.model.simulated_run import FakeRun
-from tbmem.model.sweep import ModelFacts, Moment, Status, Sweep, SweepCase, SweepCell, stems
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.model.sweep import MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell, file_stems
 from tbmem.present.text.sweep import activation_text, largest_text, peak_table, precision_table
 from tbmem.sources.counters.host import HostMemory
 from tbmem.units import format_bytes
 
-Prediction = Moment | UsageError
-"""What is expected of a case, or why nothing can be."""
+Prediction = MemoryPeak | UsageError
+"""The predicted peak of a case, or why there is none."""
 _FILES = (".pickle", ".pkl", ".npz")
 _TEXTS = {
     "peak_memory_summary.txt": peak_table,
@@ -43,59 +43,59 @@ def sweep(
     notes: tuple[str, ...] = (),
     on_cell: Callable[[SweepCell], None] | None = None,
 ) -> Sweep:
-    """Measure all cases; the tables are written anew after each of them.
+    """Measure all cases; the tables are rewritten after each of them.
 
     Args:
-        cases: What to measure.
-        output: Folder of tables and recordings, made if missing; or the file of the only case's recording.
-        gpu: The device, if it is one.
+        cases: Cases to measure.
+        output: Folder of tables and recordings, created if missing; or the recording's file for a single case.
+        gpu: The device; ``None`` for the CPU.
         notes: Sentences for the tables.
-        on_cell: Told of each cell when it is done and the tables are written.
+        on_cell: Called with each cell after the tables are written.
 
     Raises:
-        UsageError: There is no such model, a case means nothing, or nothing can be written where it was asked for.
+        UsageError: There is no such model, a case is invalid, or the output cannot be written.
     """
     for case in cases:
         _check_model(case)
-    chosen = tuple(dict.fromkeys(cases))
-    folder = folder_of(output)
-    if folder is None and len(chosen) > 1:
-        raise UsageError(f"--output {output}: {len(chosen)} runs cannot share a file; name a folder")
+    unique = tuple(dict.fromkeys(cases))
+    folder = tables_folder(output)
+    if folder is None and len(unique) > 1:
+        raise UsageError(f"--output {output}: {len(unique)} runs cannot share a file; name a folder")
     _check_output(output)
-    predictions = _predictions(chosen, gpu)
-    models = {case.size: facts_of(case.size) for case in chosen}
-    so_far = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
-    for case, stem in zip(chosen, stems(chosen), strict=True):
+    predictions = _predictions(unique, gpu)
+    models = {case.size: model_facts(case.size) for case in unique}
+    result = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
+    for case, stem in zip(unique, file_stems(unique), strict=True):
         path = output
         if folder is not None:
             path = folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
         cell = _cell(case, path, predictions[case])
-        so_far = replace(so_far, cells=(*so_far.cells, cell))
+        result = replace(result, cells=(*result.cells, cell))
         if folder is not None:
-            _write(so_far, folder)
+            _write(result, folder)
         if on_cell is not None:
             on_cell(cell)
-    return so_far
+    return result
 
 
-def folder_of(output: Path) -> Path | None:
-    """Where tables go; ``None`` where only a recording is asked for, by the name of its file."""
+def tables_folder(output: Path) -> Path | None:
+    """Folder of the tables; ``None`` if ``output`` is the file of a recording."""
     return None if output.suffix in _FILES else output
 
 
-def texts_of(sweep: Sweep) -> dict[str, str]:
-    """Each table by the name of its file; that of mixed precision only where there is any."""
+def render_tables(sweep: Sweep) -> dict[str, str]:
+    """Each table by its file name; mixed precision only if a case uses it."""
     mixed = any(cell.case.precision != "fp32" for cell in sweep.cells)
     return {name: "\n".join(lines(sweep)) for name, lines in _TEXTS.items() if mixed or lines is not precision_table}
 
 
-def json_of(sweep: Sweep) -> str:
-    """All of it."""
+def to_json(sweep: Sweep) -> str:
+    """The sweep as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(sweep), indent=2).decode()
 
 
 def _write(sweep: Sweep, folder: Path) -> None:
-    contents = {**{name: f"{text}\n" for name, text in texts_of(sweep).items()}, "sweep.json": json_of(sweep)}
+    contents = {**{name: f"{text}\n" for name, text in render_tables(sweep).items()}, "sweep.json": to_json(sweep)}
     for name, text in contents.items():
         with atomic_write(folder / name) as partial:
             partial.write_text(text)
@@ -112,8 +112,8 @@ def _check_model(case: SweepCase) -> None:
 
 
 def _check_output(output: Path) -> None:
-    """Before hours of work: whether results can be written; makes the folder."""
-    folder = folder_of(output) or output.parent
+    """Create the folder, and check that results can be written, before the first case."""
+    folder = tables_folder(output) or output.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -135,8 +135,8 @@ def _cell(case: SweepCase, path: Path, predicted: Prediction) -> SweepCell:
     return replace(measure_in_child(case, path), predicted=predicted)
 
 
-def _too_much(predicted: Moment) -> str:
-    """Why a case is not even begun: a machine without memory kills other programs as well."""
+def _too_much(predicted: MemoryPeak) -> str:
+    """Why a case is not started, so as not to exhaust the host's memory; empty if it fits."""
     host = HostMemory(reset_peaks=False, workers=False)
     available = host.available
     host.close()
@@ -149,19 +149,19 @@ def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase,
     jobs = [case.job() for case in cases]
     if gpu is not None:
         jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
-    outcomes = fake_runs(jobs, timeout=600.0 + 60 * len(jobs))
+    outcomes = simulate_jobs(jobs, timeout=600.0 + 60 * len(jobs))
     return {
-        case: predicted_moment(job, outcome, gpu) if isinstance(outcome, FakeRun) else outcome
+        case: predicted_peak(job, outcome, gpu) if isinstance(outcome, SimulatedRun) else outcome
         for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
     }
 
 
 def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
-    """Run a case in a process of its own, which may be ended for want of memory."""
+    """Run a case in a child process, which may be killed when memory runs out."""
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         answer = Path(folder, "cell.json")
         child = subprocess.run(
-            [sys.executable, "-m", "tbmem.estimator.sweep.measure", str(answer), str(path.absolute())],
+            [sys.executable, "-m", "tbmem.estimator.sweep_case", str(answer), str(path.absolute())],
             input=msgspec.json.encode(case),
             check=False,
             env=_environment(case),
@@ -178,16 +178,16 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
 
 
 def _environment(case: SweepCase) -> dict[str, str]:
-    """With one GPU at most to be seen."""
+    """The child's environment, in which only the case's GPU is visible."""
     index = case.device.partition(":")[2]
     if not index:
         return child_environment()
-    seen = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    seen = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
 
 
-def facts_of(size: str) -> ModelFacts:
-    """Numbers of a built-in model."""
+def model_facts(size: str) -> ModelFacts:
+    """Dimensions of a built-in model."""
     shape = SHAPES[size.lower()]
     numbers = {field.name: getattr(shape, field.name) for field in fields(ModelFacts) if field.name != "size"}
     return ModelFacts(size=size, **numbers)

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.estimator.worker import client as parent
-from tbmem.estimator.worker.client import FALLBACK, fake_runs
+from tbmem.estimator.worker import FALLBACK, simulate_jobs
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
-from tbmem.model.simulated_run import FakeRun
+from tbmem.model.simulated_run import SimulatedRun
 from tests.conftest import PROJECT
 
 KIB = 1024
-real_answers = parent._answers
 FACTORIES = "tests.estimator.factories"
 
 
@@ -63,26 +61,26 @@ JOBS = {
 
 
 @cache
-def outcomes() -> dict[str, FakeRun | UsageError]:
+def outcomes() -> dict[str, SimulatedRun | UsageError]:
     """All jobs, in one child."""
-    return dict(zip(JOBS, fake_runs(list(JOBS.values())), strict=True))
+    return dict(zip(JOBS, simulate_jobs(list(JOBS.values())), strict=True))
 
 
-def executed(name: str) -> FakeRun:
+def executed(name: str) -> SimulatedRun:
     outcome = outcomes()[name]
-    assert isinstance(outcome, FakeRun), outcome
+    assert isinstance(outcome, SimulatedRun), outcome
     return outcome
 
 
-def bytes_of(run: FakeRun, category: Category, step: int | None = None) -> int:
+def bytes_of(run: SimulatedRun, category: Category, step: int | None = None) -> int:
     which = run.category == category
     if step is not None:
         which &= run.step == step
     return int(run.size[which].sum())
 
 
-def peak(run: FakeRun) -> int:
-    change = np.zeros(max(run.alloc_event.max(), run.free_event.max()) + 1, dtype=np.int64)
+def peak(run: SimulatedRun) -> int:
+    change = np.zeros(2 * len(run) + 2, dtype=np.int64)
     ended = run.free_event >= 0
     np.add.at(change, run.alloc_event, run.size)
     np.add.at(change, run.free_event[ended], -run.size[ended])
@@ -292,25 +290,3 @@ def test_compiled_code_is_named_where_it_runs() -> None:
 def test_a_model_without_layers_is_not_checkpointed_in_silence() -> None:
     assert any("--checkpoint changed nothing" in note for note in executed("nothing to checkpoint").notes)
     assert not executed("checkpointed").notes
-
-
-def test_where_fake_cuda_does_not_work_the_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "WORKS", "never.txt")
-    monkeypatch.setattr(parent, "_answers", lambda folder, count: [] if count == 2 else real_answers(folder, count))
-
-    alone, many = fake_runs([job("linear"), replace(job("linear"), world_size=2, fsdp=2)])
-
-    assert isinstance(alone, FakeRun)
-    assert alone.notes[0] == FALLBACK
-    assert alone.about["device"] == "cpu"
-    assert isinstance(many, UsageError)
-    assert "several ranks are estimated with fake CUDA tensors only" in str(many)
-
-
-def test_a_run_comes_back_from_bytes_as_it_was() -> None:
-    run = executed("linear")
-
-    again = FakeRun.from_bytes(run.to_bytes())
-
-    assert again.modules == run.modules
-    assert again.size.tolist() == run.size.tolist()

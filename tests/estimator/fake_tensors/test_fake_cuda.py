@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tbmem.estimator.fake_tensors.mode import FakeMode
+from tbmem.estimator.fake_tensors.fake_cuda import FakeMode
 
 
 def test_waiting_for_a_collective_takes_no_memory() -> None:

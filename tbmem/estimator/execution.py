@@ -1,0 +1,260 @@
+"""Runs a job on fake tensors, in a process of its own since much of torch is patched, and notes what is not counted."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.utils import _foreach_utils
+from torch.utils._pytree import tree_leaves
+
+from tbmem.errors import UsageError
+from tbmem.estimator.fake_tensors.attention import gpu_attention
+from tbmem.estimator.fake_tensors.device_guard import install_guard
+from tbmem.estimator.fake_tensors.fake_cuda import (
+    FakeMode,
+    fake_cuda_device,
+    patched,
+    patched_module_moves,
+    transformers_untraced,
+)
+from tbmem.estimator.fake_tensors.workspaces import register_gru
+from tbmem.estimator.tracker.allocation_log import AllocationLog
+from tbmem.estimator.tracker.module_stack import ModuleStack
+from tbmem.estimator.tracker.shape_checks import patched_value_reads
+from tbmem.estimator.tracker.tracker import AllocationTracker, counting
+from tbmem.estimator.workload.train_step import Training, transformer_layers
+from tbmem.estimator.workload.workload import Workload, make_workload
+from tbmem.model.category import Phase
+from tbmem.model.job import Job, is_factory
+from tbmem.model.simulated_run import SimulatedRun
+from tbmem.units import format_bytes
+
+_flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
+"""Imported by name: its package has an operator of the same."""
+_EAGER = "torch.compile was left out: memory is that of eager mode, which fused kernels need less of"
+_FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
+_WRAPPERS: dict[type, str] = {
+    nn.parallel.DistributedDataParallel: (
+        "cannot wrap fake tensors (its reducer reads addresses): return the plain model, --ddp N adds what DDP holds"
+    ),
+    FullyShardedDataParallel: (
+        "(FSDP1) cannot wrap fake tensors (its flat parameters are views of real memory): return the plain model,"
+        " --fsdp N shards it with FSDP2, whose states have the same size"
+    ),
+}
+_not_compiled: dict[str, None] = {}
+"""Notes on compiled code that ran. Global, since a module that one job has imported is also used by the next."""
+
+
+def execute(job: Job) -> SimulatedRun:
+    """Run a job's steps on fake tensors."""
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        kernels: set[str] = set()
+        _patch_torch(job, stack, kernels)
+        mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
+        modules = ModuleStack()
+        capability = job.capability if job.device == "cuda" else None
+        tracker = AllocationTracker(AllocationLog(), job.device, mode, modules, capability)
+        # only traces score functions: allocates nothing
+        trace = counting(_flex_attention.create_fw_bw_graph, tracker, "paused")
+        stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
+        stack.enter_context(
+            patched(torch.UntypedStorage, "resize_", _tracked_resize(torch.UntypedStorage.resize_, tracker))
+        )
+        training = _train(job, stack, tracker, modules)
+        about = _about(job, training, kernels, time.perf_counter() - began)
+        notes = (*notes_on(job, training, tracker, about["dtype"]), *_not_compiled)
+        return tracker.log.run(notes, about)
+
+
+def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
+    if job.device == "cuda":
+        install_guard()
+        register_gru()
+        stack.enter_context(fake_cuda_device(job.world_size, job.capability, job.total))
+        stack.enter_context(gpu_attention(job.capability, kernels))
+    stack.enter_context(patched_module_moves())
+    _not_compiled.clear()
+    stack.enter_context(patched(torch, "compile", _compile))
+    for wrapper, why in _WRAPPERS.items():
+        stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
+    # foreach is chosen for fake tensors as for plain ones
+    like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
+    stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+    if job.world_size > 1:
+        from tbmem.estimator.parallel.fake_ranks import fake_rank
+
+        stack.enter_context(fake_rank(job))
+
+
+def _compile(model: Any = None, **_: Any) -> Any:
+    """Replaces torch.compile: returns the model unchanged, and adds a note when it runs."""
+    if model is None:
+        return _compile
+    note = _FLEX if getattr(model, "__name__", "").startswith("_flex_attention") else _EAGER
+    if isinstance(model, nn.Module):
+        _not_compiled[note] = None
+        return model
+
+    @functools.wraps(model)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _not_compiled[note] = None
+        return model(*args, **kwargs)
+
+    return run
+
+
+def _refused(name: str, why: str) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UsageError(f"{name} {why}")
+
+    return refuse
+
+
+def _tracked_resize(resize: Callable[..., Any], tracker: AllocationTracker) -> Callable[..., Any]:
+    """Reports resized storages to the tracker: no operator is dispatched for them."""
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+        result = resize(storage, size)
+        tracker.resized(storage)
+        return result
+
+    return resize_
+
+
+def _train(job: Job, stack: ExitStack, tracker: AllocationTracker, modules: ModuleStack) -> Training:
+    stack.enter_context(tracker)
+    stack.enter_context(patched_value_reads(tracker))
+    workload = _build_workload(job, tracker)
+    stack.enter_context(transformers_untraced())
+    stack.enter_context(modules)
+    if job.device == "cpu":
+        # already on the device
+        for tensor in chain(workload.model.parameters(), workload.model.buffers()):
+            tracker.adopt(tensor)
+    root = type(workload.model).__name__
+    training = _training(job, workload, tracker, stack)
+    modules.register_names(training.model, root)
+    training.run()
+    tracker.log.phase = Phase.OTHER
+    return training
+
+
+def _training(job: Job, workload: Workload, tracker: AllocationTracker, stack: ExitStack) -> Training:
+    if job.world_size == 1:
+        return Training(job, workload, tracker)
+    from tbmem.estimator.parallel.fake_ranks import distributed_tensors
+    from tbmem.estimator.parallel.rank_training import RankTraining
+
+    stack.enter_context(distributed_tensors(tracker))
+    return RankTraining(job, workload, tracker, tracker)
+
+
+def _build_workload(job: Job, tracker: AllocationTracker) -> Workload:
+    """Build the workload on the host, without counting memory or reads of values."""
+    tracker.paused += 1
+    workload = make_workload(job)
+    tracker.paused -= 1
+    tracker.unknown_reads.clear()
+    tracker.known_reads.clear()
+    tracker.values.batch_is_made = True
+    if not workload.has_values:
+        tracker.values.discard(tree_leaves(workload.batch))
+    return workload
+
+
+def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
+    parameters = list(training.model.parameters())
+    return {
+        "torch": str(torch.__version__),
+        "device": job.device,
+        "seconds": seconds,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "dtype": _main_dtype(parameters),
+        "architecture": training.workload.architecture,
+        "attention": sorted(kernels),
+    }
+
+
+def _main_dtype(parameters: Iterable[nn.Parameter]) -> str:
+    """The dtype of most bytes of parameters."""
+    sizes: Counter[str] = Counter()
+    for parameter in parameters:
+        sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel() * parameter.element_size()
+    return max(sizes, key=sizes.__getitem__, default="")
+
+
+_LISTED_LINES = 6
+"""Source lines listed in a note."""
+_CONVOLUTION, _LSTM = "aten::convolution", "aten::mkldnn_rnn_layer"
+_CUDNN_TAKES = (
+    "cuDNN's workspace for convolutions is not counted: it depends on the algorithm that cuDNN chooses on the GPU, and"
+    " lives only while one runs; with torch.backends.cudnn.benchmark the tries of the first step may take more"
+)
+_CUDNN_KEEPS = (
+    "recurrent layers ({}) were run cell by cell, as torch does without cuDNN; with it they keep a reserve of its"
+    " own size for the backward pass instead of each cell's activations"
+)
+_ONEDNN = (
+    "memory that oneDNN takes for itself on the CPU is not counted: copies of tensors in layouts of its own while a"
+    " convolution or an LSTM runs, and what an LSTM keeps for the backward pass"
+)
+_LBFGS = (
+    "LBFGS decides by values, which an estimate does not have, and ends before it keeps any: of its history, which"
+    " grows to {}, nothing is counted"
+)
+_NO_LAYERS = (
+    "--checkpoint changed nothing: the model has no list of like layers; checkpoint its parts in the factory"
+    " (torch.utils.checkpoint)"
+)
+
+
+def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: str) -> Iterator[str]:
+    """Sentences on what the estimate assumed, and on memory that it does not count."""
+    yield from _notes_on_values(job, tracker)
+    if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
+        yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
+    if job.checkpoint and not transformer_layers(training.model):
+        yield _NO_LAYERS
+    operators = tracker.log.operators
+    if job.device == "cuda" or job.instead:
+        if _CONVOLUTION in operators:
+            yield _CUDNN_TAKES
+        if kinds := sorted({type(part).__name__ for part in training.model.modules() if isinstance(part, nn.RNNBase)}):
+            yield _CUDNN_KEEPS.format(", ".join(kinds))
+    elif _CONVOLUTION in operators or _LSTM in operators:
+        yield _ONEDNN
+    if isinstance(training.optimizer, torch.optim.LBFGS):
+        (group,) = training.optimizer.param_groups
+        size = sum(parameter.numel() * parameter.element_size() for parameter in group["params"])
+        # each entry has a parameter difference and a gradient difference
+        yield _LBFGS.format(format_bytes(2 * group["history_size"] * size))
+
+
+def _notes_on_values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
+    if tracker.unknown_reads:
+        count = sum(tracker.unknown_reads.values())
+        assumed = "0, 1 or False was assumed, of all() True"
+        lines = _join_lines(tracker.unknown_reads)
+        yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
+    if tracker.known_reads and is_factory(job.model):
+        lines = _join_lines(tracker.known_reads)
+        yield f"the batch's own values decided something ({lines}): others may need more or less"
+
+
+def _join_lines(lines: Iterable[str]) -> str:
+    names = sorted(lines)
+    more = f" and {len(names) - _LISTED_LINES} more" if len(names) > _LISTED_LINES else ""
+    return ", ".join(names[:_LISTED_LINES]) + more

@@ -1,1 +1,0 @@
-"""Measured beside predicted."""

@@ -1,1 +1,0 @@
-"""The child process that executes jobs, and its client."""
