@@ -13,7 +13,7 @@ import torch
 
 from tbmem import MemoryCallback
 from tbmem.cli.entry import main
-from tbmem.cli.launch import plain_order
+from tbmem.cli.launch import plain_spec
 from tbmem.config import load_config
 from tbmem.runtime.launch.program import FIRST
 from tbmem.runtime.launch.script import Program
@@ -63,7 +63,7 @@ def test_what_is_started_is_found_with_its_settings(line: str, folder: Path, mon
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     # when the words after `tbmem run` are read (tests/cli/test_run.py runs such programs)
-    order = plain_order(shlex.split(line.partition("tbmem run ")[2]))
+    order = plain_spec(shlex.split(line.partition("tbmem run ")[2]))
 
     # then they name a program that is there, and settings that there are
     assert order is not None

@@ -107,7 +107,7 @@ def test_a_leak_is_judged_with_line_holder_and_delay(verdicts: ModuleType, tmp_p
     line = {**LINE, "file": str(loop.path)}
     leak = finding("leak", line=line, holder="list 'kept'", suspected_step=20, confirmed_step=31)
     # when
-    row = verdicts.estimator(loop, told(leak, finding("spike")))
+    row = verdicts.judge(loop, told(leak, finding("spike")))
     # then
     assert row["correct"]
     assert row["line_named"]
@@ -123,7 +123,7 @@ def test_only_a_line_of_the_loops_in_a_leak_counts(verdicts: ModuleType, tmp_pat
     other = {**here, "text": "x = make()"}
     # when
     named = {
-        name: verdicts.estimator(loop, told(found))["line_named"]
+        name: verdicts.judge(loop, told(found))["line_named"]
         for name, found in {
             "in the second line": finding("leak", line=other, lines=[other, here]),
             "elsewhere": finding("leak", line=elsewhere),
@@ -140,7 +140,7 @@ def test_a_crash_is_a_wrong_verdict_with_its_reason(verdicts: ModuleType, tmp_pa
     # given
     loop = verdicts.read_loop(write(tmp_path, "kept.py", LEAK))
     # when
-    row = verdicts.estimator(loop, {"failure": "crash", "error": "exit status 1: ValueError: no"})
+    row = verdicts.judge(loop, {"failure": "crash", "error": "exit status 1: ValueError: no"})
     # then
     assert (row["verdict"], row["correct"], row["error"]) == ("crash", False, "exit status 1: ValueError: no")
     assert verdicts.overhead([{"seconds": {}}], [{"failure": "crash"}]) is None

@@ -42,7 +42,7 @@ def test_a_band_tells_what_it_is_and_opens_its_stack(browser: Browser, server: S
 
     browser.point(LOW, 0.15, 0.6, click=True)
     browser.until("document.querySelector('.detail .frames') !== null")
-    looking.has(browser, ".detail", tip.partition("\n")[0], "Activation", "model.py")
+    looking.has(browser, ".detail", tip.partition("\n")[0], "Activation", "training.py")
     browser.picture("detail")
     assert browser.complaints() == []
 

@@ -28,7 +28,7 @@ def test_version() -> None:
     ("arguments", "message"),
     [
         (["config", "profiling.actve=3"], "profiling.actve: unknown key; did you mean profiling.active?"),
-        (["config", "profiling.active=many"], "profiling.active: Value 'many'"),
+        (["config", "profiling.active=many"], "profiling.active: must be a whole number (got 'many')"),
         (["config", "profiling.active=0"], "profiling.active must be at least 1"),
         (["config", "active"], "an override is written key=value"),
         (["config", "-c", "nowhere.yaml"], "nowhere.yaml: no such config file"),

@@ -18,7 +18,7 @@ from tbmem.model.sweep import MemoryPeak, Status, SweepCase
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.analysis.allocator.recording import busy_recorder
-from tests.analysis.allocator.test_from_recording import as_snapshot
+from tests.analysis.allocator.test_what_if import as_snapshot
 
 CASE = SweepCase(size="tiny", context=16, batch=2, what="training")
 TINY = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "vocabulary": 512, "context": 64}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.runs.run_report import RunReport, run_report, series_of, thinned
+from tbmem.analysis.runs.run_report import RunReport, run_report, series_of, downsampled
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
@@ -35,7 +35,7 @@ def test_a_thinned_series_keeps_its_spike(make_sample: MakeSample) -> None:
     rows = [_row(make_sample, step, 9 if step == 700 else 1) for step in range(1, 2001)]
     (series,) = series_of([MonitorLog(rows=rows)])
 
-    short = thinned(series, most=100)
+    short = downsampled(series, most=100)
 
     assert len(short.step) <= 100
     assert 700 in short.step
