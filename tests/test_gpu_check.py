@@ -236,6 +236,8 @@ def bench(gpu_check: ModuleType, allocator: CudaStandIn, monkeypatch: pytest.Mon
     for place in (gpu_check, demo_training):
         monkeypatch.setattr(place, "DemoTraining", SmallDemo)
     monkeypatch.setattr(gpu_check, "_STEP_LIMIT_US", float("inf"))
+    # in the process of many tests there are millions of objects to look through
+    monkeypatch.setenv("TBMEM_EVIDENCE_MAX_SECONDS", "60")
     monkeypatch.setattr(gpu_check.Bench, "index", -1)
     monkeypatch.setattr(gpu_check.Bench, "name", "cuda:0")
     (tmp_path / "artefacts").mkdir()

@@ -82,6 +82,9 @@ class _SavesItsOutput(torch.autograd.Function):
         return gradients[0] * (1 - result * result)
 
 
+PATIENT = {"max_seconds": 60.0}
+"""For evidence in the process of many tests, whose millions of objects take longer to look through than a program's."""
+
 EntryPoint = Callable[[Training, Path, pytest.MonkeyPatch], object]
 """Runs a training and returns what the program may keep of tbmem's."""
 
@@ -210,7 +213,7 @@ def _holders(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> obj
 def _evidence(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
     """A leak of the program's own, found with its line: when the list goes, so does what is in it."""
     leak = []
-    with tbmem.MemoryCallback(**_sections(folder), profiling={"enabled": False}) as memory:
+    with tbmem.MemoryCallback(**_sections(folder), profiling={"enabled": False}, evidence=PATIENT) as memory:
         for _ in range(70):
             training.step()
             leak.append(training._note("an entry of a list", torch.ones(1 << 18)))

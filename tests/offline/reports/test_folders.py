@@ -31,7 +31,9 @@ def test_a_report_of_one(tmp_path: Path) -> None:
     assert {path.name for path in report.folder.iterdir()} == FILES
     assert (tmp_path / "a" / "results" / "latest").resolve() == report.folder.resolve()
     assert {path.name for path in report.folder.parent.iterdir()} == {report.folder.name, "latest"}
-    assert json.loads((report.folder / "analysis.json").read_text()) == json.loads(json.dumps(report.analyses[0].to_dict()))
+    assert json.loads((report.folder / "analysis.json").read_text()) == json.loads(
+        json.dumps(report.analyses[0].to_dict())
+    )
     assert_it_is_offline(Look((report.folder / "report.html").read_text()))
 
 
