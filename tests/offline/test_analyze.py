@@ -88,9 +88,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_categories_of_the_demo_are_exact(demo_run: Path) -> None:
     # given the demo's model, and what Adam keeps: two moments like the parameter and a step count
-    from tbmem.demo.training import LanguageModel, ModelSize
-
-    from tbmem.demo.training import load_text
+    from tbmem.demo.training import LanguageModel, ModelSize, load_text
 
     parameters = list(LanguageModel(ModelSize()).parameters())
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.runs.run_report import RunReport, run_report, series_of, downsampled
+from tbmem.analysis.runs.run_report import RunReport, downsampled, run_report, series_of
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
