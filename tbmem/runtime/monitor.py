@@ -43,6 +43,9 @@ others, because code and data have left the CPU caches."""
 _BATCH_STEPS = (5, 240)
 _BATCH_SHARE = 1 / 32
 """A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
+_WINDOW_SECONDS = 1.0
+"""Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
+which are not the program's. One second leaves windows of usual length alone and still reports in long ones."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are first read; then once a second."""
 _MAX_FINDINGS = 1000
@@ -229,6 +232,8 @@ class MemoryMonitor(Lifecycle):
             self._new += counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
             now = time.monotonic()
             if step < self._judge_step and now < self._judge_time:
+                return ()
+            if profiled and now < self._judge_time + _WINDOW_SECONDS:
                 return ()
             return self._process_batch(now)
         except Exception as error:

@@ -265,3 +265,30 @@ def test_steps_at_which_nothing_is_due_are_passed_over_and_logged(tmp_path: Path
         (16, 5, 20),
         (21, 3, 23),
     ]
+
+
+def test_an_open_window_delays_the_evaluation_by_a_second_at_most(
+    make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given: memory that grows by 2 GiB at every step, and steps of 0.1 s under an open profiler window
+    clock = [100.0]
+    monkeypatch.setattr("tbmem.runtime.monitor.time.monotonic", lambda: clock[0])
+    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [45 + 2 * n for n in range(60)]), console=False)
+    judged: list[int] = []
+    with monitor:
+        monkeypatch.setattr(monitor, "_process_batch", lambda now: judged.append(len(monitor._new)))
+        monitor._judge_step, monitor._judge_time = 0, clock[0]
+        # when
+        for _ in range(9):
+            clock[0] += 0.1
+            monitor.step(profiled=True)
+        during = list(judged)
+        clock[0] += 0.2
+        monitor.step(profiled=True)
+        # then: nothing is evaluated in a window of usual length, and everything in a long one
+        assert during == []
+        assert judged == [10]
+        # and at once after a window
+        monitor._judge_time = clock[0]
+        monitor.step()
+        assert judged == [10, 11]

@@ -151,11 +151,12 @@ class Window:
             self._began_history = self._history.start()
         self._trace = self._folder.trace(time.time_ns())
         self._older.begin()
+        if self._addresses is not None:
+            # before the trace starts, which would record the calls
+            self._addresses.begin()
         with self._others.own():
             self._profile.start_trace()
         self.is_recording = True
-        if self._addresses is not None:
-            self._addresses.begin()
 
     def begin_step(self, step: int) -> None:
         """Start a training step with the annotation that viewers use."""
@@ -188,6 +189,7 @@ class Window:
         files = WindowFiles()
         try:
             self.end_step()
+            self.mute()
             self._write_book(files, self._trace, complete)
             self._stop_profile()
             self._write_snapshot(files)
@@ -221,7 +223,7 @@ class Window:
                 Window.current = None
 
     def mute(self) -> None:
-        """Stop recording Python calls in this thread: the end of a run is tbmem's own work."""
+        """Stop recording Python calls in this thread: what follows is tbmem's own work, not the program's."""
         if self.is_recording and self._config.with_stack and self.is_own_thread:
             # torch's tracer is the profile function; it checks this before it removes itself
             sys.setprofile(None)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import json
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tbmem import MemoryProfiler
+from tbmem import MemoryCallback, MemoryProfiler
 from tbmem.runtime.profiling.window import profiler_is_busy
 from tbmem.sources.torch_state.profiler_state import OtherProfilers
 
@@ -65,3 +68,23 @@ def test_a_window_leaves_nothing_to_the_garbage_collector(tmp_path: Path, monkey
         assert [there() for there in made] == [None] * 4
     finally:
         gc.enable()
+
+
+def test_a_trace_shows_the_programs_calls_and_not_the_evaluation_of_samples(
+    tmp_path: Path, train_step: Callable[[], None]
+) -> None:
+    # given: short steps, which are evaluated in batches, and a window after many of them
+    profiling = {"wait": 395, "warmup": 2, "active": 3, "repeat": 1}
+    # when
+    with MemoryCallback(run={"logdir": str(tmp_path)}, profiling=profiling, output={"console": False}) as callback:
+        for _ in range(401):
+            train_step()
+            callback.step()
+    # then
+    (trace,) = tmp_path.rglob("*.pt.trace.json.gz")
+    with gzip.open(trace) as file:
+        events = json.load(file)["traceEvents"]
+    calls = [event["name"] for event in events if event.get("cat") == "python_function"]
+    assert any("conftest.py" in name for name in calls)
+    own_work = [name for name in calls if any(part in name for part in ("analysis/detector", "zipfile", "present/"))]
+    assert own_work == []
