@@ -86,10 +86,10 @@ def test_a_pattern_gets_its_verdict(pattern: Pattern, tmp_path: Path) -> None:
         assert pattern.line in [line["text"] for line in lines if line], lines
 
 
-def test_every_pattern_has_its_cause_and_its_cure() -> None:
+def test_every_pattern_has_its_cause_and_its_fix() -> None:
     text = (PROJECT / "docs/gallery.md").read_text()
 
     assert len(PATTERNS) >= 12
     for part in text.split("\n## ")[1:]:
-        assert "*Looks like:*" in part
-        assert "*Cure:*" in part or "*Next:*" in part
+        assert "*Pattern:*" in part
+        assert "*Fix:*" in part or "*Next:*" in part
