@@ -25,11 +25,12 @@ def _at_least(section: str, values: object, lowest: Mapping[str, float]) -> None
         _require(value >= low, f"{section}.{name}", f"must be at least {low:g}", value)
 
 
-def _bytes_of(key: str, value: int | str) -> int:
-    try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
+def _check_sizes(section: str, values: object, *names: str) -> None:
+    for name in names:
+        try:
+            parse_bytes(getattr(values, name))
+        except ValueError as error:
+            raise ConfigError(f"{section}.{name}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +40,7 @@ class RunConfig:
     logdir: str = "runs"
     """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
     name: str | None = None
-    """Name of this run's folder; a second run of the name gets a number, ``name_2``. ``null`` makes one from the start
-    time (or the job's id)."""
+    """Name of this run's folder, numbered if it exists; by default the start time (or the job's id)."""
     ranks: int | str = 0
     """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
 
@@ -87,8 +87,7 @@ class MonitorConfig:
     devices: str = "auto"
     """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``."""
     peaks: str = "step"
-    """``step``: the allocator's peak counter (on the CPU the kernel's) is reset after each step, so every
-    step has its own peak. ``run``: nothing is ever reset, peaks are those since the process began."""
+    """``step``: the peak counter is reset after each step. ``run``: never; peaks are since the process began."""
     scalars: bool = True
     """Whether scalars are written for TensorBoard's own dashboards."""
     log: bool = True
@@ -111,10 +110,9 @@ class PatternsConfig:
     warmup_steps: int = 1
     """First steps that are not judged: allocator, optimizer state and caches are still being set up."""
     patience: int = 300
-    """Steps over which the floor of the memory must have risen before it is called a leak without evidence. What
-    will have filled the device long before is told at once."""
+    """Steps of growth before it is called a leak without evidence, unless the device will be full long before."""
     min_growth: int | str = "2 MiB"
-    """Smallest growth over those steps that counts, with its unit: ``"2 MiB"``; ``0`` for any."""
+    """Smallest growth over those steps that counts; ``0`` for any."""
     min_growth_percent: float = 0.02
     """The same in per cent of the level; the larger of the two counts."""
     spike_percent: float = 5.0
@@ -126,40 +124,16 @@ class PatternsConfig:
     min_resident_spike: int | str = "16 MiB"
     """The same for peaks of the resident memory, which serve on the CPU and are rough."""
     capacity_percent: tuple[float, ...] = (87.5, 93.75, 97.5)
-    """Shares of the device at which memory is tight, needs action, and is about to run out
-    (70, 75 and 78 GB of an 80 GB device)."""
+    """Shares of the device at which memory is tight, needs action, and is about to run out."""
 
     def __post_init__(self) -> None:
-        lowest = {
-            "warmup_steps": 0,
-            "patience": 6,
-            "min_growth_percent": 0,
-            "spike_percent": 0,
-            "held_spike_percent": 0,
-        }
-        _at_least("patterns", self, lowest)
-        _bytes_of("patterns.min_growth", self.min_growth)
-        _bytes_of("patterns.min_spike", self.min_spike)
-        _bytes_of("patterns.min_resident_spike", self.min_resident_spike)
+        percentages = dict.fromkeys(("min_growth_percent", "spike_percent", "held_spike_percent"), 0)
+        _at_least("patterns", self, {"warmup_steps": 0, "patience": 6, **percentages})
+        _check_sizes("patterns", self, "min_growth", "min_spike", "min_resident_spike")
         levels = list(self.capacity_percent)
         ascending = len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0
         rule = "must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]"
         _require(ascending and levels[-1] <= 100, "patterns.capacity_percent", rule, levels)
-
-    @property
-    def min_growth_bytes(self) -> int:
-        """``min_growth`` in bytes."""
-        return parse_bytes(self.min_growth)
-
-    @property
-    def min_spike_bytes(self) -> int:
-        """``min_spike`` in bytes."""
-        return parse_bytes(self.min_spike)
-
-    @property
-    def min_resident_spike_bytes(self) -> int:
-        """``min_resident_spike`` in bytes."""
-        return parse_bytes(self.min_resident_spike)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,12 +157,10 @@ class ProfilingConfig:
     with_stack: bool = True
     """Whether operators and allocations are recorded with their Python stack."""
     address_book: bool = True
-    """Whether the addresses of parameters, gradients, optimizer state and saved tensors go beside each
-    trace, so that every allocation gets its exact category."""
+    """Whether each trace gets an address book, from which every allocation's category is known exactly."""
 
     def __post_init__(self) -> None:
-        lowest = {"skip_first": 0, "wait": 0, "warmup": 0, "repeat": 0}
-        _at_least("profiling", self, lowest)
+        _at_least("profiling", self, {"skip_first": 0, "wait": 0, "warmup": 0, "repeat": 0})
         rule = "must be at least 1; to record nothing set profiling.enabled=false"
         _require(self.active >= 1, "profiling.active", rule, self.active)
 
@@ -210,8 +182,7 @@ class SnapshotConfig:
     enabled: bool = True
     """Whether snapshots are written."""
     history: str = "windows"
-    """``windows``: recorded in the profiler's active steps. ``run``: from first step to last, in a ring
-    buffer, so that an out-of-memory error finds it full."""
+    """``windows``: recorded in the profiler's active steps. ``run``: in all steps, for an out-of-memory error."""
     max_entries: int = 100_000
     """Allocator events that the ring buffer keeps; older ones are lost."""
     on_oom: bool = True
@@ -219,13 +190,12 @@ class SnapshotConfig:
 
     def __post_init__(self) -> None:
         _at_least("snapshot", self, {"max_entries": 1})
-        allowed = ("windows", "run")
-        _require(self.history in allowed, "snapshot.history", "must be windows or run", self.history)
+        _require(self.history in ("windows", "run"), "snapshot.history", "must be windows or run", self.history)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceConfig:
-    """A few steps under the lens, when growth is suspected: who holds it, and which line adds to it."""
+    """A few observed steps when growth is suspected: who holds it, and which line adds to it."""
 
     enabled: bool = True
     """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps."""
@@ -236,26 +206,17 @@ class EvidenceConfig:
     max_seconds: float = 1.0
     """What looking may cost in all, outside of the watched steps, in seconds each time."""
     births: bool = True
-    """Whether allocations of the watched steps are followed: on the CPU through torch's profiler, on CUDA and
-    XPU through the allocator's history."""
+    """Whether allocations of the watched steps are followed, by torch's profiler or the allocator's history."""
     trace_lines: bool = True
-    """Whether the line that adds to a growing container is watched for while it runs (left alone under a
-    debugger); else it is read from the source."""
+    """Whether the line that adds to a container is traced while it runs; else it is read from the source."""
     confirm_after: int = 50
-    """Steps for which memory must have grown before a leak is called with evidence: a list that an epoch fills
-    and empties looks the same until it is emptied."""
+    """Steps of growth before a leak is called with evidence: a list that each epoch empties looks the same first."""
     min_leak: int | str = "1 KiB"
     """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps)."""
 
     def __post_init__(self) -> None:
-        lowest = {"max_windows": 1, "steps": 4, "max_seconds": 0.0, "confirm_after": 1}
-        _at_least("evidence", self, lowest)
-        _bytes_of("evidence.min_leak", self.min_leak)
-
-    @property
-    def min_leak_bytes(self) -> int:
-        """``min_leak`` in bytes."""
-        return parse_bytes(self.min_leak)
+        _at_least("evidence", self, {"max_windows": 1, "steps": 4, "max_seconds": 0.0, "confirm_after": 1})
+        _check_sizes("evidence", self, "min_leak")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,14 +226,13 @@ class OomConfig:
     enabled: bool = True
     """Whether a report is written: what was requested, what was free, why it did not fit, who holds the memory."""
     host_percent: float = 95.0
-    """Share of the host's memory, or of the container's limit, at which the same is written once, as a warning: the
-    kernel kills without one."""
+    """Share of the host's or container's memory at which it is written once as a warning: the kernel gives none."""
     sigterm: bool = True
-    """Whether SIGTERM writes what is left before it does what it did before; a handler of the program's own stays."""
+    """Whether SIGTERM writes what is left first; a handler of the program's own stays."""
 
     def __post_init__(self) -> None:
-        fits = 0 < self.host_percent <= 100
-        _require(fits, "oom.host_percent", "must be a percentage above 0 and up to 100", self.host_percent)
+        rule = "must be a percentage above 0 and up to 100"
+        _require(0 < self.host_percent <= 100, "oom.host_percent", rule, self.host_percent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,21 +262,13 @@ class Config:
     enabled: bool = True
     """The one switch: ``false`` costs nothing and writes nothing."""
     run: RunConfig = field(default_factory=RunConfig)
-    """Where files go."""
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
-    """Counters at every step."""
     patterns: PatternsConfig = field(default_factory=PatternsConfig)
-    """Verdicts."""
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
-    """Windows of torch.profiler."""
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
-    """Allocator history."""
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
-    """Who holds what grows."""
     oom: OomConfig = field(default_factory=OomConfig)
-    """Out of memory, and SIGTERM."""
     output: OutputConfig = field(default_factory=OutputConfig)
-    """Console."""
 
 
 ENVIRONMENT_PREFIX = "TBMEM_"
@@ -335,5 +287,5 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def schema_keys() -> list[str]:
-    """Every key that there is, in the schema's order."""
+    """Every key, in the schema's order."""
     return list(flatten(asdict(Config())))
