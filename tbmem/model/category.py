@@ -25,7 +25,6 @@ class Basis(IntEnum):
     """How the category of an allocation is known; files store the numbers, so they never change."""
 
     NONE = 0
-    """The category is unknown."""
     INFERRED = 1
     """Guessed from keywords in its stack."""
     KNOWN = 2
@@ -45,16 +44,7 @@ class Phase(IntEnum):
 
 
 WORDS: Mapping[str, str] = {
-    Category.UNKNOWN.name: "Unknown",
-    Category.PARAMETER.name: "Parameter",
-    Category.GRADIENT.name: "Gradient",
-    Category.OPTIMIZER_STATE.name: "Optimizer state",
-    Category.ACTIVATION.name: "Activation",
-    Category.INPUT.name: "Input",
-    Category.BUFFER.name: "Buffer",
-    Category.TEMPORARY.name: "Temporary",
-    Category.AUTOGRAD_DETAIL.name: "Autograd detail",
-    Category.COMMUNICATION.name: "Communication",
+    **{category.name: category.name.replace("_", " ").capitalize() for category in Category},
     Phase.OTHER.name: "other",
     Phase.SETUP.name: "setup",
     Phase.FORWARD.name: "forward pass",

@@ -11,11 +11,9 @@ class Channel(str, Enum):
     """A series of bytes that the detector evaluates on its own."""
 
     ALLOCATED = "allocated"
-    """At the end of a step."""
     PEAK = "peak"
     """Highest within a step."""
     RESERVED = "reserved"
-    """Reserved by the allocator, cache included."""
     HOST = "host"
     """Resident memory of this process."""
     WORKERS = "workers"
@@ -34,11 +32,8 @@ class Suspicion:
     last_step: int
     """The step at which it was detected, or last confirmed."""
     base: int
-    """Low-water mark before the growth, in bytes."""
     level: int
-    """Current low-water mark, in bytes."""
     bytes_per_step: float
-    """Growth rate over the evaluated steps."""
     judged_steps: int
     """Evaluated steps between ``first_step`` and ``last_step``."""
     gap: int = 1
@@ -57,7 +52,6 @@ class CodeLine:
     """A line of source code."""
 
     file: str
-    """Full path."""
     line: int
     function: str = ""
     """Qualified name of its function; empty where unknown."""
@@ -80,7 +74,6 @@ class HolderKind(str, Enum):
     ITERATOR = "iterator"
     """An iterator that stores its elements (``itertools.cycle``, ``itertools.tee``), or a generator."""
     HOOKS = "hooks"
-    """Hooks of a module or tensor."""
     GRAPH = "graph"
     """One tensor whose autograd graph grows with each step."""
     TENSOR = "tensor"
@@ -97,9 +90,7 @@ class Contents(str, Enum):
     """Memory that the elements of a holder keep alive."""
 
     TENSORS = "tensors"
-    """Tensors without a graph."""
     GRAPHS = "graphs"
-    """Tensors with an autograd graph and its saved tensors."""
     VIEWS = "views"
     """Tensors that are a small part of a large storage."""
     MODULES = "modules"
@@ -132,16 +123,13 @@ class Holder:
     length: int = 0
     """Current number of elements (nodes of a graph)."""
     per_step: float = 0.0
-    """Elements added per step."""
     bound: int | None = None
     """``maxlen`` or ``maxsize``."""
     hits: int | None = None
     """Cache hits of an ``lru_cache``."""
     contents: Contents = Contents.OBJECTS
     bytes_per_element: int = 0
-    """Memory that one element keeps alive, including its graph."""
     grows_since: int = 0
-    """First step in which it grew."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -166,11 +154,9 @@ class Site:
     """``aten::mm``."""
     in_backward: bool = False
     generations: int = 0
-    """Number of observed steps of which some allocation is still alive."""
     steps: int = 0
     """Observed steps except the last, whose allocations have had no time to be freed."""
     bytes_per_step: float = 0.0
-    """Surviving bytes per observed step."""
     growing: bool = False
     """Whether its allocations become larger from step to step."""
 
@@ -187,15 +173,12 @@ class Evidence:
     first_step: int
     last_step: int
     holders: tuple[Holder, ...] = ()
-    """Largest bytes per step first."""
     sites: tuple[Site, ...] | None = None
     """Most generations first; ``None`` where survivors could not be tracked."""
     sizes_grow: float = 0.0
     """Share of the recurring allocations, by bytes, that grew from step to step: 1 under a curriculum."""
     collector_on: bool = True
-    """Whether Python's automatic garbage collection is enabled."""
     notes: tuple[str, ...] = ()
-    """Limits of the evidence and their reasons, one sentence each."""
     seconds: float = 0.0
     """Time spent outside of the steps."""
 
@@ -211,7 +194,6 @@ class Outcome(str, Enum):
     CONFIRMED = "confirmed"
     DISMISSED = "dismissed"
     OPEN = "open"
-    """Neither yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,9 +202,7 @@ class Conclusion:
 
     outcome: Outcome
     step: int
-    """The step at which it was drawn."""
     reason: str
-    """The reason, as a clause."""
     cause: str = ""
     """The kind of leak: ``'a graph that was never freed'``."""
     advice: str = ""
@@ -233,4 +213,3 @@ class Conclusion:
     lasting: bool = False
     """Whether the memory is useless even when it stops growing (a cache without hits)."""
     evidence: dict[str, Any] = field(default_factory=dict)
-    """Holder, line and numbers for the finding."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
+
+import msgspec
 
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
@@ -18,10 +20,8 @@ class RunContext(NamedTuple):
     """State of a run at one moment."""
 
     step: int
-    """The current step."""
     findings: Sequence[Finding] = ()
     last: Mapping[str, MemorySample] = {}
-    """The latest sample of each device."""
     rank: int = 0
 
 
@@ -31,7 +31,6 @@ class Cause(str, Enum):
     CAPACITY = "capacity"
     """Live memory and the request exceed the capacity."""
     FRAGMENTATION = "fragmentation"
-    """Enough was free, in blocks that are too small."""
     OTHER_PROCESSES = "other_processes"
     LEAK = "leak"
     """The memory taken by a reported leak would have been enough."""
@@ -53,7 +52,6 @@ class AllocatorUsage:
 
     reserved: int
     active: int
-    """In blocks that are in use, perhaps by another stream only."""
     cached: int = 0
     """In unused segments or pages, which the allocator releases before it raises."""
     fragmented: int = 0
@@ -72,7 +70,6 @@ class OomEvent:
     """One failed request, or a limit that comes near."""
 
     device: str
-    """``'cuda:0'`` or ``'cpu'``."""
     step: int
     requested: int | None
     """Bytes; ``None`` where unknown (a plain MemoryError)."""
@@ -82,7 +79,6 @@ class OomEvent:
     """Free bytes of the device, whatever this process may use of it."""
     device_total: int | None = None
     pieces: AllocatorUsage | None = None
-    """``None`` without a caching allocator, or where its state could not be read."""
     process: int | None = None
     """Bytes of this process: resident or reserved on the device."""
     line: str = ""
@@ -111,7 +107,6 @@ class LiveMemory:
     holder: str
     """Its name for the user: ``"list 'history' in train()"``, ``'parameters of Net'``."""
     part: str = ""
-    """Name within the holder: ``'head.weight'``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +116,6 @@ class OomHolder:
     name: str
     bytes: int
     count: int
-    """Blocks, or tensors."""
     lines: tuple[str, ...] = ()
     """Where it was allocated or created; empty where unknown."""
     largest: str = ""
@@ -147,13 +141,10 @@ class OomReport:
 
     shortage: OomEvent
     reasons: tuple[Reason, ...]
-    """The most important first."""
     holdings: tuple[OomHolder, ...] = ()
-    """The ten largest."""
     seen: int = 0
     """Bytes of all holders, including those left out."""
     notes: tuple[str, ...] = ()
-    """Limits of the report, one sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -163,10 +154,10 @@ class OomReport:
             "device_free_bytes": self.shortage.device_free,
             "device_total_bytes": self.shortage.device_total,
             "line": self.shortage.line,
-            "limits": [asdict(limit) for limit in self.shortage.limits],
-            "pieces": None if self.shortage.pieces is None else asdict(self.shortage.pieces),
-            "reasons": [{**asdict(reason), "cause": reason.cause.value} for reason in self.reasons],
-            "holders": [{**asdict(holding), "lines": list(holding.lines)} for holding in self.holdings],
+            "limits": msgspec.to_builtins(self.shortage.limits),
+            "pieces": msgspec.to_builtins(self.shortage.pieces),
+            "reasons": msgspec.to_builtins(self.reasons),
+            "holders": msgspec.to_builtins(self.holdings),
             "seen_bytes": self.seen,
             "notes": list(self.notes),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from tbmem.model.job import Job
@@ -26,9 +26,7 @@ class SweepCase:
     """The run that one cell measures."""
 
     size: str
-    """Name of a built-in model."""
     context: int
-    """Tokens of a sample."""
     batch: int = 4
     what: str = "forward"
     """``'forward'``, without gradients, or ``'training'``: forward, backward and optimizer."""
@@ -36,9 +34,8 @@ class SweepCase:
     """``'fp32'``, or autocast: ``'bf16'``, ``'fp16'``."""
     device: str = "cpu"
     warmup: int = 1
-    """Warmup steps, not measured."""
+    """Steps before the measured ones."""
     steps: int = 1
-    """Measured steps."""
 
     @property
     def kind(self) -> str:
@@ -56,10 +53,6 @@ class SweepCase:
             device=self.kind,
         )
 
-    def in_precision(self, precision: str) -> SweepCase:
-        """The same case in another precision."""
-        return replace(self, precision=precision)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeAllocation:
@@ -68,7 +61,6 @@ class LargeAllocation:
     bytes: int
     category: str
     what: str
-    """Module or operator."""
     line: str
     """Source line; in the backward pass the line of the forward; empty if unknown."""
 
@@ -83,9 +75,8 @@ class MemoryPeak:
     phase: str = ""
     """Phase of the step: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if unknown."""
     parts: Mapping[str, int] = field(default_factory=dict)
-    """By category."""
     largest: tuple[LargeAllocation, ...] = ()
-    """Largest allocations of the step, without parameters and optimizer state."""
+    """Without parameters and optimizer state."""
     activations: int = 0
     """Peak bytes saved for the backward pass."""
 
@@ -99,7 +90,6 @@ class SweepCell:
     measured: MemoryPeak | None = None
     predicted: MemoryPeak | None = None
     seconds: float = 0.0
-    """Duration of a measured step."""
     file: str = ""
     """Recording, beside the tables."""
     note: str = ""
