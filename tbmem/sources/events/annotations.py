@@ -47,14 +47,13 @@ def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], name
         name, index = str(annotation.get("name", "")), int(annotation.get("device", -1))
         ns = int(annotation.get("time_us", -1)) * 1000
         if annotation.get("stage") == "START":
-            row = [names.number(name), kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
+            row = [names[name], kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
             rows.append(row)
             open_ranges[name, index].append(row)
         elif open_ranges[name, index]:
             open_ranges[name, index].pop()[3] = ns
-    columns = np.array(rows, np.int64).reshape(-1, 6).T
-    names_of_columns = ("name", "kind", "begin_ns", "end_ns", "device", "step")
-    return RangeRows.of(len(rows), **dict(zip(names_of_columns, columns, strict=True)))
+    name, kind, begin, end, device, step = np.array(rows, np.int64).reshape(-1, 6).T
+    return RangeRows.of(len(rows), name=name, kind=kind, begin_ns=begin, end_ns=end, device=device, step=step)
 
 
 def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
@@ -74,9 +73,7 @@ def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
 def _within(ns: I64, ranges: RangeRows) -> Bools:
     """Whether each moment lies in any of the ranges, which may nest."""
     begun = np.searchsorted(np.sort(ranges.begin_ns), ns, side="right")
-    ended = np.searchsorted(np.sort(ranges.end_ns), ns, side="right")
-    inside: Bools = begun > ended
-    return inside
+    return np.asarray(begun > np.searchsorted(np.sort(ranges.end_ns), ns, side="right"))
 
 
 def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...]) -> tuple[I32, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import IntEnum
 from itertools import compress
 from operator import itemgetter
@@ -34,12 +35,7 @@ class Action(IntEnum):
     OTHER = 9
 
 
-class _Codes(dict[str, int]):
-    def __missing__(self, word: str) -> int:
-        return Action.OTHER
-
-
-_CODES = _Codes({action.name.lower(): int(action) for action in Action})
+_CODES = defaultdict(lambda: int(Action.OTHER), {action.name.lower(): int(action) for action in Action})
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
@@ -101,7 +97,7 @@ def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
     """Newer torch writes a pool in each event, older in none."""
     if not trace or "pool_id" not in trace[0]:
         return np.full(len(trace), -1, np.int32)
-    return np.array([pools.number(event.get("pool_id")) for event in trace], np.int32)
+    return np.array([pools.of(event.get("pool_id")) for event in trace], np.int32)
 
 
 def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
@@ -112,8 +108,8 @@ def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     if not any(_has_values(allocs, key) for key in _CONTEXTS):
         return numbers
     values = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
-    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(values)}
-    numbers[is_alloc] = [known[words] for words in values]
+    texts = {words: "; ".join(str(word) for word in words if word not in _EMPTY) for words in dict.fromkeys(values)}
+    numbers[is_alloc] = [contexts[texts[words]] for words in values]
     return numbers
 
 
@@ -122,10 +118,6 @@ def _has_values(events: list[dict[str, Any]], key: str) -> bool:
         return not set(map(itemgetter(key), events)) <= _EMPTY
     except KeyError:
         return any(event.get(key) not in _EMPTY for event in events)
-
-
-def _context(words: tuple[Any, ...]) -> str:
-    return "; ".join(str(word) for word in words if word not in _EMPTY)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:

@@ -93,7 +93,8 @@ class _Reader:
         indices = {int(segment.get("device", 0)) for segment in segments}
         indices |= {index for index, trace in enumerate(traces) if trace}
         self._devices = {index: number for number, index in enumerate(sorted(indices))}
-        self._stacks, self._pools, self._contexts, self._names = SnapshotStacks(), Pools(), Names(), Names()
+        self._stacks, self._pools = SnapshotStacks(), Pools({(0, 0): 0})
+        self._contexts, self._names = Names(), Names()
         self._rows = 0
 
     def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:
@@ -101,7 +102,7 @@ class _Reader:
         parts = [self._device(index, segments, blocks) for index in self._devices]
         rows = AllocationRows.join([device.rows for device, _, _ in parts])
         ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
-        stacks, range_names = self._stacks.table(), self._names.table()
+        stacks, range_names = self._stacks.table(), tuple(self._names)
         step, counted = steps(rows, ranges, range_names)
         timeline = AllocationTimeline(
             source="snapshot",
@@ -113,8 +114,8 @@ class _Reader:
             marks=MarkRows.join([device_marks for _, _, device_marks in parts]),
             ranges=ranges,
             stacks=stacks,
-            pools=self._pools.table(),
-            contexts=self._contexts.table(),
+            pools=tuple(self._pools),
+            contexts=tuple(self._contexts),
             range_names=range_names,
             settings=snapshot.get("allocator_settings") or {},
             about=about,

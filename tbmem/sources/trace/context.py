@@ -71,13 +71,13 @@ class AllocationContext:
         names = Names()
         table = RangeRows.of(
             len(spans),
-            name=[names.number(word) for word in words],
+            name=[names[word] for word in words],
             kind=[kind_of_range(word) for word in words],
             begin_ns=spans["begin"] + self._clock_zero,
             end_ns=spans["end"] + self._clock_zero,
             step=[step_of_range(word) for word in words],
         )
-        return table.take(np.argsort(table.begin_ns, kind="stable")), names.table()
+        return table.take(np.argsort(table.begin_ns, kind="stable")), tuple(names)
 
     def _operators(self, innermost_operator: I64) -> I64:
         """Numbers of the innermost operators that do more than allocate, else of the innermost ones."""
@@ -86,7 +86,7 @@ class AllocationContext:
         inner = self._around(spans, self._named(names, lambda word: not _ALLOCATES.match(word)))
         inner = np.where(inner >= 0, inner, innermost_operator)
         used = np.append(names, -1)[inner]
-        numbers = {word: self.operators.number(self._words[word]) for word in np.unique(used).tolist() if word >= 0}
+        numbers = {word: self.operators[self._words[word]] for word in np.unique(used).tolist() if word >= 0}
         return np.array([numbers.get(word, -1) for word in used.tolist()], np.int64)
 
     def _phases(self, stack: I32) -> I8:

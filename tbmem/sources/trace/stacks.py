@@ -62,7 +62,7 @@ class TraceStacks:
         if call < 0:
             return -1, -1
         node = self._node(call)
-        module = self.modules.number(self._modules[node])
+        module = self.modules[self._modules[node]]
         return self.builder.stack(self._frames(call, line)), module
 
     def _frames(self, call: int, line: int) -> list[int]:
