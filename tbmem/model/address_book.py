@@ -78,27 +78,16 @@ class AddressBook:
 
     def notes(self) -> list[StorageNote]:
         """The rows as records."""
+        rows = zip(*(getattr(self, key).tolist() for key in _COLUMNS), strict=True)
         return [
-            StorageNote(
-                int(self.time_ns[row]),
-                self.devices[self.device[row]],
-                int(self.address[row]),
-                int(self.bytes[row]),
-                Category(int(self.category[row])),
-                self.names[self.name[row]],
-            )
-            for row in range(len(self))
+            StorageNote(ns, self.devices[device], address, size, Category(category), self.names[name])
+            for ns, device, address, size, category, name in rows
         ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the book as ``.npz``: arrays and a JSON header, no pickles."""
-        header = {
-            "schema": SCHEMA_VERSION,
-            "kind": KIND,
-            "devices": self.devices,
-            "names": self.names,
-            "about": dict(self.about),
-        }
+        tables = {"devices": self.devices, "names": self.names, "about": dict(self.about)}
+        header = {"schema": SCHEMA_VERSION, "kind": KIND, **tables}
         columns = {key: getattr(self, key) for key in _COLUMNS}
         with open(path, "wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **columns)
