@@ -233,10 +233,10 @@ def _check(timeline: AllocationTimeline) -> None:
     for table in _TABLES:
         columns: Columns = getattr(timeline, table)
         # a column is named after the table that it indexes
-        tables = {
-            name: "range_names" if (table, name) == ("ranges", "name") else f"{name}s" for name in columns.declared()
-        }
-        columns.check({name: len(getattr(timeline, of)) for name, of in tables.items() if hasattr(timeline, of)})
+        tables = {name: f"{name}s" for name in columns.declared() if hasattr(timeline, f"{name}s")}
+        if table == "ranges":
+            tables["name"] = "range_names"
+        columns.check({name: len(getattr(timeline, of)) for name, of in tables.items()})
     rows = timeline.rows
     events = np.array([device.events for device in timeline.devices] or [0])
     if len(rows) and int(rows.device.min()) < 0:
