@@ -63,19 +63,11 @@ class SampleRow:
         Raises:
             KeyError: A required key is missing.
         """
-        known = {name: data[name] for name in _SAMPLE_FIELDS if name in data}
-        try:
-            sample = MemorySample(**known)
-        except TypeError as error:
-            raise KeyError(str(error)) from error
-        return cls(
-            first_step=data["first_step"],
-            count=data["count"],
-            allocated_min=data.get("allocated_min"),
-            allocated_max=data.get("allocated_max"),
-            sample=sample,
-            peak_step=data.get("peak_step"),
-        )
+        if missing := {"step", "time", "device"} - data.keys():
+            raise KeyError(missing)
+        sample = MemorySample(**{name: data[name] for name in _SAMPLE_FIELDS if name in data})
+        levels = data.get("allocated_min"), data.get("allocated_max")
+        return cls(data["first_step"], data["count"], *levels, sample, data.get("peak_step"))
 
 
 class RowBuilder:
@@ -83,7 +75,7 @@ class RowBuilder:
 
     Args:
         every: A row ends with each step whose number is a multiple of this.
-        began: Unix time of the run's start in seconds, if it is known.
+        began: Unix time of the run's start in seconds, if known.
     """
 
     def __init__(self, every: int = 1, began: float = math.inf) -> None:
@@ -193,7 +185,6 @@ class MonitorLog:
     end: dict[str, Any] | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: dict[str, Any] | None = None
-    """Record of the signal that ended the run, if there was one."""
     damaged_lines: int = 0
     """Lines that could not be read: a kill leaves at most one, at the end."""
 
@@ -212,9 +203,7 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     """
     log = MonitorLog()
     with open(path, "rb") as lines:
-        for line in lines:
-            if not parse_line(line, log):
-                log.damaged_lines += 1
+        log.damaged_lines = sum(not parse_line(line, log) for line in lines)
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log

@@ -84,7 +84,10 @@ class AllocationTimeline:
 
     def device_number(self, name: str) -> int:
         """Number of a device in ``devices``; KeyError if the recording has no such device."""
-        return {device.name: number for number, device in enumerate(self.devices)}[name]
+        for number, device in enumerate(self.devices):
+            if device.name == name:
+                return number
+        raise KeyError(name)
 
     def with_columns(self, *, names: tuple[str, ...] | None = None, **columns: ArrayLike) -> AllocationTimeline:
         """A copy in which columns of ``rows``, and the table of ``names``, are replaced."""
