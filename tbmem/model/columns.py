@@ -40,7 +40,9 @@ class Columns:
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
-        columns = {name: _filled(length, given.get(name, fill), dtype) for name, (dtype, fill) in declared.items()}
+        columns = {name: np.empty(length, dtype) for name, (dtype, _) in declared.items()}
+        for name, (_, fill) in declared.items():
+            columns[name][:] = given.get(name, fill)
         return cls(**columns)
 
     @classmethod
@@ -66,8 +68,7 @@ class Columns:
     @classmethod
     def join(cls: type[_Table], parts: list[_Table]) -> _Table:
         """Concatenate tables."""
-        if not parts:
-            return cls.of(0)
+        parts = parts or [cls.of()]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.declared()})
 
     def check(self, tables: Mapping[str, int]) -> None:
@@ -82,12 +83,6 @@ class Columns:
             values = getattr(self, name)
             if len(values) and not -1 <= int(values.min()) <= int(values.max()) < size:
                 raise FileFormatError(f"a row's {name} points outside of its table")
-
-
-def _filled(length: int, given: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
-    filled = np.empty(length, dtype)
-    filled[:] = given
-    return filled
 
 
 Parsed = TypeVar("Parsed")
@@ -111,8 +106,7 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
             return parse(stored)
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
-    except Exception as error:
-        # numpy and zipfile raise many kinds of errors on damaged files
+    except Exception as error:  # numpy and zipfile raise many kinds on damaged files
         why = f"{type(error).__name__}: {error}"
         raise FileFormatError(f"{path}: not {what} of tbmem, or a damaged one ({why})") from error
 

@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.model.timeline_tables import BEFORE, LOST, AllocationRows, BlockRows, BlockState, DeviceTotals, SegmentRows
+from tbmem.model.timeline_tables import (
+    ALIVE,
+    BEFORE,
+    LOST,
+    AllocationRows,
+    BlockRows,
+    BlockState,
+    DeviceTotals,
+    SegmentRows,
+)
 from tbmem.sources.events.pairing import Pairs, pair, separate_unequal
 from tbmem.sources.snapshot.events import Action, Events
 
@@ -92,8 +101,7 @@ def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
     allocs = np.flatnonzero(events.action == Action.SEGMENT_ALLOC)
     np.maximum.at(created, segment[allocs], np.where(inside[allocs], allocs, -1))
     known = inside & (np.arange(len(events)) >= created[segment])
-    pool = np.where(known, segments.pool[segment], -1).astype(np.int32)
-    return Events(**{**events._asdict(), "pool": pool})
+    return Events(**{**events._asdict(), "pool": np.where(known, segments.pool[segment], -1).astype(np.int32)})
 
 
 def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:
@@ -107,13 +115,9 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
     pairs, separated = separate_unequal(pair(events.address[order], opens), events.bytes[order])
     at, closing = order[opens], pairs.closed_by[opens]
     freed = closing >= 0
-    free_event = np.where(pairs.repeated[opens], LOST, -1)
-    free_event[freed] = order[closing[freed]]
-    free_ns = np.full(len(at), -1)
-    free_ns[freed] = events.ns[free_event[freed]]
-    requested = np.full(len(at), -1)
+    ended = np.append(order, -1)[closing]
     if _each_free_follows_its_request(events):
-        requested[freed] = free_event[freed] - 1
+        requested = np.where(freed, ended - 1, -1)
     else:
         requested = _requests(events, Action.ALLOC)[at]
     rows = AllocationRows.of(
@@ -124,9 +128,9 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
         pool=events.pool[at],
         address=events.address[at],
         alloc_event=at,
-        free_event=free_event,
+        free_event=np.where(pairs.repeated[opens], LOST, ended),
         alloc_ns=events.ns[at],
-        free_ns=free_ns,
+        free_ns=np.append(events.ns, -1)[ended],
         free_requested_event=requested,
         stack=events.stack[at],
         context=events.context[at],
@@ -136,29 +140,26 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
 
 def _requests(events: Events, side: Action) -> I64:
     """The request to free of each allocation, or of each completed free, by event; -1 for none."""
-    requests = np.full(len(events), -1)
     if side == Action.FREE_COMPLETED and _each_free_follows_its_request(events):
-        completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-        requests[completed] = completed - 1
-        return requests
+        return np.where(events.action == Action.FREE_COMPLETED, np.arange(len(events)) - 1, -1)
     order = np.flatnonzero((events.action == side) | (events.action == Action.FREE_REQUESTED))
     requested = events.action[order] == Action.FREE_REQUESTED
     if side == Action.ALLOC:
         partner = pair(events.address[order], ~requested).closed_by
     else:
         partner = pair(events.address[order], requested).opened_by
-    requests[order] = np.where(partner >= 0, order[partner], -1)
+    requests = np.full(len(events), -1)
+    requests[order] = np.append(order, -1)[partner]
     return requests
 
 
 def _each_free_follows_its_request(events: Events) -> bool:
     """Whether no free waited for another stream: the usual case, which saves a sort."""
+    requests = np.flatnonzero(events.action == Action.FREE_REQUESTED)
     completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-    if not len(completed) or int((events.action == Action.FREE_REQUESTED).sum()) != len(completed) or not completed[0]:
+    if not len(completed) or not np.array_equal(requests, completed - 1):
         return False
-    before = completed - 1
-    follows = events.action[before] == Action.FREE_REQUESTED
-    return bool((follows & (events.address[before] == events.address[completed])).all())
+    return np.array_equal(events.address[requests], events.address[completed])
 
 
 def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_of_block: I64) -> int:
@@ -167,11 +168,11 @@ def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_
     Returns:
         The number of allocations without a block: they were freed while recording was paused.
     """
-    alive = np.flatnonzero(recorded.free_event == -1)
-    by_address = active[np.argsort(blocks.address[active], kind="stable")]
+    alive = np.flatnonzero(recorded.free_event == ALIVE)
     if not len(active):
         recorded.free_event[alive] = LOST
         return len(alive)
+    by_address = active[np.argsort(blocks.address[active], kind="stable")]
     index = np.searchsorted(blocks.address[by_address], recorded.address[alive])
     block = by_address[np.minimum(index, len(by_address) - 1)]
     matches = blocks.address[block] == recorded.address[alive]

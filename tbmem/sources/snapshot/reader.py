@@ -21,8 +21,6 @@ from tbmem.sources.snapshot.segments import Pools, read_segments
 from tbmem.sources.snapshot.stacks import SnapshotStacks
 from tbmem.units import format_bytes
 
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
-
 
 def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
     """Read a file of ``torch.cuda.memory._dump_snapshot`` or tbmem.
@@ -43,7 +41,7 @@ def _read(path: str) -> AllocationTimeline:
         return timeline_of_snapshot(snapshot, about={"file": os.path.basename(path)})
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from None
-    except _MALFORMED as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}"
         raise FileFormatError(f"{path}: a memory snapshot whose parts do not fit together ({what})") from error
 
@@ -79,7 +77,7 @@ def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any
 
 def _described(snapshot: Any) -> str:
     if isinstance(snapshot, dict):
-        keys = ", ".join(repr(key) for key in list(snapshot)[:4])
+        keys = ", ".join(map(repr, list(snapshot)[:4]))
         return f"a dict with the keys {keys}" if keys else "an empty dict"
     name = type(snapshot).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
