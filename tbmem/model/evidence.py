@@ -12,10 +12,8 @@ class Channel(str, Enum):
 
     ALLOCATED = "allocated"
     PEAK = "peak"
-    """Highest within a step."""
     RESERVED = "reserved"
     HOST = "host"
-    """Resident memory of this process."""
     WORKERS = "workers"
     """Private memory of the child processes."""
 
@@ -30,12 +28,10 @@ class Suspicion:
     first_step: int
     """Where the growth begins."""
     last_step: int
-    """The step at which it was detected, or last confirmed."""
     base: int
     level: int
     bytes_per_step: float
     judged_steps: int
-    """Evaluated steps between ``first_step`` and ``last_step``."""
     gap: int = 1
     """Steps between two increases: 1 where every step adds something."""
     from_the_start: bool = False
@@ -81,7 +77,6 @@ class HolderKind(str, Enum):
     CONTEXT = "context"
     """Autograd nodes in a reference cycle: an attribute of ``ctx``, a graph of a gradient."""
     GARBAGE = "garbage"
-    """Reference cycles that only the garbage collector frees."""
     OBJECTS = "objects"
     """Instances of one class without a known container."""
 
@@ -96,7 +91,6 @@ class Contents(str, Enum):
     MODULES = "modules"
     HOOKS = "hooks"
     OBJECTS = "objects"
-    """Objects without tensors: numbers, strings, arrays, dicts."""
 
 
 class LineSource(str, Enum):
@@ -118,10 +112,8 @@ class Holder:
     type: str = ""
     """Name of the type where it is more specific than the kind (``defaultdict``, ``MulBackward``)."""
     lines: tuple[CodeLine, ...] = ()
-    """The lines that add to it, most frequent first; empty where unknown."""
     known_by: LineSource = LineSource.READ
     length: int = 0
-    """Current number of elements (nodes of a graph)."""
     per_step: float = 0.0
     bound: int | None = None
     """``maxlen`` or ``maxsize``."""
@@ -151,11 +143,9 @@ class Site:
     stack: tuple[CodeLine, ...] = ()
     """The user's lines, innermost first; empty on threads without Python (autograd's)."""
     operator: str = ""
-    """``aten::mm``."""
     in_backward: bool = False
     generations: int = 0
     steps: int = 0
-    """Observed steps except the last, whose allocations have had no time to be freed."""
     bytes_per_step: float = 0.0
     growing: bool = False
     """Whether its allocations become larger from step to step."""
@@ -204,12 +194,10 @@ class Conclusion:
     step: int
     reason: str
     cause: str = ""
-    """The kind of leak: ``'a graph that was never freed'``."""
     advice: str = ""
     share: float | None = None
     """Share of the growth that the named holder or site explains, 0 to 1."""
     ends_at: int | None = None
-    """Step at which a bounded holder will be full."""
     lasting: bool = False
     """Whether the memory is useless even when it stops growing (a cache without hits)."""
     evidence: dict[str, Any] = field(default_factory=dict)

@@ -14,7 +14,6 @@ from pathlib import Path
 PLUGIN_FOLDER = "plugins/tbmem"
 """TensorBoard's folder for the files of a plugin, relative to the run folder."""
 MONITOR_LOG = f"{PLUGIN_FOLDER}/monitor.jsonl"
-"""Live log: header, samples, findings, windows."""
 TRACE_SUFFIX = ".pt.trace.json.gz"
 """The suffix that torch-tb-profiler looks for."""
 SNAPSHOT_SUFFIX = ".snapshot.pickle"

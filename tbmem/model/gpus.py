@@ -18,7 +18,6 @@ class Gpu:
     total: int
     """Bytes, as torch reports them: less than the name says, since the driver reserves some."""
     context: int
-    """Bytes of the CUDA context and torch's kernels."""
 
 
 GPUS: dict[str, Gpu] = {

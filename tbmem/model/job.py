@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -83,8 +83,7 @@ class Job:
             if getattr(self, name) < 1:
                 raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
         for name in ("sequence", "microbatches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be 1 or more")
         if not 0 < self.imbalance <= self.expert:
             raise UsageError(
@@ -118,10 +117,10 @@ class Job:
         Raises:
             UsageError: There is no such option, or options contradict each other.
         """
-        names = {name: field for name, (field, _) in job_options().items()}
+        known = job_options()
         for name in options:
-            _check_choice("option", name, tuple(names))
-        given = {names[name]: value for name, value in options.items() if value is not None}
+            _check_choice("option", name, tuple(known))
+        given = {known[name][0]: value for name, value in options.items() if value is not None}
         shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
         # values below 1 are rejected by __post_init__
         copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))
@@ -150,12 +149,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 def job_options() -> dict[str, tuple[str, Option]]:
     """By the option's name: its field, and the option."""
     hints = get_type_hints(Job, include_extras=True)
-    options = {
-        field.name: note
-        for field in fields(Job)
-        for note in getattr(hints[field.name], "__metadata__", ())
-        if isinstance(note, Option)
-    }
+    options = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     return {option.name or field: (field, option) for field, option in options.items()}
 
 

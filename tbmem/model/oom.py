@@ -84,7 +84,6 @@ class OomEvent:
     line: str = ""
     """The user's line that requested it, ``'train.py:31 in forward()'``."""
     error: str = ""
-    """Class of the exception; empty where there is none yet."""
 
     @property
     def free(self) -> int | None:
@@ -117,7 +116,6 @@ class OomHolder:
     bytes: int
     count: int
     lines: tuple[str, ...] = ()
-    """Where it was allocated or created; empty where unknown."""
     largest: str = ""
     """Name of the largest part, if several have names."""
 
@@ -143,7 +141,6 @@ class OomReport:
     reasons: tuple[Reason, ...]
     holdings: tuple[OomHolder, ...] = ()
     seen: int = 0
-    """Bytes of all holders, including those left out."""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

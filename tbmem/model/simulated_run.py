@@ -25,13 +25,9 @@ class SimulatedRun:
     step: I64
     """-1 before the first step."""
     phase: I64
-    """A ``Phase``."""
     category: I64
-    """A ``Category``."""
     module: I64
-    """Into ``modules``; -1 for none."""
     operator: I64
-    """Into ``operators``."""
     stack: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Into ``stacks``; -1 for none. In the backward pass that of the forward. Default: none."""
     modules: tuple[str, ...] = ()
@@ -39,7 +35,6 @@ class SimulatedRun:
     stacks: tuple[tuple[Frame, ...], ...] = ()
     """Source lines of user code, the innermost call first."""
     notes: tuple[str, ...] = ()
-    """Assumptions and unknowns, one sentence each."""
     about: dict[str, Any] = field(default_factory=dict)
     """Plain JSON values: parameters, how it was executed, torch's version, seconds."""
 

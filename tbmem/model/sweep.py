@@ -31,7 +31,6 @@ class SweepCase:
     what: str = "forward"
     """``'forward'``, without gradients, or ``'training'``: forward, backward and optimizer."""
     precision: str = "fp32"
-    """``'fp32'``, or autocast: ``'bf16'``, ``'fp16'``."""
     device: str = "cpu"
     warmup: int = 1
     """Steps before the measured ones."""
@@ -62,7 +61,6 @@ class LargeAllocation:
     category: str
     what: str
     line: str
-    """Source line; in the backward pass the line of the forward; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +89,6 @@ class SweepCell:
     predicted: MemoryPeak | None = None
     seconds: float = 0.0
     file: str = ""
-    """Recording, beside the tables."""
     note: str = ""
     """Sentences on failures and changed settings."""
 
@@ -114,7 +111,6 @@ class Sweep:
     """All cells of a sweep."""
 
     device: str
-    """``'cpu'`` or the GPU's name."""
     cells: tuple[SweepCell, ...]
     models: Mapping[str, ModelFacts]
     notes: tuple[str, ...] = ()

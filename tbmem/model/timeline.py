@@ -77,7 +77,6 @@ class AllocationTimeline:
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    """File, run, rank and process: plain JSON values."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -2,7 +2,7 @@
 
 An *event* is one entry in the allocator's log of a device. Events are numbered from 0 per device in order of time. The
 number is the timeline's clock: several events share a microsecond, and some files have no times. Times are Unix time
-in nanoseconds, -1 where unknown. In any column that indexes a table, -1 is 'unknown'.
+in nanoseconds. A column with the name of a table (``device``, ``stack``, ``row``) indexes it. -1 is 'unknown'.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ class AllocationRows(Columns):
     bytes: I64 = column(np.int64, 0)
     """Requested or rounded size, as ``DeviceTotals.measure`` says."""
     rounded_bytes: I64 = column(np.int64)
-    """Size of its block; -1 where unknown."""
     device: I16 = column(np.int16, 0)
-    """Into ``devices``."""
     stream: I64 = column(np.int64, 0)
     """Stream handle; 0 is the default stream."""
     pool: I16 = column(np.int16)
-    """Into ``pools``."""
     address: U64 = column(np.uint64, 0)
     """0 where unknown."""
     alloc_event: I64 = column(np.int64, BEFORE)
@@ -48,19 +45,15 @@ class AllocationRows(Columns):
     free_requested_event: I64 = column(np.int64)
     """Event at which the program freed it: earlier than ``free_event`` if another stream used it."""
     step: I32 = column(np.int32)
-    """Training step in which it was allocated."""
     phase: I8 = column(np.int8, Phase.OTHER)
     category: I8 = column(np.int8, Category.UNKNOWN)
     basis: I8 = column(np.int8, Basis.NONE)
-    """How the category is known."""
     name: I32 = column(np.int32)
-    """Into ``names``: its name in the model."""
     module: I32 = column(np.int32)
     """Into ``modules``: the module whose forward allocated it, with its parents: ``'GPT_0.Block_3.Linear_0'``."""
     operator: I32 = column(np.int32)
     """Into ``operators``: the innermost operator running, except those that only allocate (``aten::empty``)."""
     stack: I32 = column(np.int32)
-    """Into ``stacks``."""
     context: I32 = column(np.int32)
     """Into ``contexts``: compile context or user metadata."""
 
@@ -80,7 +73,6 @@ class SegmentRows(Columns):
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
     allocated_bytes: I64 = column(np.int64, 0)
-    """In allocated blocks."""
     active_bytes: I64 = column(np.int64, 0)
     """In allocated blocks and those that another stream may still use."""
     requested_bytes: I64 = column(np.int64, 0)
@@ -89,7 +81,6 @@ class SegmentRows(Columns):
     kind: I8 = column(np.int8, SegmentKind.LARGE)
     pool: I16 = column(np.int16)
     expandable: I8 = column(np.int8, 0)
-    """0 or 1."""
     stack: I32 = column(np.int32)
 
 
@@ -107,14 +98,12 @@ class BlockRows(Columns):
     """One row per block of a segment, in order of address within it, at the end of the recording."""
 
     segment: I32 = column(np.int32, 0)
-    """Into ``segments``."""
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
     requested_bytes: I64 = column(np.int64, 0)
     """0 for an inactive block."""
     state: I8 = column(np.int8, BlockState.INACTIVE)
     row: I64 = column(np.int64)
-    """Into ``rows``: its allocation."""
     stack: I32 = column(np.int32)
     """Of its allocation; in an inactive block of an earlier one, if the file has it."""
 
@@ -139,7 +128,6 @@ class ReservationRows(Columns):
     event: I64 = column(np.int64, 0)
     ns: I64 = column(np.int64)
     bytes: I64 = column(np.int64, 0)
-    """Change; negative for less."""
     kind: I8 = column(np.int8, ReservationKind.REPORTED)
     address: U64 = column(np.uint64, 0)
     stream: I64 = column(np.int64, 0)
@@ -177,7 +165,6 @@ class RangeKind(IntEnum):
     """The user's, or another one of torch's."""
     STEP = 1
     OPTIMIZER = 2
-    """``Optimizer.step`` and ``Optimizer.zero_grad``."""
     BACKWARD = 3
 
 
@@ -186,7 +173,6 @@ class RangeRows(Columns):
     """One row per named time range, in order of its beginning."""
 
     name: I32 = column(np.int32)
-    """Into ``range_names``."""
     kind: I8 = column(np.int8, RangeKind.ANNOTATION)
     begin_ns: I64 = column(np.int64)
     end_ns: I64 = column(np.int64)
@@ -206,14 +192,11 @@ class DeviceTotals:
     type: int
     """torch's device type: 0 CPU, 1 CUDA, 6 HIP."""
     index: int
-    """-1 for the CPU."""
     measure: str = "requested"
     """What ``rows.bytes``, the curve and the peak count: ``'requested'`` or ``'rounded'`` bytes."""
     events: int = 0
-    """Events of every kind."""
     allocs: int = 0
     frees: int = 0
-    """Completed frees."""
     reserved_bytes: int | None = None
     """At the end, as the next three."""
     allocated_bytes: int | None = None
@@ -221,17 +204,15 @@ class DeviceTotals:
     active_bytes: int | None = None
     """Allocated, or perhaps still in use by another stream."""
     requested_bytes: int | None = None
-    """Requested sizes of the active blocks."""
     reported_peak_bytes: int | None = None
     """The highest total in the file."""
     base_bytes: int = 0
-    """Bytes before the first event: those at the end, less what the events added."""
+    """Before the first event: those at the end, less what the events added."""
     base_is_known: bool = True
     """False if the file has neither totals nor blocks: the curve then begins at 0."""
     unlisted_bytes: int = 0
     """Bytes of ``base_bytes`` without a row."""
     base_reserved_bytes: int | None = None
-    """Reserved bytes before the first event."""
     unmatched_frees: int = 0
     """Frees whose allocation is older than the recording, by their address (without addresses: see ``notes``)."""
     repeated_allocs: int = 0
@@ -244,9 +225,7 @@ class DeviceTotals:
     out_of_order: int = 0
     """Events that follow a later one in the file."""
     total_bytes: int | None = None
-    """Memory of the device."""
     model: str = ""
-    """``'NVIDIA A100 80GB PCIe'``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +233,6 @@ class CallRows(Columns):
     """One row per call of an operator."""
 
     name: I32 = column(np.int32, 0)
-    """Into ``OperatorCalls.names``."""
     thread: I32 = column(np.int32, 0)
     begin_ns: I64 = column(np.int64, 0)
     end_ns: I64 = column(np.int64, 0)
@@ -265,11 +243,9 @@ class ChangeRows(Columns):
     """One row per allocation or free."""
 
     device: I16 = column(np.int16, 0)
-    """Into the timeline's ``devices``."""
     thread: I32 = column(np.int32, 0)
     ns: I64 = column(np.int64, 0)
     bytes: I64 = column(np.int64, 0)
-    """Negative for a free."""
     call: I64 = column(np.int64)
     """Row of the innermost call around it."""
 

@@ -33,7 +33,6 @@ class Root(NamedTuple):
     name: str = ""
     """Prefix of the names of its runs; empty where there is only one log folder."""
     own_run: str = "."
-    """Name of the run that is the log folder itself."""
 
 
 class RunFile(NamedTuple):
@@ -60,7 +59,6 @@ class Run(NamedTuple):
     name: str
     folder: Path
     root: Path
-    """The log folder."""
     files: tuple[RunFile, ...]
 
     def of(self, *kinds: str) -> list[RunFile]:
@@ -204,7 +202,6 @@ class RunFiles(NamedTuple):
     """A run and the live logs of its ranks."""
 
     name: str
-    """Path relative to the searched folder."""
     path: Path
     logs: tuple[Path, ...]
 
