@@ -173,7 +173,7 @@ def _full_key(error: BaseException) -> str:
 
 def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
     try:
-        config: Any = OmegaConf.to_object(merged)
+        config: Config = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except ConfigError as error:
         origin = origins.get(str(error).split(" ", 1)[0].rstrip(":"), "default")
         raise ConfigError(str(error) if origin == "default" else f"{origin}: {error}") from error

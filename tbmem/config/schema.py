@@ -1,8 +1,4 @@
-"""The sections of a configuration, as frozen dataclasses that check their rules.
-
-Every field carries its meaning and unit below it. A rule that joins several values is checked in
-``__post_init__``, and its message starts with the full key, so that it can be found in a file.
-"""
+"""The sections of a configuration, as frozen dataclasses that check their rules; messages start with the full key."""
 
 from __future__ import annotations
 

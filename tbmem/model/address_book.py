@@ -98,7 +98,6 @@ class AddressBook:
 
         Raises:
             FileFormatError: The file is damaged, is something else, or has a newer schema.
-            OSError: The file cannot be read.
         """
         return read_archive(path, _parse, "an address book")
 

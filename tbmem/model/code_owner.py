@@ -1,7 +1,6 @@
 """The owner of a source file: the user, an installed package, torch, tbmem or Python itself.
 
-The one rule that separates the user's lines from others in running frames, traces and snapshots, which may have been
-recorded on another machine.
+The one rule for running frames, and for traces and snapshots, which may have been recorded on another machine.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class Owner(IntEnum):
 
 @functools.lru_cache(maxsize=65536)
 def owner_of(file: str, libraries: tuple[str, ...] = ()) -> Owner:
-    """Owner of a file.
-
-    Args:
-        file: ``co_filename``, or a path in a trace or snapshot, absolute or as torch's profiler shortens it.
-        libraries: Folders, each ending with a slash, known to hold no code of the user.
-    """
+    """Owner of a file as in ``co_filename`` or a recording; ``libraries`` are folders (``'…/'``) without user code."""
     path = file.replace("\\", "/")
     if _NOTEBOOK.match(path) or _DEMO.match(path):
         return Owner.USER

@@ -72,11 +72,7 @@ class Columns:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.declared()})
 
     def check(self, tables: Mapping[str, int]) -> None:
-        """Raise FileFormatError if lengths differ or an index lies outside of its table.
-
-        Args:
-            tables: Length of the table that a column indexes, by the column's name; an index may be -1.
-        """
+        """Raise FileFormatError if lengths differ or an index is outside of its table, whose length is given."""
         if len({len(values) for values in self.columns().values()}) > 1:
             raise FileFormatError("its columns have different lengths")
         for name, size in tables.items():
@@ -89,16 +85,10 @@ Parsed = TypeVar("Parsed")
 
 
 def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], what: str) -> Parsed:
-    """Read an ``.npz`` file of tbmem without unpickling anything.
-
-    Args:
-        path: The file.
-        parse: Builds the record from the open archive.
-        what: Expected contents, for the message: ``'an address book'``.
+    """Read an ``.npz`` file of tbmem without unpickling anything; ``what`` names it in messages: ``'an address book'``.
 
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
-        OSError: The file cannot be read.
     """
     data = Path(path).read_bytes()
     try:

@@ -14,8 +14,7 @@ class Channel(str, Enum):
     PEAK = "peak"
     RESERVED = "reserved"
     HOST = "host"
-    WORKERS = "workers"
-    """Private memory of the child processes."""
+    WORKERS = "workers"  # private memory of the child processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +24,13 @@ class Suspicion:
     device: str
     rank: int = 0
     channel: Channel
-    first_step: int
-    """Where the growth begins."""
+    first_step: int  # where the growth begins
     last_step: int
     base: int
     level: int
     bytes_per_step: float
     judged_steps: int
-    gap: int = 1
-    """Steps between two increases: 1 where every step adds something."""
+    gap: int = 1  # steps between two increases: 1 where every step adds something
     from_the_start: bool = False
     """Whether it was growing when the detector began: the growth is probably as old as the run."""
 
@@ -49,10 +46,8 @@ class CodeLine:
 
     file: str
     line: int
-    function: str = ""
-    """Qualified name of its function; empty where unknown."""
-    text: str = ""
-    """The stripped line; empty where the source cannot be read."""
+    function: str = ""  # qualified name of its function; empty where unknown
+    text: str = ""  # the stripped line; empty where the source cannot be read
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
@@ -67,18 +62,13 @@ class HolderKind(str, Enum):
     SET = "set"
     DEQUE = "deque"
     LRU_CACHE = "lru_cache"
-    ITERATOR = "iterator"
-    """An iterator that stores its elements (``itertools.cycle``, ``itertools.tee``), or a generator."""
+    ITERATOR = "iterator"  # an iterator that stores its elements (itertools.cycle, itertools.tee), or a generator
     HOOKS = "hooks"
-    GRAPH = "graph"
-    """One tensor whose autograd graph grows with each step."""
-    TENSOR = "tensor"
-    """One tensor that is replaced by a larger one in each step."""
-    CONTEXT = "context"
-    """Autograd nodes in a reference cycle: an attribute of ``ctx``, a graph of a gradient."""
+    GRAPH = "graph"  # one tensor whose autograd graph grows with each step
+    TENSOR = "tensor"  # one tensor that is replaced by a larger one in each step
+    CONTEXT = "context"  # autograd nodes in a reference cycle: an attribute of ctx, a graph of a gradient
     GARBAGE = "garbage"
-    OBJECTS = "objects"
-    """Instances of one class without a known container."""
+    OBJECTS = "objects"  # instances of one class without a known container
 
 
 class Contents(str, Enum):
@@ -86,8 +76,7 @@ class Contents(str, Enum):
 
     TENSORS = "tensors"
     GRAPHS = "graphs"
-    VIEWS = "views"
-    """Tensors that are a small part of a large storage."""
+    VIEWS = "views"  # tensors that are a small part of a large storage
     MODULES = "modules"
     HOOKS = "hooks"
     OBJECTS = "objects"
@@ -96,10 +85,8 @@ class Contents(str, Enum):
 class LineSource(str, Enum):
     """How a line is known."""
 
-    SEEN = "seen"
-    """The holder grew while this line ran."""
-    READ = "read"
-    """The source of the owner adds to that name in this line."""
+    SEEN = "seen"  # the holder grew while this line ran
+    READ = "read"  # the source of the owner adds to that name in this line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,18 +94,14 @@ class Holder:
     """An object that grew with the steps and holds memory."""
 
     kind: HolderKind
-    name: str
-    """As the user would write it: ``list 'losses' in train()``, ``Tracker.history``, ``lru_cache of mask_for()``."""
-    type: str = ""
-    """Name of the type where it is more specific than the kind (``defaultdict``, ``MulBackward``)."""
+    name: str  # as the user would write it: list 'losses' in train(), Tracker.history, lru_cache of mask_for()
+    type: str = ""  # name of the type where it is more specific than the kind (defaultdict, MulBackward)
     lines: tuple[CodeLine, ...] = ()
     known_by: LineSource = LineSource.READ
     length: int = 0
     per_step: float = 0.0
-    bound: int | None = None
-    """``maxlen`` or ``maxsize``."""
-    hits: int | None = None
-    """Cache hits of an ``lru_cache``."""
+    bound: int | None = None  # maxlen or maxsize
+    hits: int | None = None  # cache hits of an lru_cache
     contents: Contents = Contents.OBJECTS
     bytes_per_element: int = 0
     grows_since: int = 0
@@ -140,15 +123,13 @@ class Holder:
 class Site:
     """An allocation site whose allocations survive their step."""
 
-    stack: tuple[CodeLine, ...] = ()
-    """The user's lines, innermost first; empty on threads without Python (autograd's)."""
+    stack: tuple[CodeLine, ...] = ()  # the user's lines, innermost first; empty on threads without Python (autograd's)
     operator: str = ""
     in_backward: bool = False
     generations: int = 0
     steps: int = 0
     bytes_per_step: float = 0.0
-    growing: bool = False
-    """Whether its allocations become larger from step to step."""
+    growing: bool = False  # whether its allocations become larger from step to step
 
     @property
     def share(self) -> float:
@@ -163,14 +144,12 @@ class Evidence:
     first_step: int
     last_step: int
     holders: tuple[Holder, ...] = ()
-    sites: tuple[Site, ...] | None = None
-    """Most generations first; ``None`` where survivors could not be tracked."""
+    sites: tuple[Site, ...] | None = None  # most generations first; None where survivors could not be tracked
     sizes_grow: float = 0.0
     """Share of the recurring allocations, by bytes, that grew from step to step: 1 under a curriculum."""
     collector_on: bool = True
     notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    """Time spent outside of the steps."""
+    seconds: float = 0.0  # time spent outside of the steps
 
     @property
     def watched_steps(self) -> int:
@@ -195,9 +174,7 @@ class Conclusion:
     reason: str
     cause: str = ""
     advice: str = ""
-    share: float | None = None
-    """Share of the growth that the named holder or site explains, 0 to 1."""
+    share: float | None = None  # share of the growth that the named holder or site explains, 0 to 1
     ends_at: int | None = None
-    lasting: bool = False
-    """Whether the memory is useless even when it stops growing (a cache without hits)."""
+    lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)

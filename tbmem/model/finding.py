@@ -74,9 +74,5 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
-        """The finding that ``to_dict`` returned; unknown keys are ignored.
-
-        Raises:
-            ValueError: A required key is missing, a value has another type, or the kind or severity is unknown.
-        """
+        """The finding that ``to_dict`` returned; ValueError if it is damaged, unknown keys are ignored."""
         return msgspec.convert(data, cls)

@@ -44,11 +44,7 @@ GPUS: dict[str, Gpu] = {
 
 
 def gpu_named(name: str) -> Gpu:
-    """A GPU by its name, ``'h100-80gb'`` or ``'H100'`` where that is enough.
-
-    Raises:
-        UsageError: There is none of that name, or several.
-    """
+    """A GPU by its name, or the beginning of it; UsageError if there is none or several."""
     query = re.sub(r"[\s_]", "-", name.lower())
     matches = [key for key in GPUS if key == query] or [key for key in GPUS if key.startswith(query)]
     if len(matches) == 1:

@@ -112,11 +112,7 @@ class Job:
 
     @classmethod
     def of(cls, model: str, search_path: str | None = None, **options: Any) -> Job:
-        """Create a job from the options of :func:`job_options`; ``None`` means not given.
-
-        Raises:
-            UsageError: There is no such option, or options contradict each other.
-        """
+        """Create a job from :func:`job_options`, ``None`` for not given; UsageError if they do not fit."""
         known = job_options()
         for name in options:
             _check_choice("option", name, tuple(known))

@@ -58,11 +58,7 @@ class SampleRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
-        """The row of a line; unknown keys are ignored.
-
-        Raises:
-            KeyError: A required key is missing.
-        """
+        """The row of a line; unknown keys are ignored, and a missing one raises KeyError."""
         if missing := {"step", "time", "device"} - data.keys():
             raise KeyError(missing)
         sample = MemorySample(**{name: data[name] for name in _SAMPLE_FIELDS if name in data})
@@ -199,7 +195,6 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
 
     Raises:
         FileFormatError: Not one line of the file is a monitor log's.
-        OSError: The file cannot be read.
     """
     log = MonitorLog()
     with open(path, "rb") as lines:

@@ -28,20 +28,17 @@ class RunContext(NamedTuple):
 class Cause(str, Enum):
     """Why a request failed."""
 
-    CAPACITY = "capacity"
-    """Live memory and the request exceed the capacity."""
+    CAPACITY = "capacity"  # live memory and the request exceed the capacity
     FRAGMENTATION = "fragmentation"
     OTHER_PROCESSES = "other_processes"
-    LEAK = "leak"
-    """The memory taken by a reported leak would have been enough."""
+    LEAK = "leak"  # the memory taken by a reported leak would have been enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """A limit of a process's memory, in bytes."""
 
-    name: str
-    """``'the device'``, ``'cgroup'``, ``'RLIMIT_AS'``, ``'the machine'``."""
+    name: str  # 'the device', 'cgroup', 'RLIMIT_AS', 'the machine'
     total: int
     free: int
 
@@ -52,12 +49,9 @@ class AllocatorUsage:
 
     reserved: int
     active: int
-    cached: int = 0
-    """In unused segments or pages, which the allocator releases before it raises."""
-    fragmented: int = 0
-    """Inactive blocks between used ones."""
-    largest_free: int | None = None
-    """The largest free block; ``None`` where the blocks are unknown."""
+    cached: int = 0  # in unused segments or pages, which the allocator releases before it raises
+    fragmented: int = 0  # inactive blocks between used ones
+    largest_free: int | None = None  # the largest free block; None where the blocks are unknown
 
     @property
     def free(self) -> int:
@@ -71,18 +65,13 @@ class OomEvent:
 
     device: str
     step: int
-    requested: int | None
-    """Bytes; ``None`` where unknown (a plain MemoryError)."""
-    limits: tuple[Limit, ...] = ()
-    """The tightest first; empty where unknown."""
-    device_free: int | None = None
-    """Free bytes of the device, whatever this process may use of it."""
+    requested: int | None  # bytes; None where unknown (a plain MemoryError)
+    limits: tuple[Limit, ...] = ()  # the tightest first; empty where unknown
+    device_free: int | None = None  # free bytes of the device, whatever this process may use of it
     device_total: int | None = None
     pieces: AllocatorUsage | None = None
-    process: int | None = None
-    """Bytes of this process: resident or reserved on the device."""
-    line: str = ""
-    """The user's line that requested it, ``'train.py:31 in forward()'``."""
+    process: int | None = None  # bytes of this process: resident or reserved on the device
+    line: str = ""  # the user's line that requested it, 'train.py:31 in forward()'
     error: str = ""
 
     @property
@@ -103,8 +92,7 @@ class LiveMemory:
     device: str
     address: int
     bytes: int
-    holder: str
-    """Its name for the user: ``"list 'history' in train()"``, ``'parameters of Net'``."""
+    holder: str  # its name for the user: "list 'history' in train()", 'parameters of Net'
     part: str = ""
 
 
@@ -116,8 +104,7 @@ class OomHolder:
     bytes: int
     count: int
     lines: tuple[str, ...] = ()
-    largest: str = ""
-    """Name of the largest part, if several have names."""
+    largest: str = ""  # name of the largest part, if several have names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +112,8 @@ class Reason:
     """One cause of a failed request."""
 
     cause: Cause
-    bytes: int
-    """Bytes that would have been free without it."""
-    enough: bool
-    """Whether the request would have fitted then."""
+    bytes: int  # bytes that would have been free without it
+    enough: bool  # whether the request would have fitted then
     text: str
     advice: str
 

@@ -30,10 +30,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackTable:
-    """Call stacks, the innermost call first.
-
-    Stack ``s`` has the frames ``frame[offset[s]:offset[s + 1]]``, which index ``frames``.
-    """
+    """Call stacks, the innermost call first; ``s`` has ``frame[offset[s]:offset[s + 1]]``, into ``frames``."""
 
     frames: tuple[Frame, ...] = ()
     frame: I32 = field(default_factory=lambda: np.zeros(0, np.int32))

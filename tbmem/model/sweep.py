@@ -28,12 +28,10 @@ class SweepCase:
     size: str
     context: int
     batch: int = 4
-    what: str = "forward"
-    """``'forward'``, without gradients, or ``'training'``: forward, backward and optimizer."""
+    what: str = "forward"  # 'forward', without gradients, or 'training': forward, backward and optimizer
     precision: str = "fp32"
     device: str = "cpu"
-    warmup: int = 1
-    """Steps before the measured ones."""
+    warmup: int = 1  # steps before the measured ones
     steps: int = 1
 
     @property
@@ -68,15 +66,11 @@ class MemoryPeak:
     """A memory peak, in bytes."""
 
     allocated: int
-    reserved: int | None = None
-    """``None`` where there is no caching allocator."""
-    phase: str = ""
-    """Phase of the step: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if unknown."""
+    reserved: int | None = None  # none where there is no caching allocator
+    phase: str = ""  # phase of the step: 'forward', 'backward', 'optimizer'; 'other' if unknown
     parts: Mapping[str, int] = field(default_factory=dict)
-    largest: tuple[LargeAllocation, ...] = ()
-    """Without parameters and optimizer state."""
-    activations: int = 0
-    """Peak bytes saved for the backward pass."""
+    largest: tuple[LargeAllocation, ...] = ()  # without parameters and optimizer state
+    activations: int = 0  # peak bytes saved for the backward pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +83,7 @@ class SweepCell:
     predicted: MemoryPeak | None = None
     seconds: float = 0.0
     file: str = ""
-    note: str = ""
-    """Sentences on failures and changed settings."""
+    note: str = ""  # sentences on failures and changed settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

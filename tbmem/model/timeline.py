@@ -1,8 +1,5 @@
 """AllocationTimeline: every allocation of a recording as numpy columns, and its file format ``*.tbmem.npz``.
 
-Snapshots, traces and estimates are read into it; every analysis and view reads it and is independent of the source.
-``tbmem.model.timeline_tables`` documents the tables and their columns.
-
 Events are numbered per device and serve as the clock; "at event e" means just after it, and -1 is the beginning of the
 recording. A row is alive from its ``alloc_event`` until just before its ``free_event``.
 """
@@ -97,9 +94,6 @@ class AllocationTimeline:
 
         They replace a device's unlisted bytes. What exceeds these is added to its base: torch's totals of the CPU leave
         out what was allocated before the profiler ran.
-
-        Args:
-            rows: Rows without ``alloc_event`` and ``free_event``; they are appended.
         """
         devices = []
         for number, device in enumerate(self.devices):
@@ -185,7 +179,7 @@ def save_timeline(timeline: AllocationTimeline, path: str | os.PathLike[str]) ->
         **{"frames": timeline.stacks.frames, "settings": dict(timeline.settings), "about": dict(timeline.about)},
         **{name: getattr(timeline, name) for name in _WORDS},
     }
-    arrays = {"stacks.frame": timeline.stacks.frame, "stacks.offset": timeline.stacks.offset}
+    arrays: dict[str, Any] = {"stacks.frame": timeline.stacks.frame, "stacks.offset": timeline.stacks.offset}
     for table in _TABLES:
         arrays |= {f"{table}.{name}": values for name, values in getattr(timeline, table).columns().items()}
     # numpy stores text at four bytes a character
@@ -199,7 +193,6 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
 
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
-        OSError: The file cannot be read.
     """
     return read_archive(path, _parse, "an allocation timeline")
 

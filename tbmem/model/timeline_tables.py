@@ -27,19 +27,14 @@ LOST = -2
 class AllocationRows(Columns):
     """One row per allocation."""
 
-    bytes: I64 = column(np.int64, 0)
-    """Requested or rounded size, as ``DeviceTotals.measure`` says."""
+    bytes: I64 = column(np.int64, 0)  # requested or rounded size, as DeviceTotals.measure says
     rounded_bytes: I64 = column(np.int64)
     device: I16 = column(np.int16, 0)
-    stream: I64 = column(np.int64, 0)
-    """Stream handle; 0 is the default stream."""
+    stream: I64 = column(np.int64, 0)  # stream handle; 0 is the default stream
     pool: I16 = column(np.int16)
-    address: U64 = column(np.uint64, 0)
-    """0 where unknown."""
-    alloc_event: I64 = column(np.int64, BEFORE)
-    """Event that allocated it, or ``BEFORE``."""
-    free_event: I64 = column(np.int64, ALIVE)
-    """Event after which its memory can be reused, or ``ALIVE``, or ``LOST``."""
+    address: U64 = column(np.uint64, 0)  # 0 where unknown
+    alloc_event: I64 = column(np.int64, BEFORE)  # event that allocated it, or BEFORE
+    free_event: I64 = column(np.int64, ALIVE)  # event after which its memory can be reused, or ALIVE, or LOST
     alloc_ns: I64 = column(np.int64)
     free_ns: I64 = column(np.int64)
     free_requested_event: I64 = column(np.int64)
@@ -54,8 +49,7 @@ class AllocationRows(Columns):
     operator: I32 = column(np.int32)
     """Into ``operators``: the innermost operator running, except those that only allocate (``aten::empty``)."""
     stack: I32 = column(np.int32)
-    context: I32 = column(np.int32)
-    """Into ``contexts``: compile context or user metadata."""
+    context: I32 = column(np.int32)  # into contexts: compile context or user metadata
 
 
 class SegmentKind(IntEnum):
@@ -73,10 +67,8 @@ class SegmentRows(Columns):
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
     allocated_bytes: I64 = column(np.int64, 0)
-    active_bytes: I64 = column(np.int64, 0)
-    """In allocated blocks and those that another stream may still use."""
-    requested_bytes: I64 = column(np.int64, 0)
-    """Requested sizes of the active blocks."""
+    active_bytes: I64 = column(np.int64, 0)  # in allocated blocks and those that another stream may still use
+    requested_bytes: I64 = column(np.int64, 0)  # requested sizes of the active blocks
     stream: I64 = column(np.int64, 0)
     kind: I8 = column(np.int8, SegmentKind.LARGE)
     pool: I16 = column(np.int16)
@@ -89,8 +81,7 @@ class BlockState(IntEnum):
 
     INACTIVE = 0
     ALLOCATED = 1
-    PENDING_FREE = 2
-    """Freed by the program, perhaps still in use by another stream."""
+    PENDING_FREE = 2  # freed by the program, perhaps still in use by another stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +91,10 @@ class BlockRows(Columns):
     segment: I32 = column(np.int32, 0)
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
-    requested_bytes: I64 = column(np.int64, 0)
-    """0 for an inactive block."""
+    requested_bytes: I64 = column(np.int64, 0)  # 0 for an inactive block
     state: I8 = column(np.int8, BlockState.INACTIVE)
     row: I64 = column(np.int64)
-    stack: I32 = column(np.int32)
-    """Of its allocation; in an inactive block of an earlier one, if the file has it."""
+    stack: I32 = column(np.int32)  # of its allocation; in an inactive block of an earlier one, if the file has it
 
 
 class ReservationKind(IntEnum):
@@ -113,11 +102,9 @@ class ReservationKind(IntEnum):
 
     ALLOC = 0
     FREE = 1
-    MAP = 2
-    """Mapped pages of an expandable segment."""
+    MAP = 2  # mapped pages of an expandable segment
     UNMAP = 3
-    REPORTED = 4
-    """The file has the sum only, not the segment."""
+    REPORTED = 4  # the file has the sum only, not the segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +126,7 @@ class MarkKind(IntEnum):
 
     OOM = 0
     SNAPSHOT = 1
-    OTHER = 2
-    """Unknown action of a newer torch."""
+    OTHER = 2  # unknown action of a newer torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,18 +137,15 @@ class MarkRows(Columns):
     event: I64 = column(np.int64, 0)
     ns: I64 = column(np.int64)
     kind: I8 = column(np.int8, MarkKind.OTHER)
-    bytes: I64 = column(np.int64, 0)
-    """OOM: requested bytes."""
-    device_free_bytes: I64 = column(np.int64)
-    """OOM: free bytes of the device."""
+    bytes: I64 = column(np.int64, 0)  # OOM: requested bytes
+    device_free_bytes: I64 = column(np.int64)  # OOM: free bytes of the device
     stack: I32 = column(np.int32)
 
 
 class RangeKind(IntEnum):
     """Kind of a time range."""
 
-    ANNOTATION = 0
-    """The user's, or another one of torch's."""
+    ANNOTATION = 0  # the user's, or another one of torch's
     STEP = 1
     OPTIMIZER = 2
     BACKWARD = 3
@@ -175,55 +158,39 @@ class RangeRows(Columns):
     name: I32 = column(np.int32)
     kind: I8 = column(np.int8, RangeKind.ANNOTATION)
     begin_ns: I64 = column(np.int64)
-    end_ns: I64 = column(np.int64)
-    """-1 if the recording ended first."""
-    device: I16 = column(np.int16)
-    """-1 for all."""
-    step: I32 = column(np.int32)
-    """The step that it is, or is in."""
+    end_ns: I64 = column(np.int64)  # -1 if the recording ended first
+    device: I16 = column(np.int16)  # -1 for all
+    step: I32 = column(np.int32)  # the step that it is, or is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTotals:
     """Totals of one device from the file. Bytes are ``None`` where it does not say."""
 
-    name: str
-    """torch's name: ``'cuda:0'`` (ROCm devices too), ``'cpu'``."""
-    type: int
-    """torch's device type: 0 CPU, 1 CUDA, 6 HIP."""
+    name: str  # torch's name: 'cuda:0' (ROCm devices too), 'cpu'
+    type: int  # torch's device type: 0 CPU, 1 CUDA, 6 HIP
     index: int
-    measure: str = "requested"
-    """What ``rows.bytes``, the curve and the peak count: ``'requested'`` or ``'rounded'`` bytes."""
+    measure: str = "requested"  # what rows.bytes, the curve and the peak count: 'requested' or 'rounded' bytes
     events: int = 0
     allocs: int = 0
     frees: int = 0
-    reserved_bytes: int | None = None
-    """At the end, as the next three."""
-    allocated_bytes: int | None = None
-    """After rounding."""
-    active_bytes: int | None = None
-    """Allocated, or perhaps still in use by another stream."""
+    reserved_bytes: int | None = None  # at the end, as the next three
+    allocated_bytes: int | None = None  # after rounding
+    active_bytes: int | None = None  # allocated, or perhaps still in use by another stream
     requested_bytes: int | None = None
-    reported_peak_bytes: int | None = None
-    """The highest total in the file."""
-    base_bytes: int = 0
-    """Before the first event: those at the end, less what the events added."""
-    base_is_known: bool = True
-    """False if the file has neither totals nor blocks: the curve then begins at 0."""
-    unlisted_bytes: int = 0
-    """Bytes of ``base_bytes`` without a row."""
+    reported_peak_bytes: int | None = None  # the highest total in the file
+    base_bytes: int = 0  # before the first event: those at the end, less what the events added
+    base_is_known: bool = True  # false if the file has neither totals nor blocks: the curve then begins at 0
+    unlisted_bytes: int = 0  # bytes of base_bytes without a row
     base_reserved_bytes: int | None = None
     unmatched_frees: int = 0
     """Frees whose allocation is older than the recording, by their address (without addresses: see ``notes``)."""
-    repeated_allocs: int = 0
-    """Allocations at an address in use: a free is missing."""
-    lost_frees: int = 0
-    """Recorded allocations that are not among the blocks at the end, without a recorded free."""
+    repeated_allocs: int = 0  # allocations at an address in use: a free is missing
+    lost_frees: int = 0  # recorded allocations that are not among the blocks at the end, without a recorded free
     unexplained_changes: int = 0
     """Changes of the file's own total that none of its events explains; each is a row of unknown origin."""
     ooms: int = 0
-    out_of_order: int = 0
-    """Events that follow a later one in the file."""
+    out_of_order: int = 0  # events that follow a later one in the file
     total_bytes: int | None = None
     model: str = ""
 
@@ -246,8 +213,7 @@ class ChangeRows(Columns):
     thread: I32 = column(np.int32, 0)
     ns: I64 = column(np.int64, 0)
     bytes: I64 = column(np.int64, 0)
-    call: I64 = column(np.int64)
-    """Row of the innermost call around it."""
+    call: I64 = column(np.int64)  # row of the innermost call around it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""Facts known to the running process only, which tbmem adds to a trace of torch.profiler.
-
-They are stored in the trace file under one key after the events; other viewers ignore it.
-"""
+"""Facts that only the running process knows: stored in a trace of torch.profiler, under one key after the events."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ class TimedLines(NamedTuple):
         return cls(ns[order], line[order])
 
     def at(self, moments: I64) -> I64:
-        """The line recorded at each moment; 0 for none.
-
-        Traces have microseconds with three decimals, which floating point may round by a nanosecond.
-        """
+        """The line recorded at each moment; 0 for none. A trace's microseconds may be rounded by a nanosecond."""
         if not len(self.ns):
             return np.zeros(len(moments), np.int64)
         after = np.minimum(np.searchsorted(self.ns, moments), len(self.ns) - 1)

@@ -36,15 +36,10 @@ class Recording(NamedTuple):
 
 
 def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recording:
-    """Read a memory snapshot, a trace of torch.profiler or a ``*.tbmem.npz``, recognized by content.
-
-    Args:
-        path: The file.
-        calls: Whether to read the operators' calls of a trace as well.
+    """Read a snapshot, a trace (with its operators' calls on request) or a ``*.tbmem.npz``, recognized by content.
 
     Raises:
         FileFormatError: The file is damaged, cut off, empty, or something else.
-        OSError: The file cannot be read.
     """
     timeline, operator_calls = _read(Path(path), calls)
     return Recording(timeline, _address_book(Path(path)), operator_calls)

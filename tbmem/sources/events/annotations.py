@@ -34,13 +34,7 @@ def step_of_range(name: str) -> int:
 
 
 def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], names: Names) -> RangeRows:
-    """Ranges from pairs of START and END.
-
-    Args:
-        annotations: The snapshot's annotations in order of time.
-        devices: Row of each device by torch's index.
-        names: Table of the ranges' names, to be extended.
-    """
+    """Ranges from a snapshot's pairs of START and END; ``devices`` has rows by torch's index, ``names`` is extended."""
     rows: list[list[int]] = []
     open_ranges: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
     for annotation in annotations:

@@ -28,11 +28,7 @@ def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
 
 
 def separate_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
-    """Separate pairs of different sizes: a free and an allocation between the two are missing.
-
-    Returns:
-        The remaining pairs, with the opening entries of the others as ``repeated``, and the number of the others.
-    """
+    """Separate pairs of different sizes, whose opening entries become ``repeated``; also returns their number."""
     opening = np.flatnonzero(pairs.closed_by >= 0)
     opening = opening[sizes[opening] != sizes[pairs.closed_by[opening]]]
     closing = pairs.closed_by[opening]

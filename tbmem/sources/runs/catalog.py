@@ -176,12 +176,7 @@ def _run(root: Root, folder: Path, paths: Sequence[tuple[Path, str]]) -> Run:
 
 
 def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:
-    """Log folders from TensorBoard's options.
-
-    Args:
-        logdir: As typed, possibly relative or with ``~``; empty under ``--logdir_spec``.
-        logdir_spec: ``name:path`` or ``path``, separated by commas.
-    """
+    """Log folders from TensorBoard's options as typed; ``logdir_spec`` is ``name:path,path``."""
     if logdir:
         return () if "://" in logdir else (Root(_absolute(logdir)),)
     roots = []
@@ -212,14 +207,7 @@ class RunFiles(NamedTuple):
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
-    """The runs that a path means, oldest first.
-
-    Args:
-        path: A live log, a run folder, or a folder of runs.
-
-    Raises:
-        UsageError: There is no run.
-    """
+    """The runs in a folder, a run folder or a live log, oldest first; UsageError if there is none."""
     folder = Path(path).expanduser()
     if folder.is_file():
         return [RunFiles(folder.name, folder, (folder,))]

@@ -38,10 +38,7 @@ class RecordingFile(NamedTuple):
 
 
 def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[RecordingFile, ...]:
-    """Find the recordings that the paths mean.
-
-    Args:
-        paths: Files, folders (searched through, with all folders below) and patterns such as ``'run/*/rank*.pickle'``.
+    """Find recordings in files, folders (and all below) and patterns such as ``'run/*/rank*.pickle'``.
 
     Raises:
         FileFormatError: A path does not exist, or nothing is found in it.

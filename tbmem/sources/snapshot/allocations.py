@@ -37,15 +37,9 @@ class DeviceRows(NamedTuple):
 def rows_of_device(
     events: Events, segments: SegmentRows, blocks: BlockRows, device: int, index: int, reserved_change: int
 ) -> DeviceRows:
-    """Rows and totals of a device.
+    """Rows and totals of a device: number ``device`` in the timeline, ``index`` for torch.
 
-    Args:
-        events: Log of the device.
-        segments: Segments of all devices.
-        blocks: Blocks of this device.
-        device: Its row in ``devices``.
-        index: torch's index of it.
-        reserved_change: Growth of reserved memory over the events, in bytes.
+    Segments are those of all devices. ``reserved_change`` is the growth of reserved memory over the events, in bytes.
     """
     events = _with_pools(events, segments, device)
     allocs = np.flatnonzero(events.action == Action.ALLOC)
@@ -105,11 +99,7 @@ def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
 
 
 def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:
-    """Rows of the allocations in the log, with their frees.
-
-    Returns:
-        The rows, the pairs, the events that the pairs number, and how many pairs were separated.
-    """
+    """Rows of the recorded allocations, the pairs, the events that these number, and how many were separated."""
     order = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE_COMPLETED))
     opens = events.action[order] == Action.ALLOC
     pairs, separated = separate_unequal(pair(events.address[order], opens), events.bytes[order])
@@ -163,11 +153,7 @@ def _each_free_follows_its_request(events: Events) -> bool:
 
 
 def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_of_block: I64) -> int:
-    """Find the block and rounded size of each recorded allocation that is alive at the end.
-
-    Returns:
-        The number of allocations without a block: they were freed while recording was paused.
-    """
+    """Find the blocks of allocations alive at the end; counts those without one, freed while recording was paused."""
     alive = np.flatnonzero(recorded.free_event == ALIVE)
     if not len(active):
         recorded.free_event[alive] = LOST

@@ -28,7 +28,6 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
     Raises:
         UnsafeFileError: The pickle requests code to be run; nothing was run.
         FileFormatError: The file is damaged, is something else, or is empty.
-        OSError: The file cannot be read.
     """
     with gc_paused():
         # in a function, so that the snapshot is freed before the collector is enabled again
@@ -47,11 +46,7 @@ def _read(path: str) -> AllocationTimeline:
 
 
 def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:
-    """Convert a snapshot in memory into a timeline.
-
-    Args:
-        snapshot: Result of ``torch.cuda.memory._snapshot()``, or the list of ``memory_snapshot()``.
-        about: File, run and rank.
+    """Convert a result of ``torch.cuda.memory._snapshot()`` or ``memory_snapshot()``.
 
     Raises:
         FileFormatError: It is something else, or empty.

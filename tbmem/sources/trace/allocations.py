@@ -45,14 +45,9 @@ class _Log(NamedTuple):
 def rows_of_device(
     memory: Spans, entries: I64, device: int, clock_zero: int, older: OlderStorages | None = None
 ) -> DeviceRows:
-    """Rows and totals of a device.
+    """Rows and totals of a device from its memory events.
 
-    Args:
-        memory: Memory events of all devices.
-        entries: Events of this device, in the order of the file.
-        device: Its row in ``devices``.
-        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
-        older: CPU storages that were alive when recording began, if known.
+    ``clock_zero`` is the Unix time of the trace's clock at 0 in nanoseconds, ``older`` has the CPU's earlier storages.
     """
     entry = entries[np.argsort(memory["begin"][entries], kind="stable")]
     counted = (memory[name][entry] for name in ("bytes", "address", "allocated", "reserved"))
@@ -81,10 +76,7 @@ def rows_of_device(
 
 
 def _pairs(log: _Log) -> tuple[Pairs, int]:
-    """The pairs, and the number of frees at an address without an allocation.
-
-    Without addresses all events count as of one address for that number, as in a replay by address.
-    """
+    """The pairs, and the number of frees that follow no allocation at their address (without addresses: at any)."""
     opens, sizes = log.bytes > 0, np.abs(log.bytes)
     if not log.address.any():
         return pair_by_size(sizes, opens), int((~opens & ~np.append(False, opens[:-1])).sum())
@@ -94,10 +86,7 @@ def _pairs(log: _Log) -> tuple[Pairs, int]:
 
 
 def _unexplained(log: _Log, device: int) -> AllocationRows:
-    """Rows for changes of the file's own total that no event explains: those of a thread that was not recorded.
-
-    An unexplained increase becomes an allocation of unknown origin, a decrease the free of an older one.
-    """
+    """Rows for changes of the file's total that no event explains: those of a thread that was not recorded."""
     change = np.diff(log.allocated, prepend=log.allocated[:1] - log.bytes[:1]) - log.bytes
     more, less = np.flatnonzero(change > 0), np.flatnonzero(change < 0)
     return AllocationRows.of(

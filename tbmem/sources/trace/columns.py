@@ -54,12 +54,7 @@ class TraceColumns:
         """``begin`` equals ``end``."""
 
     def add(self, batch: list[Event]) -> None:
-        """Append events.
-
-        Raises:
-            ValueError: A time is out of range.
-            OverflowError: A number does not fit into 64 bits.
-        """
+        """Append events; ValueError or OverflowError if a time or number is out of range."""
         by_category: dict[str | None, list[Event]] = defaultdict(list)
         for event in batch:
             if event.name and event.ts is not None:

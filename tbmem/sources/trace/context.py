@@ -24,14 +24,7 @@ _AUTOGRAD = re.compile(r"autograd::engine::|(struct )?torch::autograd::|\w*Backw
 
 
 class AllocationContext:
-    """The operators, functions and annotations that were active in the thread of each allocation.
-
-    Args:
-        columns: The trace.
-        entries: The memory event of each row; -1 for a row without one.
-        additions: Facts that tbmem added to the trace.
-        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
-    """
+    """What was active in the thread of each allocation, by its memory event in ``entries`` (-1 for none)."""
 
     def __init__(self, columns: TraceColumns, entries: I64, additions: TraceAdditions, clock_zero: int) -> None:
         self._columns, self._words = columns, list(columns.words)
@@ -128,10 +121,9 @@ def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: in
 
 
 def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64:
-    """Number of the innermost range of the same thread around each moment; -1 for none.
+    """Number of the innermost range of the same thread around each moment, its ends included; -1 for none.
 
-    A range includes its first and last moment. Of ranges that overlap without nesting (due to rounding to
-    microseconds) the one that began last counts.
+    Of ranges that overlap without nesting (due to rounding to microseconds) the one that began last counts.
     """
     innermost_ranges = np.full(len(at), -1, np.int64)
     for number in np.unique(at_thread):

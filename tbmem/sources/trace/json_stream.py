@@ -182,11 +182,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _parsed(text: bytes) -> Any:
-    """A JSON value; control characters, NaN and lone backslashes (Windows paths of kineto) are accepted.
-
-    Raises:
-        ValueError: The text is not JSON.
-    """
+    """A JSON value; control characters, NaN and lone backslashes (Windows paths of kineto) are accepted."""
     with contextlib.suppress(ValueError):
         return msgspec.json.decode(text)
     with contextlib.suppress(ValueError):

@@ -40,7 +40,6 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
     Raises:
         NoMemoryEventsError: No allocations were recorded.
         FileFormatError: The file is damaged, cut off, or something else.
-        OSError: The file cannot be read.
     """
     return _read(os.fspath(path))[0]
 

@@ -24,14 +24,7 @@ _MOST_LINES = 1 << 31
 
 
 class TraceStacks(StackBuilder):
-    """Interns the stacks and modules of one trace.
-
-    Args:
-        calls: Python calls with the numbers of their callers and names.
-        words: The names.
-        called_from: The line from which each was called; 0 where unknown.
-        files: Absolute paths by the short ones in the trace.
-    """
+    """Interns a trace's stacks and modules; ``files`` has absolute paths by the short ones in the trace."""
 
     def __init__(self, calls: Spans, words: list[str], called_from: I64, files: Mapping[str, str]) -> None:
         super().__init__()
