@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.model.category import Phase
-from tbmem.model.columns import I8, I32, I64, Bools
+from tbmem.model.columns import I8, I32
 from tbmem.model.stacks import Frame, Names, StackTable
 from tbmem.model.timeline_tables import AllocationRows, RangeKind, RangeRows
 
@@ -59,15 +59,11 @@ def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
     if len(stacks) and not any("::" in frame.function for frame in stacks.frames):
         phase[(rows.stack < 0) & (rows.alloc_event >= 0)] = Phase.BACKWARD
     optimizer = ranges.take((ranges.kind == RangeKind.OPTIMIZER) & (ranges.end_ns >= 0))
-    inside = _within(rows.alloc_ns, optimizer) & (phase == Phase.OTHER) & (rows.alloc_ns >= 0)
-    phase[inside] = Phase.OPTIMIZER
+    # ranges may nest
+    begun = np.searchsorted(np.sort(optimizer.begin_ns), rows.alloc_ns, side="right")
+    ended = np.searchsorted(np.sort(optimizer.end_ns), rows.alloc_ns, side="right")
+    phase[(begun > ended) & (phase == Phase.OTHER) & (rows.alloc_ns >= 0)] = Phase.OPTIMIZER
     return phase
-
-
-def _within(ns: I64, ranges: RangeRows) -> Bools:
-    """Whether each moment lies in any of the ranges, which may nest."""
-    begun = np.searchsorted(np.sort(ranges.begin_ns), ns, side="right")
-    return np.asarray(begun > np.searchsorted(np.sort(ranges.end_ns), ns, side="right"))
 
 
 def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...]) -> tuple[I32, bool]:
@@ -77,19 +73,14 @@ def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...])
         last = np.searchsorted(named.begin_ns, rows.alloc_ns, side="right") - 1
         inside = (last >= 0) & (rows.alloc_ns < named.end_ns[last])
         return np.where(inside, named.step[last], -1).astype(np.int32), False
-    ends = _optimizer_ends(ranges, range_names)
+    is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
+    stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0))
+    # a loop with two optimizers is counted once
+    ends = np.sort(stepped.end_ns[stepped.name == stepped.name[:1]])
     if not len(ends):
         return np.full(len(rows), -1, np.int32), False
     counted = np.searchsorted(ends, rows.alloc_ns, side="left")
     return np.where(rows.alloc_ns >= 0, counted, -1).astype(np.int32), True
-
-
-def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> I64:
-    """End times of the first optimizer's steps: a loop with two optimizers is counted once."""
-    is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
-    stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0)) if len(ranges) else ranges
-    first = stepped.take(stepped.name == stepped.name[:1]) if len(stepped) else stepped
-    return np.sort(first.end_ns)
 
 
 def phases_of(stacks: StackTable) -> I8:

@@ -91,12 +91,9 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     groups: dict[str, list[Path]] = {}
     for name, path in sorted(zip(names, paths, strict=True), key=lambda pair: str(pair[1])):
         groups.setdefault(name, []).append(path)
-    numbered = {name: f"{name}_window" if all(map(_is_window, group)) else f"{name}_" for name, group in groups.items()}
-    return [
-        name if len(groups[name]) == 1 else f"{numbered[name]}{groups[name].index(path) + 1}"
-        for name, path in zip(names, paths, strict=True)
-    ]
-
-
-def _is_window(path: Path) -> bool:
-    return bool(_WINDOW.search(path.name.removesuffix(TRACE_SUFFIX)))
+    unique: dict[Path, str] = {}
+    for name, group in groups.items():
+        is_window = all(_WINDOW.search(path.name.removesuffix(TRACE_SUFFIX)) for path in group)
+        for number, path in enumerate(group, 1):
+            unique[path] = f"{name}_{'window' if is_window else ''}{number}" if len(group) > 1 else name
+    return [unique[path] for path in paths]

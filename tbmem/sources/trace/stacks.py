@@ -104,8 +104,6 @@ class TraceStacks(StackBuilder):
 
 def _rows_of(wanted: I64, ids: I64) -> I64:
     """Row of each wanted id; -1 for an unknown one."""
-    if not len(ids):
-        return np.full(len(wanted), -1, np.int64)
     order = np.argsort(ids, kind="stable")
-    rows = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    return np.where((ids[rows] == wanted) & (wanted >= 0), rows, -1)
+    rows = np.append(order, -1)[np.searchsorted(ids[order], wanted)]
+    return np.where((np.append(ids, -1)[rows] == wanted) & (wanted >= 0), rows, -1)
