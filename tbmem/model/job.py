@@ -72,7 +72,6 @@ class Job:
     capability: tuple[int, int] = (9, 0)
     """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
     total: int = 80 * GIB
-    """Bytes of the GPU."""
     search_path: str | None = None
     """Folder added to ``sys.path`` to import a factory's module."""
 
@@ -80,35 +79,28 @@ class Job:
         for name, allowed in _CHOICES.items():
             _check_choice(name, getattr(self, name), allowed)
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
+            value = getattr(self, name)
+            _require(value >= 1, f"{_FLAGS.get(name, name)} is {value}; it must be 1 or more")
         for name in ("sequence", "microbatches"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be 1 or more")
-        if not 0 < self.imbalance <= self.expert:
-            raise UsageError(
-                f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
-            )
-        if self.clip is not None and not self.clip > 0:
-            raise UsageError(f"clip is {self.clip}; it must be above 0")
-        if self.batch % self.accumulate:
-            raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} is {value}; it must be 1 or more")
+        limits = f"it must be above 0 and at most the {self.expert} expert ranks"
+        _require(0 < self.imbalance <= self.expert, f"imbalance is {self.imbalance}; {limits}")
+        _require(self.clip is None or self.clip > 0, f"clip is {self.clip}; it must be above 0")
+        cut = f"a batch of {self.batch} cannot be cut into"
+        _require(self.batch % self.accumulate == 0, f"{cut} {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert
-        if parts != self.world_size:
-            raise UsageError(
-                f"{self.world_size} ranks cannot be {self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor"
-                f" x {self.pipeline} pipeline x {self.expert} expert ranks: these are {parts}"
-            )
-        if self.pipeline == 1 and (self.microbatches is not None or self.schedule != SCHEDULES[0]):
-            raise UsageError(
-                "schedule and microbatches are of a pipeline; say --pp, or --accumulate for parts of a batch"
-            )
-        if self.pipeline > 1 and self.accumulate > 1:
-            raise UsageError("a pipeline accumulates its microbatches; say --microbatches instead of --accumulate")
-        if self.pipeline > 1 and self.batch % self.parts:
-            raise UsageError(f"a batch of {self.batch} cannot be cut into {self.parts} equal microbatches")
-        if not 0 <= self.rank < self.world_size:
-            raise UsageError(f"rank {self.rank} is not one of the ranks 0 to {self.world_size - 1}")
+        layout = f"{self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor x {self.pipeline} pipeline"
+        layout = f"{layout} x {self.expert} expert ranks: these are {parts}"
+        _require(parts == self.world_size, f"{self.world_size} ranks cannot be {layout}")
+        is_plain = self.microbatches is None and self.schedule == SCHEDULES[0]
+        advice = "say --pp, or --accumulate for parts of a batch"
+        _require(self.pipeline > 1 or is_plain, f"schedule and microbatches are of a pipeline; {advice}")
+        advice = "say --microbatches instead of --accumulate"
+        _require(self.pipeline == 1 or self.accumulate == 1, f"a pipeline accumulates its microbatches; {advice}")
+        _require(self.pipeline == 1 or self.batch % self.parts == 0, f"{cut} {self.parts} equal microbatches")
+        ranks = f"the ranks 0 to {self.world_size - 1}"
+        _require(0 <= self.rank < self.world_size, f"rank {self.rank} is not one of {ranks}")
 
     @classmethod
     def of(cls, model: str, search_path: str | None = None, **options: Any) -> Job:
@@ -154,11 +146,15 @@ def is_factory(model: str) -> bool:
     return ":" in model and not Path(model).exists()
 
 
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UsageError(message)
+
+
 def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:
     return (microbatches or 2 * stages) if stages > 1 else accumulate
 
 
 def _check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        words = ", ".join(str(word) for word in allowed if word is not None)
-        raise UsageError(f"{name} is {value!r}; there are {words}")
+    words = ", ".join(str(word) for word in allowed if word is not None)
+    _require(value in allowed, f"{name} is {value!r}; there are {words}")

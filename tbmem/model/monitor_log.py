@@ -24,11 +24,8 @@ from tbmem.model.sample import MemorySample
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
 _SAMPLE_FIELDS = MemorySample._fields
-_ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
-_PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
 ROW_FIELDS = (*_SAMPLE_FIELDS, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
-_UPDATED = _SAMPLE_FIELDS.index("updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +118,12 @@ def _peak_step(samples: Sequence[MemorySample]) -> int | None:
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:
     """The last sample with the largest peaks of all and the last known level."""
-    columns = list(zip(*samples, strict=True))
-    values: list[Any] = list(samples[-1])
-    values[_ALLOCATED], values[_RESERVED] = counted.allocated, counted.reserved
-    for index in _PEAKS:
-        values[index] = max([peak for peak in columns[index] if peak is not None], default=None)
-    values[_UPDATED] = True if True in columns[_UPDATED] else values[_UPDATED]
-    return MemorySample._make(values)
+    peaks: dict[str, Any] = {}
+    for name in ("peak_allocated", "peak_reserved", "host_peak_rss"):
+        known = [peak for sample in samples if (peak := getattr(sample, name)) is not None]
+        peaks[name] = max(known, default=None)
+    updated = any(sample.updated for sample in samples) or samples[-1].updated
+    return samples[-1]._replace(allocated=counted.allocated, reserved=counted.reserved, updated=updated, **peaks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
