@@ -34,11 +34,9 @@ _COLUMNS: Mapping[str, type[np.generic]] = {
 class StorageNote(NamedTuple):
     """One storage at one moment."""
 
-    time_ns: int
-    """Unix time in nanoseconds, the clock of torch.profiler's traces."""
+    time_ns: int  # Unix time in nanoseconds, the clock of torch.profiler's traces
     device: str
-    address: int
-    """First byte of the storage, never 0."""
+    address: int  # first byte of the storage, never 0
     bytes: int
     category: Category
     name: str
@@ -58,8 +56,7 @@ class AddressBook:
     name: NDArray[np.int32]
     devices: tuple[str, ...]
     names: tuple[str, ...]
-    about: Mapping[str, Any]
-    """Run, rank and window: plain JSON values."""
+    about: Mapping[str, Any]  # run, rank and window: plain JSON values
 
     @classmethod
     def from_notes(cls, notes: Iterable[StorageNote], about: Mapping[str, Any] | None = None) -> AddressBook:

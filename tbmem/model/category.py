@@ -25,19 +25,15 @@ class Basis(IntEnum):
     """How the category of an allocation is known; files store the numbers, so they never change."""
 
     NONE = 0
-    INFERRED = 1
-    """Guessed from keywords in its stack."""
-    KNOWN = 2
-    """Its address and lifetime match an address book."""
+    INFERRED = 1  # guessed from keywords in its stack
+    KNOWN = 2  # its address and lifetime match an address book
 
 
 class Phase(IntEnum):
     """Phase of a training step that allocated; files store the numbers, so they never change."""
 
-    OTHER = 0
-    """Between the others, or unknown."""
-    SETUP = 1
-    """Before the first step."""
+    OTHER = 0  # between the others, or unknown
+    SETUP = 1  # before the first step
     FORWARD = 2
     BACKWARD = 3
     OPTIMIZER = 4

@@ -15,8 +15,7 @@ class Gpu:
 
     name: str
     capability: tuple[int, int]
-    total: int
-    """Bytes, as torch reports them: less than the name says, since the driver reserves some."""
+    total: int  # bytes, as torch reports them: less than the name says, since the driver reserves some
     context: int
 
 

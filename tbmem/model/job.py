@@ -20,18 +20,15 @@ class Option(NamedTuple):
     """A field that `tbmem estimate` and :func:`tbmem.estimate` take as an option."""
 
     help: str
-    name: str = ""
-    """Of the option, if not the field's name."""
-    derived: bool = False
-    """Whether its default follows from other options."""
+    name: str = ""  # of the option, if not the field's name
+    derived: bool = False  # whether its default follows from other options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A training run to estimate."""
 
-    model: str
-    """A built-in name, ``'package.module:factory'``, or the path of a Hugging Face ``config.json``."""
+    model: str  # a built-in name, 'package.module:factory', or the path of a Hugging Face config.json
     batch: Annotated[
         int,
         Option("Samples of a step on one rank; by default 1, in a pipeline one for each microbatch.", derived=True),
@@ -63,17 +60,12 @@ class Job:
     rank: Annotated[int, Option("Whose memory.")] = 0
     schedule: Annotated[str, Option("Of the pipeline: 1f1b or gpipe.")] = "1f1b"
     microbatches: Annotated[int | None, Option("Of a pipeline; by default twice its stages.")] = None
-    steps: int = 2
-    """The first step allocates the optimizer's state, later ones are steady."""
-    device: str = "cuda"
-    """``'cuda'``, or ``'cpu'`` to compare with a real run."""
-    instead: bool = False
-    """CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count."""
-    capability: tuple[int, int] = (9, 0)
-    """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
+    steps: int = 2  # the first step allocates the optimizer's state, later ones are steady
+    device: str = "cuda"  # 'cuda', or 'cpu' to compare with a real run
+    instead: bool = False  # CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count
+    capability: tuple[int, int] = (9, 0)  # of the GPU: 9.0 is Hopper, 8.0 Ampere
     total: int = 80 * GIB
-    search_path: str | None = None
-    """Folder added to ``sys.path`` to import a factory's module."""
+    search_path: str | None = None  # folder added to sys.path to import a factory's module
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -33,12 +33,10 @@ class SampleRow:
     """Consecutive samples of one device, as one line of the log."""
 
     first_step: int
-    count: int
-    """Samples that the row stands for."""
+    count: int  # samples that the row stands for
     allocated_min: int | None
     allocated_max: int | None
-    sample: MemorySample
-    """The last of them, with the largest peaks of all."""
+    sample: MemorySample  # the last of them, with the largest peaks of all
     peak_step: int | None = None
     """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
 
@@ -130,14 +128,11 @@ def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySamp
 class WindowRecord:
     """A window in which the profiler or the memory history recorded."""
 
-    number: int
-    """1 for the first window of a run."""
+    number: int  # 1 for the first window of a run
     first_step: int
     last_step: int
-    complete: bool
-    """False if the run ended inside the window."""
-    files: tuple[str, ...] = ()
-    """Names of what was written, relative to the run folder."""
+    complete: bool  # False if the run ended inside the window
+    files: tuple[str, ...] = ()  # names of what was written, relative to the run folder
 
 
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
@@ -177,8 +172,7 @@ class MonitorLog:
     end: dict[str, Any] | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: dict[str, Any] | None = None
-    damaged_lines: int = 0
-    """Lines that could not be read: a kill leaves at most one, at the end."""
+    damaged_lines: int = 0  # lines that could not be read: a kill leaves at most one, at the end
 
     @property
     def has_ended(self) -> bool:

@@ -33,10 +33,8 @@ from tbmem.model.timeline_tables import (
 class Curve(NamedTuple):
     """Bytes after each change; the first point is the beginning of the recording."""
 
-    event: I64
-    """-1 for the beginning."""
-    ns: I64
-    """Unix time; -1 where unknown."""
+    event: I64  # -1 for the beginning
+    ns: I64  # Unix time; -1 where unknown
     bytes: I64
 
 
@@ -44,10 +42,8 @@ class Peak(NamedTuple):
     """The highest point of a curve, the first one of equal points."""
 
     bytes: int
-    event: int
-    """-1 if the curve never rises above its beginning."""
-    ns: int
-    """Unix time; -1 where unknown."""
+    event: int  # -1 if the curve never rises above its beginning
+    ns: int  # Unix time; -1 where unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

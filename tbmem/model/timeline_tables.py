@@ -180,7 +180,7 @@ class DeviceTotals:
     requested_bytes: int | None = None
     reported_peak_bytes: int | None = None  # the highest total in the file
     base_bytes: int = 0  # before the first event: those at the end, less what the events added
-    base_is_known: bool = True  # false if the file has neither totals nor blocks: the curve then begins at 0
+    base_is_known: bool = True  # False if the file has neither totals nor blocks: the curve then begins at 0
     unlisted_bytes: int = 0  # bytes of base_bytes without a row
     base_reserved_bytes: int | None = None
     unmatched_frees: int = 0

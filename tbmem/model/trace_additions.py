@@ -49,16 +49,14 @@ class OlderStorages(NamedTuple):
 
     address: I64
     bytes: I64
-    freed_ns: I64
-    """Unix time in nanoseconds; -1 if alive when recording ended."""
+    freed_ns: I64  # Unix time in nanoseconds; -1 if alive when recording ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceAdditions:
     """Everything that tbmem adds to one trace."""
 
-    calls: TimedLines | None = None
-    """The line from which each Python function was called, by the beginning of the call."""
+    calls: TimedLines | None = None  # the line from which each Python function was called, by the beginning of the call
     operators: TimedLines = TimedLines()
     """The line of an operator that Python calls without a function (``a * b``), by the time of the allocation."""
     files: Mapping[str, str] = field(default_factory=dict)

@@ -29,10 +29,8 @@ class Recording(NamedTuple):
     """One recording from a file."""
 
     timeline: AllocationTimeline
-    book: AddressBook | None
-    """The address book of the same window, if it is in the same folder."""
-    calls: OperatorCalls | None
-    """Calls of operators of a trace, if requested."""
+    book: AddressBook | None  # the address book of the same window, if it is in the same folder
+    calls: OperatorCalls | None  # calls of operators of a trace, if requested
 
 
 def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recording:

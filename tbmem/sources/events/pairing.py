@@ -13,12 +13,9 @@ from tbmem.model.columns import I64, Bools
 class Pairs(NamedTuple):
     """Pairs by the number of each entry."""
 
-    closed_by: I64
-    """The entry that closes an opening entry; -1 for none."""
-    opened_by: I64
-    """The entry that a closing entry closes; -1 for none."""
-    repeated: Bools
-    """Opening entries followed by another one of the same key: the closing entry is missing."""
+    closed_by: I64  # the entry that closes an opening entry; -1 for none
+    opened_by: I64  # the entry that a closing entry closes; -1 for none
+    repeated: Bools  # opening entries followed by another one of the same key: the closing entry is missing
 
 
 def pair(keys: NDArray[Any], opens: Bools) -> Pairs:

@@ -30,8 +30,7 @@ class Root(NamedTuple):
     """A log folder."""
 
     path: Path
-    name: str = ""
-    """Prefix of the names of its runs; empty where there is only one log folder."""
+    name: str = ""  # prefix of the names of its runs; empty where there is only one log folder
     own_run: str = "."
 
 
@@ -39,8 +38,7 @@ class RunFile(NamedTuple):
     """One file of a run, as it was at the time of the search."""
 
     path: Path
-    file: str
-    """Relative to the run's folder, with ``/``."""
+    file: str  # relative to the run's folder, with /
     kind: str
     rank: int | None
     bytes: int

@@ -96,8 +96,7 @@ class DeviceColumns(NamedTuple):
 
     rank: int
     device: str
-    columns: Mapping[str, F64]
-    """By the names in ``COLUMNS``, all of one length."""
+    columns: Mapping[str, F64]  # by the names in COLUMNS, all of one length
 
 
 class ColumnLog(_Lines):

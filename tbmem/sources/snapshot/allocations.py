@@ -29,8 +29,7 @@ class DeviceRows(NamedTuple):
     """Allocations of one device."""
 
     rows: AllocationRows
-    row_of_block: I64
-    """Row of each block of the device; -1 for none."""
+    row_of_block: I64  # row of each block of the device; -1 for none
     totals: DeviceTotals
 
 

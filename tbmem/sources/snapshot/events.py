@@ -50,12 +50,9 @@ class Events(NamedTuple):
     address: U64
     bytes: I64
     stream: I64
-    ns: I64
-    """Unix time; -1 where unknown."""
-    stack: I32
-    """-1 where unknown, and for frees."""
-    pool: I32
-    """-1 where unknown."""
+    ns: I64  # Unix time; -1 where unknown
+    stack: I32  # -1 where unknown, and for frees
+    pool: I32  # -1 where unknown
     context: I32
 
     def __len__(self) -> int:

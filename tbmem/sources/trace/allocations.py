@@ -25,8 +25,7 @@ class DeviceRows(NamedTuple):
     """Allocations of one device."""
 
     rows: AllocationRows
-    entry: I64
-    """Memory event of each row; -1 if allocated before the recording."""
+    entry: I64  # memory event of each row; -1 if allocated before the recording
     reservations: ReservationRows
     totals: DeviceTotals
 
