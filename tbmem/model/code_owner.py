@@ -55,12 +55,8 @@ def owner_of(file: str, libraries: tuple[str, ...] = ()) -> Owner:
         return Owner.TORCH
     if _INSTALLED.match(path):
         return Owner.INSTALLED
-    if _PYTHON.match(path) or _is_standard(path):
+    first = path.partition("/")[0]  # a folder or file of the standard library, if relative to ``sys.path``
+    is_standard = first.removesuffix(".py") in sys.stdlib_module_names and (first.endswith(".py") or first != path)
+    if is_standard or _PYTHON.match(path):
         return Owner.PYTHON
     return Owner.INSTALLED if path.startswith(libraries) else Owner.USER
-
-
-def _is_standard(path: str) -> bool:
-    """Whether a path relative to ``sys.path`` is in the standard library."""
-    first = path.partition("/")[0]
-    return first.removesuffix(".py") in sys.stdlib_module_names and (first.endswith(".py") or first != path)

@@ -59,27 +59,21 @@ class TraceColumns:
         for event in batch:
             if event.name and event.ts is not None:
                 by_category[event.cat].append(event)
-        self._add_functions(by_category.pop("python_function", []))
-        operators = [event for category in _OPERATORS for event in by_category.pop(category, [])]
+        functions = by_category.pop("python_function", [])
+        lines = [_line_of(location) for location in _argument(functions, "called_from", "")]
+        ids, parents = _argument(functions, "id", -1), _argument(functions, "parent", -1)
+        self.functions.add(*self._span(functions), ids, parents, lines)
+        events = [event for category in _OPERATORS for event in by_category.pop(category, [])]
         annotations = by_category.pop("user_annotation", [])
-        annotations += [event for event in operators if event.name.startswith(_ANNOTATION_NAMES)]
+        annotations += [event for event in events if event.name.startswith(_ANNOTATION_NAMES)]
         self.annotations.add(*self._span(annotations))
-        self._add_operators([event for event in operators if not event.name.startswith(_ANNOTATION_NAMES)])
-        self._add_memory([event for events in by_category.values() for event in events if event.name == "[memory]"])
-
-    def _add_functions(self, events: list[Event]) -> None:
-        lines = [_line_of(text) for text in _argument(events, "called_from", "")]
-        ids, parents = _argument(events, "id", -1), _argument(events, "parent", -1)
-        self.functions.add(*self._span(events), ids, parents, lines)
-
-    def _add_operators(self, events: list[Event]) -> None:
-        texts = _argument(events, "call_stack", None)
-        self.operators.add(*self._span(events), [-1 if text is None else self.call_stacks[text] for text in texts])
-
-    def _add_memory(self, events: list[Event]) -> None:
-        begin = _ns([event.ts or 0.0 for event in events])
-        columns = (_argument(events, name, default) for name, default in _NUMBERS.items())
-        self.memory.add(self._threads(events), begin, begin, *columns)
+        operators = [event for event in events if not event.name.startswith(_ANNOTATION_NAMES)]
+        stacks = [self.call_stacks[text] if text else -1 for text in _argument(operators, "call_stack", "")]
+        self.operators.add(*self._span(operators), stacks)
+        memory = [event for events in by_category.values() for event in events if event.name == "[memory]"]
+        numbers = (_argument(memory, name, default) for name, default in _NUMBERS.items())
+        begin = _ns([event.ts or 0.0 for event in memory])
+        self.memory.add(self._threads(memory), begin, begin, *numbers)
 
     def _span(self, events: list[Event]) -> tuple[list[int], I64, I64, list[int]]:
         begin = _ns([event.ts or 0.0 for event in events])
