@@ -17,8 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
-_REFUSED = (OmegaConfBaseException, TypeError, ValueError)
-"""Exceptions of OmegaConf for values that do not fit."""
+_REFUSED = (OmegaConfBaseException, TypeError, ValueError)  # exceptions of OmegaConf for values that do not fit
 _SECTIONS = [field.name for field in fields(Config)]
 _KEYS = schema_keys()
 _VALUES = {

@@ -267,8 +267,7 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
 
 
-ENVIRONMENT_PREFIX = "TBMEM_"
-"""``TBMEM_PROFILING_ACTIVE=5`` sets ``profiling.active``; ``TBMEM_ENABLED=0`` sets ``enabled``."""
+ENVIRONMENT_PREFIX = "TBMEM_"  # TBMEM_PROFILING_ACTIVE=5 sets profiling.active; TBMEM_ENABLED=0 sets enabled
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:

@@ -12,8 +12,7 @@ import msgspec
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
-MACHINE, CGROUP = "the machine", "cgroup"
-"""Names of the host's limits beside those of setrlimit(2)."""
+MACHINE, CGROUP = "the machine", "cgroup"  # names of the host's limits beside those of setrlimit(2)
 
 
 class RunContext(NamedTuple):

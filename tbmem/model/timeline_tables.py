@@ -15,12 +15,9 @@ import numpy as np
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I8, I16, I32, I64, U64, Columns, column
 
-BEFORE = -1
-"""``alloc_event`` of an allocation made before the recording began."""
-ALIVE = -1
-"""``free_event`` of an allocation alive when the recording ended."""
-LOST = -2
-"""``free_event`` of an allocation whose free is missing from the recording."""
+BEFORE = -1  # alloc_event of an allocation made before the recording began
+ALIVE = -1  # free_event of an allocation alive when the recording ended
+LOST = -2  # free_event of an allocation whose free is missing from the recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ import numpy as np
 from tbmem.model.columns import I64
 
 KEY = "tbmem"
-_TAIL = 4096
-"""Bytes at the end of a trace that contain its last brace."""
+_TAIL = 4096  # bytes at the end of a trace that contain its last brace
 _ROUNDING_NS = 2
 _NONE: I64 = np.zeros(0, np.int64)
 

@@ -12,11 +12,9 @@ from tbmem.model.columns import I64
 from tbmem.model.stacks import Numbering
 from tbmem.sources.trace.json_stream import NO_ARGUMENTS, Event
 
-_LATEST = 9e15
-"""Microseconds; later times in nanoseconds do not fit into 64 bits."""
+_LATEST = 9e15  # microseconds; later times in nanoseconds do not fit into 64 bits
 _OPERATORS = ("cpu_op", "Operator")
-_ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")
-"""Until 2022 these were operators."""
+_ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")  # until 2022 these were operators
 _NUMBERS = {"bytes": 0, "address": 0, "type": 0, "index": -1, "allocated": -1, "reserved": -1}
 """Arguments of a memory event with their default values, in the order of the columns."""
 

@@ -17,8 +17,7 @@ from tbmem.model.stacks import Names, StackBuilder
 from tbmem.sources.trace.columns import Spans
 
 _CALL = re.compile(r"(.*)\((\d+)\): (.*)", re.DOTALL)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Address of a built-in method's object, different in each call."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # address of a built-in method's object, different in each call
 _MODULE_PREFIX = "nn.Module: "
 _MOST_LINES = 1 << 31
 
