@@ -111,18 +111,13 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
         requested = _requests(events, Action.ALLOC)[at]
     rows = AllocationRows.of(
         len(at),
-        bytes=events.bytes[at],
         device=device,
-        stream=events.stream[at],
-        pool=events.pool[at],
-        address=events.address[at],
         alloc_event=at,
         free_event=np.where(pairs.repeated[opens], LOST, ended),
         alloc_ns=events.ns[at],
         free_ns=np.append(events.ns, -1)[ended],
         free_requested_event=requested,
-        stack=events.stack[at],
-        context=events.context[at],
+        **events.at(at, "bytes", "stream", "pool", "address", "stack", "context"),
     )
     return rows, pairs, order, separated
 
@@ -172,14 +167,11 @@ def _freed(events: Events, frees: I64, device: int) -> AllocationRows:
     """Rows of allocations made before the recording and freed in it."""
     return AllocationRows.of(
         len(frees),
-        bytes=events.bytes[frees],
         device=device,
-        stream=events.stream[frees],
-        pool=events.pool[frees],
-        address=events.address[frees],
         free_event=frees,
         free_ns=events.ns[frees],
         free_requested_event=_requests(events, Action.FREE_COMPLETED)[frees],
+        **events.at(frees, "bytes", "stream", "pool", "address"),
     )
 
 

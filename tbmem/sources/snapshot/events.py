@@ -58,6 +58,10 @@ class Events(NamedTuple):
     def __len__(self) -> int:
         return len(self.action)
 
+    def at(self, events: I64, *names: str) -> dict[str, Any]:
+        """Some of the columns at some events."""
+        return {name: getattr(self, name)[events] for name in names}
+
 
 def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
     """Columns of one device's log; the tables of stacks, pools and contexts are extended."""
@@ -126,12 +130,9 @@ def reservations(events: Events, device: int) -> ReservationRows:
         len(at),
         device=device,
         event=at,
-        ns=events.ns[at],
         bytes=np.where(decreases, -events.bytes[at], events.bytes[at]),
         kind=kind,
-        address=events.address[at],
-        stream=events.stream[at],
-        stack=events.stack[at],
+        **events.at(at, "ns", "address", "stream", "stack"),
     )
 
 
@@ -142,9 +143,7 @@ def marks(events: Events, trace: list[dict[str, Any]], device: int) -> MarkRows:
         len(at),
         device=device,
         event=at,
-        ns=events.ns[at],
         kind=events.action[at] - Action.OOM,
-        bytes=events.bytes[at],
         device_free_bytes=[trace[event].get("device_free", -1) for event in at.tolist()],
-        stack=events.stack[at],
+        **events.at(at, "ns", "bytes", "stack"),
     )
