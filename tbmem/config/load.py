@@ -83,13 +83,12 @@ def override_section(name: str, section: Section, overrides: Mapping[str, Any]) 
     Raises:
         ConfigError: A field is unknown, or its value does not fit, or ``section`` is of another type.
     """
-    kind: type[Any] = type(getattr(Config(), name))
+    kind = type(getattr(Config(), name))
     if not isinstance(section, kind):
         raise ConfigError(
             f"{name}: takes a {kind.__name__} or keywords such as {fields(kind)[1].name}=..., not {section!r};"
             " a YAML file goes to MemoryCallback"
         )
-    if not overrides:
-        return section
-    replaced: Section = getattr(load_config({name: section}, environment={}, **{name: dict(overrides)}), name)
-    return replaced
+    if overrides:
+        section = getattr(load_config({name: section}, environment={}, **{name: dict(overrides)}), name)
+    return section

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Category
 from tbmem.model.columns import check_header, read_archive
+from tbmem.model.stacks import Numbering
 
 SCHEMA_VERSION = 1
 KIND = "address_book"
@@ -61,14 +62,11 @@ class AddressBook:
     @classmethod
     def from_notes(cls, notes: Iterable[StorageNote], about: Mapping[str, Any] | None = None) -> AddressBook:
         """Collect notes, in order of time, into columns; ``about`` is stored with them."""
-        values = list(zip(*notes, strict=True)) or [()] * len(_COLUMNS)
-        columns: dict[str, Sequence[Any]] = dict(zip(_COLUMNS, values, strict=True))
-        tables = {key: list(dict.fromkeys(columns[key])) for key in ("device", "name")}
-        for key, table in tables.items():
-            numbers = {word: number for number, word in enumerate(table)}
-            columns[key] = [numbers[word] for word in columns[key]]
-        arrays = {key: np.array(columns[key], dtype=dtype) for key, dtype in _COLUMNS.items()}
-        return cls(**arrays, devices=tuple(tables["device"]), names=tuple(tables["name"]), about=dict(about or {}))
+        devices, names = Numbering[str](), Numbering[str]()
+        rows = [(ns, devices[device], *values, names[name]) for ns, device, *values, name in notes]
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+        arrays = {key: np.array(values, _COLUMNS[key]) for key, values in zip(_COLUMNS, columns, strict=True)}
+        return cls(**arrays, devices=tuple(devices), names=tuple(names), about=dict(about or {}))
 
     def __len__(self) -> int:
         return len(self.address)
@@ -105,9 +103,8 @@ def _parse(stored: Any) -> AddressBook:
     columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
     if len({len(column) for column in columns.values()}) != 1:
         raise FileFormatError("its columns have different lengths")
-    for key, table in (("device", header["devices"]), ("name", header["names"])):
-        column = columns[key]
+    devices, names = tuple(header["devices"]), tuple(header["names"])
+    for column, table in ((columns["device"], devices), (columns["name"], names)):
         if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
             raise FileFormatError("a row points outside of its table")
-    about = dict(header["about"])
-    return AddressBook(**columns, devices=tuple(header["devices"]), names=tuple(header["names"]), about=about)
+    return AddressBook(**columns, devices=devices, names=names, about=dict(header["about"]))
