@@ -39,35 +39,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "AddressBook": "tbmem.model.address_book",
-    "AllocationTimeline": "tbmem.model.timeline",
-    "Analysis": "tbmem.analysis.recordings.result",
-    "CategoryTable": "tbmem.analysis.recordings.category_rules",
-    "Comparison": "tbmem.analysis.runs.comparison",
-    "Config": "tbmem.config",
-    "ConfigError": "tbmem.errors",
-    "FileFormatError": "tbmem.errors",
-    "Finding": "tbmem.model.finding",
-    "MemoryCallback": "tbmem.runtime.callback",
-    "MemoryMonitor": "tbmem.runtime.monitor",
-    "MemoryProfiler": "tbmem.runtime.profiler",
-    "MemorySample": "tbmem.model.sample",
-    "MissingDependencyError": "tbmem.errors",
-    "RunFolderError": "tbmem.errors",
-    "RunSummary": "tbmem.model.run_summary",
-    "TbmemError": "tbmem.errors",
-    "UsageError": "tbmem.errors",
-    "analyze": "tbmem.offline.analyze",
-    "analyze_all": "tbmem.offline.analyze",
-    "compare": "tbmem.offline.analyze",
-    "estimate": "tbmem.estimator.estimate",
-    "load_config": "tbmem.config",
-    "load_rules": "tbmem.offline.analyze",
-    "record": "tbmem.runtime.record",
-    "write_report": "tbmem.offline.reports.folders",
-    "write_run_report": "tbmem.offline.reports.folders",
+_EXPORTS = {
+    "analysis.recordings.category_rules": ("CategoryTable",),
+    "analysis.recordings.result": ("Analysis",),
+    "analysis.runs.comparison": ("Comparison",),
+    "config": ("Config", "load_config"),
+    "errors": (
+        *("ConfigError", "FileFormatError", "MissingDependencyError", "RunFolderError", "TbmemError", "UsageError"),
+    ),
+    "estimator.estimate": ("estimate",),
+    "model.address_book": ("AddressBook",),
+    "model.finding": ("Finding",),
+    "model.run_summary": ("RunSummary",),
+    "model.sample": ("MemorySample",),
+    "model.timeline": ("AllocationTimeline",),
+    "offline.analyze": ("analyze", "analyze_all", "compare", "load_rules"),
+    "offline.reports.folders": ("write_report", "write_run_report"),
+    "runtime.callback": ("MemoryCallback",),
+    "runtime.monitor": ("MemoryMonitor",),
+    "runtime.profiler": ("MemoryProfiler",),
+    "runtime.record": ("record",),
 }
+_HOMES = {name: f"tbmem.{module}" for module, names in _EXPORTS.items() for name in names}
 
 __all__ = sorted(_HOMES)
 

@@ -1,8 +1,4 @@
-"""Exceptions of tbmem.
-
-They are raised before the first training step or outside of a training loop; inside of a loop tbmem logs the error and
-disables the failing part. The command line prints the message and exits with code 2.
-"""
+"""Exceptions of tbmem: raised before or outside of a training loop, within which they are logged instead."""
 
 from __future__ import annotations
 

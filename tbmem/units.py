@@ -62,11 +62,7 @@ def format_share(part: int | float, whole: int | float | None) -> str:
 
 
 def parse_bytes(text: int | str) -> int:
-    """The bytes of ``'4 MiB'``, ``'1.5GiB'``, ``'10 GB'`` (1000³ bytes each) or ``'4096 B'``; only 0 needs no unit.
-
-    Raises:
-        ValueError: The text is not a size, or lacks its unit.
-    """
+    """The bytes of ``'1.5GiB'``, ``'10 GB'`` (1000³ bytes each), ``'4096 B'`` or 0; else ValueError."""
     match = None if isinstance(text, bool) else _AMOUNT.fullmatch(str(text))
     unit = "" if match is None else match[2].lower()
     if match is None or (unit and unit not in _FACTORS):

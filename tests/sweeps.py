@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tbmem.model.sweep import LargeAllocation, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
 from tbmem.units import GIB, MIB
 
@@ -27,7 +29,7 @@ def a_sweep() -> Sweep:
         case=CASE, status=Status.MEASURED, measured=moment(3 * GIB), predicted=moment(3 * GIB - MIB), seconds=0.5
     )
     mixed = SweepCell(
-        case=CASE.in_precision("bf16"),
+        case=replace(CASE, precision="bf16"),
         status=Status.OUT_OF_MEMORY,
         predicted=moment(2 * GIB, activations=400 * MIB),
         note="CUDA out of memory.",

@@ -53,27 +53,23 @@ def load_with_origins(
     Later layers win: defaults, ``source``, environment, ``overrides``, ``sections``.
 
     Args:
-        source: A YAML file, a mapping of sections (an OmegaConf node too), or ``None``. With a Config or
-            LoadedConfig the environment is ignored.
+        source: With a Config or LoadedConfig the environment is ignored.
         overrides: A dotlist, ``["profiling.active=5", "run.logdir=/scratch"]``.
         environment: Variables to read ``TBMEM_<SECTION>_<KEY>`` from; ``os.environ`` by default.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
 
-    Returns:
-        The configuration with the origin of each value.
-
     Raises:
-        ConfigError: A file is missing or is no YAML mapping, a key is unknown, or a value does not fit;
-            the message is one line that names the file and the full key.
+        ConfigError: A file is missing or no YAML mapping, a key is unknown, or a value does not fit.
     """
     variables: Mapping[str, str] = os.environ if environment is None else environment
+    if isinstance(source, LoadedConfig) and not overrides and not sections:
+        return source
     if isinstance(source, LoadedConfig):
-        if not overrides and not sections:
-            return source
         source = source.config
     if isinstance(source, Config):
         variables = {}
-    if source is None and not overrides and not sections and not any(map(_is_ours, variables)):
+    from_environment = any(name.startswith(ENVIRONMENT_PREFIX) for name in variables)
+    if source is None and not overrides and not sections and not from_environment:
         return LoadedConfig(config=Config(), origins=dict.fromkeys(schema_keys(), "default"))
     from tbmem.config.merge import merge_layers
 
@@ -87,22 +83,12 @@ def override_section(name: str, section: Section, overrides: Mapping[str, Any]) 
     Raises:
         ConfigError: A field is unknown, or its value does not fit, or ``section`` is of another type.
     """
-    _check_section(name, section)
-    if not overrides:
-        return section
-    config = load_config({name: asdict(section)}, environment={}, **{name: dict(overrides)})
-    replaced: Section = getattr(config, name)
-    return replaced
-
-
-def _check_section(name: str, section: object) -> None:
     kind = type(getattr(Config(), name))
     if not isinstance(section, kind):
         raise ConfigError(
             f"{name}: takes a {kind.__name__} or keywords such as {fields(kind)[1].name}=..., not {section!r};"
             " a YAML file goes to MemoryCallback"
         )
-
-
-def _is_ours(variable: str) -> bool:
-    return variable.startswith(ENVIRONMENT_PREFIX)
+    if overrides:
+        section = getattr(load_config({name: section}, environment={}, **{name: dict(overrides)}), name)
+    return section

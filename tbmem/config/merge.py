@@ -17,9 +17,9 @@ from omegaconf.errors import OmegaConfBaseException
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.errors import ConfigError
 
-_REFUSED = (OmegaConfBaseException, TypeError, ValueError)
-"""Exceptions of OmegaConf for values that do not fit."""
+_REFUSED = (OmegaConfBaseException, TypeError, ValueError)  # exceptions of OmegaConf for values that do not fit
 _SECTIONS = [field.name for field in fields(Config)]
+_KEYS = schema_keys()
 _VALUES = {
     "bool": "true or false",
     "int": "a whole number",
@@ -36,11 +36,7 @@ _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 def merge_layers(
     source: object, variables: Mapping[str, str], overrides: Iterable[str], sections: Mapping[str, Any]
 ) -> tuple[Config, dict[str, str]]:
-    """Merge all layers, later ones win; returns the configuration and the origin of each value by its full key.
-
-    Raises:
-        ConfigError: A layer cannot be read, a key is unknown, or a value does not fit.
-    """
+    """The configuration, in which later layers win, and the origin of each value; raises ConfigError."""
     layers = [
         _layer_of_source(source),
         *_layers_of_environment(variables),
@@ -51,13 +47,13 @@ def merge_layers(
     for node in (merged, *merged.values()):
         if isinstance(node, DictConfig):
             OmegaConf.set_readonly(node, False)  # the schema's dataclasses are frozen
-    origins = dict.fromkeys(schema_keys(), "default")
+    origins = dict.fromkeys(_KEYS, "default")
     for origin, layer in layers:
         _require_nested_keys(origin, layer)
         for key, value in flatten(layer).items():
             _set(merged, key, value, origin)
             origins[key] = origin
-    return _to_config(merged, origins), {key: origins[key] for key in schema_keys()}
+    return _to_config(merged, origins), {key: origins[key] for key in _KEYS}
 
 
 def _layer_of_source(source: object) -> tuple[str, Any]:
@@ -94,14 +90,13 @@ def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> An
         if isinstance(values, DictConfig):
             # resolved in place: values may refer to the enclosing configuration
             return OmegaConf.to_container(values, resolve=True)
-        return OmegaConf.to_container(OmegaConf.create({key: _plain(value) for key, value in values.items()}))
+        sections = {
+            key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+            for key, value in values.items()
+        }
+        return OmegaConf.to_container(OmegaConf.create(sections))
     except _REFUSED as error:
         raise _refusal(": ".join(filter(None, (origin, _full_key(error)))), _first_line(error)) from error
-
-
-def _plain(value: Any) -> Any:
-    """A section given as its own dataclass, as the mapping that OmegaConf can merge."""
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
@@ -114,30 +109,23 @@ def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
 
 
 def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
-    keys = {_variable(key): key for key in schema_keys()}
-    sections = tuple(_variable(name) + "_" for name in _SECTIONS)
+    keys = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in _KEYS}
+    sections = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in _SECTIONS)
     for name in sorted(variables):
         if name in keys:
             yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
-        elif name.startswith(sections) or (name.startswith(ENVIRONMENT_PREFIX) and _is_typo(name, keys)):
+        elif name.startswith(sections) or (
+            name.startswith(ENVIRONMENT_PREFIX) and get_close_matches(name, keys, 1, 0.9)
+        ):
             hint = _did_you_mean(name, keys)
             raise _refusal(name, f"no such setting{hint}; unset it or run 'tbmem config' for all keys")
 
 
-def _is_typo(name: str, known: Iterable[str]) -> bool:
-    return bool(get_close_matches(name, list(known), n=1, cutoff=0.9))
-
-
 def _layer_of_assignment(origin: str, text: str) -> Any:
-    """One ``key=value`` as a layer."""
     try:
         return OmegaConf.to_container(OmegaConf.from_dotlist([text]))
     except (*_REFUSED, yaml.YAMLError) as error:
         raise _refusal(origin, f"{text.partition('=')[0]}: {error}") from error
-
-
-def _variable(key: str) -> str:
-    return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
 def _require_nested_keys(origin: str, layer: Mapping[Any, Any]) -> None:
@@ -145,22 +133,20 @@ def _require_nested_keys(origin: str, layer: Mapping[Any, Any]) -> None:
     for key in layer:
         section, dot, name = str(key).partition(".")
         if dot:
-            is_known = key in schema_keys()
-            hint = f"; write '{section}: {{{name}: ...}}'" if is_known else _did_you_mean(str(key))
+            hint = f"; write '{section}: {{{name}: ...}}'" if key in _KEYS else _did_you_mean(str(key))
             raise _refusal(f"{origin}: {key}", f"unknown key{hint}")
 
 
 def _set(merged: Any, key: str, value: Any, origin: str) -> None:
     """Set one value, unless its key or the value itself is wrong."""
-    known = schema_keys()
     if value == "???":  # which OmegaConf would take for 'no value given'
         raise _refusal(f"{origin}: {key}", "has no value (???): give one, or leave the key out")
-    if key in _SECTIONS and key not in known:
+    if key in _SECTIONS and key not in _KEYS:
         if value != {}:
             raise _refusal(f"{origin}: {key}", f"is a section and needs keys below it (got {value!r})")
         return
-    if key not in known:
-        parent = next((name for name in known if key.startswith(f"{name}.")), None)
+    if key not in _KEYS:
+        parent = next((name for name in _KEYS if key.startswith(f"{name}.")), None)
         if parent is not None:
             raise _refusal(f"{origin}: {parent}", f"must be {_expected(parent)}, without keys below it")
         section = key.partition(".")[0]
@@ -169,7 +155,8 @@ def _set(merged: Any, key: str, value: Any, origin: str) -> None:
     try:
         OmegaConf.update(merged, key, value)
     except _REFUSED as error:
-        raise _refusal(f"{origin}: {key}", f"must be {_expected(key)} (got {_shown(value)})") from error
+        shown = "null" if value is None else repr(value)
+        raise _refusal(f"{origin}: {key}", f"must be {_expected(key)} (got {shown})") from error
 
 
 def _expected(key: str) -> str:
@@ -179,30 +166,24 @@ def _expected(key: str) -> str:
     return next(_VALUES[str(field.type)] for field in fields(schema) if field.name == name)
 
 
-def _shown(value: object) -> str:
-    return "null" if value is None else repr(value)
-
-
 def _full_key(error: BaseException) -> str:
     return str(getattr(error, "full_key", None) or "")
 
 
 def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
     try:
-        config = OmegaConf.to_object(merged)
+        config: Config = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except ConfigError as error:
-        key = str(error).split(" ", 1)[0].rstrip(":")
-        origin = origins.get(key, "default")
+        origin = origins.get(str(error).split(" ", 1)[0].rstrip(":"), "default")
         raise ConfigError(str(error) if origin == "default" else f"{origin}: {error}") from error
     except _REFUSED as error:
         key = _full_key(error) or "config"
         raise _refusal(f"{origins.get(key, 'config')}: {key}", _first_line(error)) from error
-    assert isinstance(config, Config)
     return config
 
 
-def _did_you_mean(name: str, known: Iterable[str] = (*schema_keys(), *_SECTIONS)) -> str:
-    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str:
+    close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
 
 

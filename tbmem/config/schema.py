@@ -1,94 +1,107 @@
-"""The sections of a configuration, as frozen dataclasses that check their rules.
-
-Every field carries its meaning and unit below it. A rule that joins several values is checked in
-``__post_init__``, and its message starts with the full key, so that it can be found in a file.
-"""
+"""The sections of a configuration, as frozen dataclasses that check their rules; messages start with the full key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from tbmem.errors import ConfigError
 from tbmem.units import parse_bytes
 
-
-def _require(holds: bool, key: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ConfigError(f"{key} {rule} (got {value!r})")
+Rule = tuple[str, Callable[[Any], bool]]
+"""What a value must be, and whether it is."""
 
 
-def _at_least(section: str, values: object, lowest: Mapping[str, float]) -> None:
-    for name, low in lowest.items():
-        value = getattr(values, name)
-        _require(value >= low, f"{section}.{name}", f"must be at least {low:g}", value)
+def _checked(default: Any, *rules: Rule) -> Any:
+    """Declare a field with its rules."""
+    return field(default=default, metadata={"rules": rules})
 
 
-def _bytes_of(key: str, value: int | str) -> int:
+def _at_least(low: float) -> Rule:
+    return f"must be at least {low:g}", lambda value: bool(value >= low)
+
+
+def _one_of(*words: str) -> Rule:
+    return f"must be {' or '.join(words)}", lambda value: value in words
+
+
+def _ranks_of(value: int | str) -> frozenset[int] | None:
+    """The set of ranks that ``value`` means; ``None`` for all of them."""
     try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
+        return None if value == "all" else frozenset(int(part) for part in str(value).split(","))
+    except ValueError:
+        return frozenset({-1})
+
+
+def _is_ascending(levels: Iterable[float]) -> bool:
+    levels = list(levels)
+    return len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0 and levels[-1] <= 100
+
+
+_NAMED: Rule = ("must name a folder, or be null", lambda name: name is None or name.strip(". ") != "")
+_INSIDE: Rule = (
+    "must lie inside of run.logdir",
+    lambda name: name is None or not (name.startswith(("/", "~")) or ".." in name.split("/")),
+)
+_ASCENDING: Rule = ("must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]", _is_ascending)
+_SIZE: Rule = ("", lambda value: parse_bytes(value) >= 0)
+_RANKS: Rule = ("must be a rank, ranks such as '0,8', or 'all'", lambda value: min(_ranks_of(value) or [0]) >= 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunConfig:
-    """Where a run's files go, and which ranks write some."""
-
-    logdir: str = "runs"
-    """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
-    name: str | None = None
-    """Name of this run's folder; a second run of the name gets a number, ``name_2``. ``null`` makes one from the start
-    time (or the job's id)."""
-    ranks: int | str = 0
-    """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
+class _Section:
+    """Checks the rules of its fields."""
 
     def __post_init__(self) -> None:
-        _require(bool(self.logdir), "run.logdir", "must name a folder", self.logdir)
-        named = self.name is None or self.name.strip(". ") != ""
-        _require(named, "run.name", "must name a folder, or be null", self.name)
-        inside = self.name is None or not (self.name.startswith(("/", "~")) or ".." in self.name.split("/"))
-        _require(inside, "run.name", "must lie inside of run.logdir", self.name)
-        _parse_ranks("run.ranks", self.ranks)
+        for each in fields(self):
+            key = f"{type(self).__name__.removesuffix('Config').lower()}.{each.name}"
+            value = getattr(self, each.name)
+            shown = list(value) if isinstance(value, tuple) else value
+            for rule, holds in each.metadata.get("rules", ()):
+                try:
+                    is_met = holds(value)
+                except ValueError as error:
+                    raise ConfigError(f"{key}: {error}") from error
+                if not is_met:
+                    raise ConfigError(f"{key} {rule} (got {shown!r})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig(_Section):
+    """Where a run's files go, and which ranks write some."""
+
+    logdir: str = _checked("runs", ("must name a folder", bool))
+    """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
+    name: str | None = _checked(None, _NAMED, _INSIDE)
+    """Name of this run's folder, numbered if it exists; by default the start time (or the job's id)."""
+    ranks: int | str = _checked(0, _RANKS)
+    """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` is watched."""
-        ranks = _parse_ranks("run.ranks", self.ranks)
+        ranks = _ranks_of(self.ranks)
         return ranks is None or rank in ranks
 
     @property
     def several(self) -> bool:
         """Whether more than one rank may write, so that each needs a sub-folder."""
-        ranks = _parse_ranks("run.ranks", self.ranks)
+        ranks = _ranks_of(self.ranks)
         return ranks is None or len(ranks) > 1
 
 
-def _parse_ranks(key: str, value: int | str) -> frozenset[int] | None:
-    """The set of ranks that ``value`` means; ``None`` for all of them."""
-    if value == "all":
-        return None
-    try:
-        ranks = frozenset(int(part) for part in str(value).split(","))
-    except ValueError:
-        ranks = frozenset({-1})
-    _require(min(ranks) >= 0, key, "must be a rank, ranks such as '0,8', or 'all'", value)
-    return ranks
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MonitorConfig:
+class MonitorConfig(_Section):
     """The live monitor: counters at every step."""
 
     enabled: bool = True
     """Whether counters are read at all."""
-    log_every_n_steps: int = 10
+    log_every_n_steps: int = _checked(10, _at_least(1))
     """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log."""
-    devices: str = "auto"
+    devices: str = _checked("auto", ("must be auto or device names", lambda devices: devices.strip() != ""))
     """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``."""
-    peaks: str = "step"
-    """``step``: the allocator's peak counter (on the CPU the kernel's) is reset after each step, so every
-    step has its own peak. ``run``: nothing is ever reset, peaks are those since the process began."""
+    peaks: str = _checked("step", _one_of("step", "run"))
+    """``step``: the peak counter is reset after each step. ``run``: never; peaks are since the process began."""
     scalars: bool = True
     """Whether scalars are written for TensorBoard's own dashboards."""
     log: bool = True
@@ -96,101 +109,57 @@ class MonitorConfig:
     workers: bool = True
     """Whether the memory of child processes (DataLoader workers) is read, once a second, by a thread."""
 
-    def __post_init__(self) -> None:
-        _at_least("monitor", self, {"log_every_n_steps": 1})
-        _require(self.peaks in ("step", "run"), "monitor.peaks", "must be step or run", self.peaks)
-        _require(bool(self.devices.strip()), "monitor.devices", "must be auto or device names", self.devices)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PatternsConfig:
+class PatternsConfig(_Section):
     """When memory is called leaking, spiking or close to the end."""
 
     enabled: bool = True
     """Whether the counters are judged at all."""
-    warmup_steps: int = 1
+    warmup_steps: int = _checked(1, _at_least(0))
     """First steps that are not judged: allocator, optimizer state and caches are still being set up."""
-    patience: int = 300
-    """Steps over which the floor of the memory must have risen before it is called a leak without evidence. What
-    will have filled the device long before is told at once."""
-    min_growth: int | str = "2 MiB"
-    """Smallest growth over those steps that counts, with its unit: ``"2 MiB"``; ``0`` for any."""
-    min_growth_percent: float = 0.02
+    patience: int = _checked(300, _at_least(6))
+    """Steps of growth before it is called a leak without evidence, unless the device will be full long before."""
+    min_growth: int | str = _checked("2 MiB", _SIZE)
+    """Smallest growth over those steps that counts; ``0`` for any."""
+    min_growth_percent: float = _checked(0.02, _at_least(0))
     """The same in per cent of the level; the larger of the two counts."""
-    spike_percent: float = 5.0
+    spike_percent: float = _checked(5.0, _at_least(0))
     """Smallest height of a step's peak above the usual one, in per cent of that, to be a spike."""
-    held_spike_percent: float = 2.0
+    held_spike_percent: float = _checked(2.0, _at_least(0))
     """The same for what a step still holds when it has ended, which is counted exactly."""
-    min_spike: int | str = "1 MiB"
+    min_spike: int | str = _checked("1 MiB", _SIZE)
     """Smallest height in bytes; the larger of the two counts."""
-    min_resident_spike: int | str = "16 MiB"
+    min_resident_spike: int | str = _checked("16 MiB", _SIZE)
     """The same for peaks of the resident memory, which serve on the CPU and are rough."""
-    capacity_percent: tuple[float, ...] = (87.5, 93.75, 97.5)
-    """Shares of the device at which memory is tight, needs action, and is about to run out
-    (70, 75 and 78 GB of an 80 GB device)."""
-
-    def __post_init__(self) -> None:
-        lowest = {
-            "warmup_steps": 0,
-            "patience": 6,
-            "min_growth_percent": 0,
-            "spike_percent": 0,
-            "held_spike_percent": 0,
-        }
-        _at_least("patterns", self, lowest)
-        _bytes_of("patterns.min_growth", self.min_growth)
-        _bytes_of("patterns.min_spike", self.min_spike)
-        _bytes_of("patterns.min_resident_spike", self.min_resident_spike)
-        levels = list(self.capacity_percent)
-        ascending = len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0
-        rule = "must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]"
-        _require(ascending and levels[-1] <= 100, "patterns.capacity_percent", rule, levels)
-
-    @property
-    def min_growth_bytes(self) -> int:
-        """``min_growth`` in bytes."""
-        return parse_bytes(self.min_growth)
-
-    @property
-    def min_spike_bytes(self) -> int:
-        """``min_spike`` in bytes."""
-        return parse_bytes(self.min_spike)
-
-    @property
-    def min_resident_spike_bytes(self) -> int:
-        """``min_resident_spike`` in bytes."""
-        return parse_bytes(self.min_resident_spike)
+    capacity_percent: tuple[float, ...] = _checked((87.5, 93.75, 97.5), _ASCENDING)
+    """Shares of the device at which memory is tight, needs action, and is about to run out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProfilingConfig:
+class ProfilingConfig(_Section):
     """The windows of ``torch.profiler``: wait, warm up, record, and again."""
 
     enabled: bool = True
     """Whether any window is recorded."""
-    skip_first: int = 0
+    skip_first: int = _checked(0, _at_least(0))
     """Steps at the very start that belong to no cycle."""
-    wait: int = 1
+    wait: int = _checked(1, _at_least(0))
     """Steps at the start of each cycle in which nothing is on."""
-    warmup: int = 2
+    warmup: int = _checked(2, _at_least(0))
     """Steps in which the profiler runs and throws its records away."""
-    active: int = 3
+    active: int = _checked(
+        3, ("must be at least 1; to record nothing set profiling.enabled=false", lambda active: active >= 1)
+    )
     """Steps that are recorded, one trace file for all of them."""
-    repeat: int = 2
+    repeat: int = _checked(2, _at_least(0))
     """How many cycles; 0 goes on until the run ends."""
     record_shapes: bool = True
     """Whether operators are recorded with the shapes of their inputs."""
     with_stack: bool = True
     """Whether operators and allocations are recorded with their Python stack."""
     address_book: bool = True
-    """Whether the addresses of parameters, gradients, optimizer state and saved tensors go beside each
-    trace, so that every allocation gets its exact category."""
-
-    def __post_init__(self) -> None:
-        lowest = {"skip_first": 0, "wait": 0, "warmup": 0, "repeat": 0}
-        _at_least("profiling", self, lowest)
-        rule = "must be at least 1; to record nothing set profiling.enabled=false"
-        _require(self.active >= 1, "profiling.active", rule, self.active)
+    """Whether each trace gets an address book, from which every allocation's category is known exactly."""
 
     @property
     def cycle(self) -> int:
@@ -204,94 +173,69 @@ class ProfilingConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotConfig:
+class SnapshotConfig(_Section):
     """Memory history of the device's allocator (CUDA, XPU); on other devices the trace serves instead."""
 
     enabled: bool = True
     """Whether snapshots are written."""
-    history: str = "windows"
-    """``windows``: recorded in the profiler's active steps. ``run``: from first step to last, in a ring
-    buffer, so that an out-of-memory error finds it full."""
-    max_entries: int = 100_000
+    history: str = _checked("windows", _one_of("windows", "run"))
+    """``windows``: recorded in the profiler's active steps. ``run``: in all steps, for an out-of-memory error."""
+    max_entries: int = _checked(100_000, _at_least(1))
     """Allocator events that the ring buffer keeps; older ones are lost."""
     on_oom: bool = True
     """Whether a snapshot is written when the loop ends with an out-of-memory error."""
 
-    def __post_init__(self) -> None:
-        _at_least("snapshot", self, {"max_entries": 1})
-        allowed = ("windows", "run")
-        _require(self.history in allowed, "snapshot.history", "must be windows or run", self.history)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvidenceConfig:
-    """A few steps under the lens, when growth is suspected: who holds it, and which line adds to it."""
+class EvidenceConfig(_Section):
+    """A few observed steps when growth is suspected: who holds it, and which line adds to it."""
 
     enabled: bool = True
     """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps."""
-    max_windows: int = 4
+    max_windows: int = _checked(4, _at_least(1))
     """How often in a run at most."""
-    steps: int = 8
+    steps: int = _checked(8, _at_least(4))
     """Steps that are watched each time (more where memory grows only every few steps)."""
-    max_seconds: float = 1.0
+    max_seconds: float = _checked(1.0, _at_least(0))
     """What looking may cost in all, outside of the watched steps, in seconds each time."""
     births: bool = True
-    """Whether allocations of the watched steps are followed: on the CPU through torch's profiler, on CUDA and
-    XPU through the allocator's history."""
+    """Whether allocations of the watched steps are followed, by torch's profiler or the allocator's history."""
     trace_lines: bool = True
-    """Whether the line that adds to a growing container is watched for while it runs (left alone under a
-    debugger); else it is read from the source."""
-    confirm_after: int = 50
-    """Steps for which memory must have grown before a leak is called with evidence: a list that an epoch fills
-    and empties looks the same until it is emptied."""
-    min_leak: int | str = "1 KiB"
+    """Whether the line that adds to a container is traced while it runs; else it is read from the source."""
+    confirm_after: int = _checked(50, _at_least(1))
+    """Steps of growth before a leak is called with evidence: a list that each epoch empties looks the same first."""
+    min_leak: int | str = _checked("1 KiB", _SIZE)
     """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps)."""
-
-    def __post_init__(self) -> None:
-        lowest = {"max_windows": 1, "steps": 4, "max_seconds": 0.0, "confirm_after": 1}
-        _at_least("evidence", self, lowest)
-        _bytes_of("evidence.min_leak", self.min_leak)
-
-    @property
-    def min_leak_bytes(self) -> int:
-        """``min_leak`` in bytes."""
-        return parse_bytes(self.min_leak)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OomConfig:
+class OomConfig(_Section):
     """What is done when memory runs out, or the scheduler ends the job."""
 
     enabled: bool = True
     """Whether a report is written: what was requested, what was free, why it did not fit, who holds the memory."""
-    host_percent: float = 95.0
-    """Share of the host's memory, or of the container's limit, at which the same is written once, as a warning: the
-    kernel kills without one."""
+    host_percent: float = _checked(
+        95.0, ("must be a percentage above 0 and up to 100", lambda percent: 0 < percent <= 100)
+    )
+    """Share of the host's or container's memory at which it is written once as a warning: the kernel gives none."""
     sigterm: bool = True
-    """Whether SIGTERM writes what is left before it does what it did before; a handler of the program's own stays."""
-
-    def __post_init__(self) -> None:
-        fits = 0 < self.host_percent <= 100
-        _require(fits, "oom.host_percent", "must be a percentage above 0 and up to 100", self.host_percent)
+    """Whether SIGTERM writes what is left first; a handler of the program's own stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OutputConfig:
+class OutputConfig(_Section):
     """What the console shows."""
 
     console: bool = True
     """Whether memory lines and findings are logged (logger ``tbmem``)."""
-    ranks: int | str = 0
+    ranks: int | str = _checked(0, _RANKS)
     """Ranks that speak on the console: a number, several as ``"0,8"``, or ``all``."""
     summary: bool = True
     """Whether the end of the run is summed up."""
 
-    def __post_init__(self) -> None:
-        _parse_ranks("output.ranks", self.ranks)
-
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` speaks on the console."""
-        ranks = _parse_ranks("output.ranks", self.ranks)
+        ranks = _ranks_of(self.ranks)
         return self.console and (ranks is None or rank in ranks)
 
 
@@ -302,25 +246,16 @@ class Config:
     enabled: bool = True
     """The one switch: ``false`` costs nothing and writes nothing."""
     run: RunConfig = field(default_factory=RunConfig)
-    """Where files go."""
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
-    """Counters at every step."""
     patterns: PatternsConfig = field(default_factory=PatternsConfig)
-    """Verdicts."""
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
-    """Windows of torch.profiler."""
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
-    """Allocator history."""
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
-    """Who holds what grows."""
     oom: OomConfig = field(default_factory=OomConfig)
-    """Out of memory, and SIGTERM."""
     output: OutputConfig = field(default_factory=OutputConfig)
-    """Console."""
 
 
-ENVIRONMENT_PREFIX = "TBMEM_"
-"""``TBMEM_PROFILING_ACTIVE=5`` sets ``profiling.active``; ``TBMEM_ENABLED=0`` sets ``enabled``."""
+ENVIRONMENT_PREFIX = "TBMEM_"  # TBMEM_PROFILING_ACTIVE=5 sets profiling.active; TBMEM_ENABLED=0 sets enabled
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -335,5 +270,5 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def schema_keys() -> list[str]:
-    """Every key that there is, in the schema's order."""
+    """Every key, in the schema's order."""
     return list(flatten(asdict(Config())))

@@ -86,7 +86,7 @@ def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:
     """The case in a precision that the device supports, and a sentence if it was changed."""
     if case.precision != "bf16" or bfloat16:
         return case, ""
-    return case.in_precision("fp16"), "This device has no bf16: fp16 is used instead."
+    return replace(case, precision="fp16"), "This device has no bf16: fp16 is used instead."
 
 
 def _measured(case: SweepCase, path: Path) -> SweepCell:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Category
 from tbmem.model.columns import check_header, read_archive
+from tbmem.model.stacks import Numbering
 
 SCHEMA_VERSION = 1
 KIND = "address_book"
@@ -34,11 +35,9 @@ _COLUMNS: Mapping[str, type[np.generic]] = {
 class StorageNote(NamedTuple):
     """One storage at one moment."""
 
-    time_ns: int
-    """Unix time in nanoseconds, the clock of torch.profiler's traces."""
+    time_ns: int  # Unix time in nanoseconds, the clock of torch.profiler's traces
     device: str
-    address: int
-    """First byte of the storage, never 0."""
+    address: int  # first byte of the storage, never 0
     bytes: int
     category: Category
     name: str
@@ -58,47 +57,32 @@ class AddressBook:
     name: NDArray[np.int32]
     devices: tuple[str, ...]
     names: tuple[str, ...]
-    about: Mapping[str, Any]
-    """Run, rank and window: plain JSON values."""
+    about: Mapping[str, Any]  # run, rank and window: plain JSON values
 
     @classmethod
     def from_notes(cls, notes: Iterable[StorageNote], about: Mapping[str, Any] | None = None) -> AddressBook:
         """Collect notes, in order of time, into columns; ``about`` is stored with them."""
-        values = list(zip(*notes, strict=True)) or [()] * len(_COLUMNS)
-        columns: dict[str, Sequence[Any]] = dict(zip(_COLUMNS, values, strict=True))
-        tables = {key: list(dict.fromkeys(columns[key])) for key in ("device", "name")}
-        for key, table in tables.items():
-            numbers = {word: number for number, word in enumerate(table)}
-            columns[key] = [numbers[word] for word in columns[key]]
-        arrays = {key: np.array(columns[key], dtype=dtype) for key, dtype in _COLUMNS.items()}
-        return cls(**arrays, devices=tuple(tables["device"]), names=tuple(tables["name"]), about=dict(about or {}))
+        devices, names = Numbering[str](), Numbering[str]()
+        rows = [(ns, devices[device], *values, names[name]) for ns, device, *values, name in notes]
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+        arrays = {key: np.array(values, _COLUMNS[key]) for key, values in zip(_COLUMNS, columns, strict=True)}
+        return cls(**arrays, devices=tuple(devices), names=tuple(names), about=dict(about or {}))
 
     def __len__(self) -> int:
         return len(self.address)
 
     def notes(self) -> list[StorageNote]:
         """The rows as records."""
+        rows = zip(*(getattr(self, key).tolist() for key in _COLUMNS), strict=True)
         return [
-            StorageNote(
-                int(self.time_ns[row]),
-                self.devices[self.device[row]],
-                int(self.address[row]),
-                int(self.bytes[row]),
-                Category(int(self.category[row])),
-                self.names[self.name[row]],
-            )
-            for row in range(len(self))
+            StorageNote(ns, self.devices[device], address, size, Category(category), self.names[name])
+            for ns, device, address, size, category, name in rows
         ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the book as ``.npz``: arrays and a JSON header, no pickles."""
-        header = {
-            "schema": SCHEMA_VERSION,
-            "kind": KIND,
-            "devices": self.devices,
-            "names": self.names,
-            "about": dict(self.about),
-        }
+        tables = {"devices": self.devices, "names": self.names, "about": dict(self.about)}
+        header = {"schema": SCHEMA_VERSION, "kind": KIND, **tables}
         columns = {key: getattr(self, key) for key in _COLUMNS}
         with open(path, "wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **columns)
@@ -109,7 +93,6 @@ class AddressBook:
 
         Raises:
             FileFormatError: The file is damaged, is something else, or has a newer schema.
-            OSError: The file cannot be read.
         """
         return read_archive(path, _parse, "an address book")
 
@@ -120,9 +103,8 @@ def _parse(stored: Any) -> AddressBook:
     columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
     if len({len(column) for column in columns.values()}) != 1:
         raise FileFormatError("its columns have different lengths")
-    for key, table in (("device", header["devices"]), ("name", header["names"])):
-        column = columns[key]
+    devices, names = tuple(header["devices"]), tuple(header["names"])
+    for column, table in ((columns["device"], devices), (columns["name"], names)):
         if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
             raise FileFormatError("a row points outside of its table")
-    about = dict(header["about"])
-    return AddressBook(**columns, devices=tuple(header["devices"]), names=tuple(header["names"]), about=about)
+    return AddressBook(**columns, devices=devices, names=names, about=dict(header["about"]))

@@ -25,36 +25,22 @@ class Basis(IntEnum):
     """How the category of an allocation is known; files store the numbers, so they never change."""
 
     NONE = 0
-    """The category is unknown."""
-    INFERRED = 1
-    """Guessed from keywords in its stack."""
-    KNOWN = 2
-    """Its address and lifetime match an address book."""
+    INFERRED = 1  # guessed from keywords in its stack
+    KNOWN = 2  # its address and lifetime match an address book
 
 
 class Phase(IntEnum):
     """Phase of a training step that allocated; files store the numbers, so they never change."""
 
-    OTHER = 0
-    """Between the others, or unknown."""
-    SETUP = 1
-    """Before the first step."""
+    OTHER = 0  # between the others, or unknown
+    SETUP = 1  # before the first step
     FORWARD = 2
     BACKWARD = 3
     OPTIMIZER = 4
 
 
 WORDS: Mapping[str, str] = {
-    Category.UNKNOWN.name: "Unknown",
-    Category.PARAMETER.name: "Parameter",
-    Category.GRADIENT.name: "Gradient",
-    Category.OPTIMIZER_STATE.name: "Optimizer state",
-    Category.ACTIVATION.name: "Activation",
-    Category.INPUT.name: "Input",
-    Category.BUFFER.name: "Buffer",
-    Category.TEMPORARY.name: "Temporary",
-    Category.AUTOGRAD_DETAIL.name: "Autograd detail",
-    Category.COMMUNICATION.name: "Communication",
+    **{category.name: category.name.replace("_", " ").capitalize() for category in Category},
     Phase.OTHER.name: "other",
     Phase.SETUP.name: "setup",
     Phase.FORWARD.name: "forward pass",

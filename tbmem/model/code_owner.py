@@ -1,7 +1,6 @@
 """The owner of a source file: the user, an installed package, torch, tbmem or Python itself.
 
-The one rule that separates the user's lines from others in running frames, traces and snapshots, which may have been
-recorded on another machine.
+The one rule for running frames, and for traces and snapshots, which may have been recorded on another machine.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent.parent.as_posix() + "/"
 _NOTEBOOK = re.compile(r"<ipython-input|<stdin>|<doctest|<console>|(.*/)?ipykernel_\d+/")
 """Notebook cells and interactive prompts."""
-_DEMO = re.compile(r"(.*/)?tbmem/demo/")
-"""The demo's training loop counts as the user's."""
+_DEMO = re.compile(r"(.*/)?tbmem/demo/")  # the demo's training loop counts as the user's
 _TBMEM = re.compile(r"(.*/)?tbmem/(runtime|estimator|sources|analysis|model|integrations|cli)/")
 _TORCH_PARTS = "_|nn/|optim/|autograd/|utils/|distributed/|profiler/|cuda/|fx/|func/|amp/|ao/|jit/|functional\\.py"
 _TORCH = re.compile(
@@ -44,12 +42,7 @@ class Owner(IntEnum):
 
 @functools.lru_cache(maxsize=65536)
 def owner_of(file: str, libraries: tuple[str, ...] = ()) -> Owner:
-    """Owner of a file.
-
-    Args:
-        file: ``co_filename``, or a path in a trace or snapshot, absolute or as torch's profiler shortens it.
-        libraries: Folders, each ending with a slash, known to hold no code of the user.
-    """
+    """Owner of a file as in ``co_filename`` or a recording; ``libraries`` are folders (``'…/'``) without user code."""
     path = file.replace("\\", "/")
     if _NOTEBOOK.match(path) or _DEMO.match(path):
         return Owner.USER
@@ -61,12 +54,8 @@ def owner_of(file: str, libraries: tuple[str, ...] = ()) -> Owner:
         return Owner.TORCH
     if _INSTALLED.match(path):
         return Owner.INSTALLED
-    if _PYTHON.match(path) or _is_standard(path):
+    first = path.partition("/")[0]  # a folder or file of the standard library, if relative to ``sys.path``
+    is_standard = first.removesuffix(".py") in sys.stdlib_module_names and (first.endswith(".py") or first != path)
+    if is_standard or _PYTHON.match(path):
         return Owner.PYTHON
     return Owner.INSTALLED if path.startswith(libraries) else Owner.USER
-
-
-def _is_standard(path: str) -> bool:
-    """Whether a path relative to ``sys.path`` is in the standard library."""
-    first = path.partition("/")[0]
-    return first.removesuffix(".py") in sys.stdlib_module_names and (first.endswith(".py") or first != path)

@@ -40,7 +40,9 @@ class Columns:
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
-        columns = {name: _filled(length, given.get(name, fill), dtype) for name, (dtype, fill) in declared.items()}
+        columns = {name: np.empty(length, dtype) for name, (dtype, _) in declared.items()}
+        for name, (_, fill) in declared.items():
+            columns[name][:] = given.get(name, fill)
         return cls(**columns)
 
     @classmethod
@@ -66,16 +68,11 @@ class Columns:
     @classmethod
     def join(cls: type[_Table], parts: list[_Table]) -> _Table:
         """Concatenate tables."""
-        if not parts:
-            return cls.of(0)
+        parts = parts or [cls.of()]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.declared()})
 
     def check(self, tables: Mapping[str, int]) -> None:
-        """Raise FileFormatError if lengths differ or an index lies outside of its table.
-
-        Args:
-            tables: Length of the table that a column indexes, by the column's name; an index may be -1.
-        """
+        """Raise FileFormatError if lengths differ or an index is outside of its table, whose length is given."""
         if len({len(values) for values in self.columns().values()}) > 1:
             raise FileFormatError("its columns have different lengths")
         for name, size in tables.items():
@@ -84,26 +81,14 @@ class Columns:
                 raise FileFormatError(f"a row's {name} points outside of its table")
 
 
-def _filled(length: int, given: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
-    filled = np.empty(length, dtype)
-    filled[:] = given
-    return filled
-
-
 Parsed = TypeVar("Parsed")
 
 
 def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], what: str) -> Parsed:
-    """Read an ``.npz`` file of tbmem without unpickling anything.
-
-    Args:
-        path: The file.
-        parse: Builds the record from the open archive.
-        what: Expected contents, for the message: ``'an address book'``.
+    """Read an ``.npz`` file of tbmem without unpickling anything; ``what`` names it in messages: ``'an address book'``.
 
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
-        OSError: The file cannot be read.
     """
     data = Path(path).read_bytes()
     try:
@@ -111,8 +96,7 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
             return parse(stored)
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
-    except Exception as error:
-        # numpy and zipfile raise many kinds of errors on damaged files
+    except Exception as error:  # numpy and zipfile raise many kinds on damaged files
         why = f"{type(error).__name__}: {error}"
         raise FileFormatError(f"{path}: not {what} of tbmem, or a damaged one ({why})") from error
 

@@ -11,15 +11,10 @@ class Channel(str, Enum):
     """A series of bytes that the detector evaluates on its own."""
 
     ALLOCATED = "allocated"
-    """At the end of a step."""
     PEAK = "peak"
-    """Highest within a step."""
     RESERVED = "reserved"
-    """Reserved by the allocator, cache included."""
     HOST = "host"
-    """Resident memory of this process."""
-    WORKERS = "workers"
-    """Private memory of the child processes."""
+    WORKERS = "workers"  # private memory of the child processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,20 +24,13 @@ class Suspicion:
     device: str
     rank: int = 0
     channel: Channel
-    first_step: int
-    """Where the growth begins."""
+    first_step: int  # where the growth begins
     last_step: int
-    """The step at which it was detected, or last confirmed."""
     base: int
-    """Low-water mark before the growth, in bytes."""
     level: int
-    """Current low-water mark, in bytes."""
     bytes_per_step: float
-    """Growth rate over the evaluated steps."""
     judged_steps: int
-    """Evaluated steps between ``first_step`` and ``last_step``."""
-    gap: int = 1
-    """Steps between two increases: 1 where every step adds something."""
+    gap: int = 1  # steps between two increases: 1 where every step adds something
     from_the_start: bool = False
     """Whether it was growing when the detector began: the growth is probably as old as the run."""
 
@@ -57,12 +45,9 @@ class CodeLine:
     """A line of source code."""
 
     file: str
-    """Full path."""
     line: int
-    function: str = ""
-    """Qualified name of its function; empty where unknown."""
-    text: str = ""
-    """The stripped line; empty where the source cannot be read."""
+    function: str = ""  # qualified name of its function; empty where unknown
+    text: str = ""  # the stripped line; empty where the source cannot be read
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
@@ -77,44 +62,31 @@ class HolderKind(str, Enum):
     SET = "set"
     DEQUE = "deque"
     LRU_CACHE = "lru_cache"
-    ITERATOR = "iterator"
-    """An iterator that stores its elements (``itertools.cycle``, ``itertools.tee``), or a generator."""
+    ITERATOR = "iterator"  # an iterator that stores its elements (itertools.cycle, itertools.tee), or a generator
     HOOKS = "hooks"
-    """Hooks of a module or tensor."""
-    GRAPH = "graph"
-    """One tensor whose autograd graph grows with each step."""
-    TENSOR = "tensor"
-    """One tensor that is replaced by a larger one in each step."""
-    CONTEXT = "context"
-    """Autograd nodes in a reference cycle: an attribute of ``ctx``, a graph of a gradient."""
+    GRAPH = "graph"  # one tensor whose autograd graph grows with each step
+    TENSOR = "tensor"  # one tensor that is replaced by a larger one in each step
+    CONTEXT = "context"  # autograd nodes in a reference cycle: an attribute of ctx, a graph of a gradient
     GARBAGE = "garbage"
-    """Reference cycles that only the garbage collector frees."""
-    OBJECTS = "objects"
-    """Instances of one class without a known container."""
+    OBJECTS = "objects"  # instances of one class without a known container
 
 
 class Contents(str, Enum):
     """Memory that the elements of a holder keep alive."""
 
     TENSORS = "tensors"
-    """Tensors without a graph."""
     GRAPHS = "graphs"
-    """Tensors with an autograd graph and its saved tensors."""
-    VIEWS = "views"
-    """Tensors that are a small part of a large storage."""
+    VIEWS = "views"  # tensors that are a small part of a large storage
     MODULES = "modules"
     HOOKS = "hooks"
     OBJECTS = "objects"
-    """Objects without tensors: numbers, strings, arrays, dicts."""
 
 
 class LineSource(str, Enum):
     """How a line is known."""
 
-    SEEN = "seen"
-    """The holder grew while this line ran."""
-    READ = "read"
-    """The source of the owner adds to that name in this line."""
+    SEEN = "seen"  # the holder grew while this line ran
+    READ = "read"  # the source of the owner adds to that name in this line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,26 +94,17 @@ class Holder:
     """An object that grew with the steps and holds memory."""
 
     kind: HolderKind
-    name: str
-    """As the user would write it: ``list 'losses' in train()``, ``Tracker.history``, ``lru_cache of mask_for()``."""
-    type: str = ""
-    """Name of the type where it is more specific than the kind (``defaultdict``, ``MulBackward``)."""
+    name: str  # as the user would write it: list 'losses' in train(), Tracker.history, lru_cache of mask_for()
+    type: str = ""  # name of the type where it is more specific than the kind (defaultdict, MulBackward)
     lines: tuple[CodeLine, ...] = ()
-    """The lines that add to it, most frequent first; empty where unknown."""
     known_by: LineSource = LineSource.READ
     length: int = 0
-    """Current number of elements (nodes of a graph)."""
     per_step: float = 0.0
-    """Elements added per step."""
-    bound: int | None = None
-    """``maxlen`` or ``maxsize``."""
-    hits: int | None = None
-    """Cache hits of an ``lru_cache``."""
+    bound: int | None = None  # maxlen or maxsize
+    hits: int | None = None  # cache hits of an lru_cache
     contents: Contents = Contents.OBJECTS
     bytes_per_element: int = 0
-    """Memory that one element keeps alive, including its graph."""
     grows_since: int = 0
-    """First step in which it grew."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -160,19 +123,13 @@ class Holder:
 class Site:
     """An allocation site whose allocations survive their step."""
 
-    stack: tuple[CodeLine, ...] = ()
-    """The user's lines, innermost first; empty on threads without Python (autograd's)."""
+    stack: tuple[CodeLine, ...] = ()  # the user's lines, innermost first; empty on threads without Python (autograd's)
     operator: str = ""
-    """``aten::mm``."""
     in_backward: bool = False
     generations: int = 0
-    """Number of observed steps of which some allocation is still alive."""
     steps: int = 0
-    """Observed steps except the last, whose allocations have had no time to be freed."""
     bytes_per_step: float = 0.0
-    """Surviving bytes per observed step."""
-    growing: bool = False
-    """Whether its allocations become larger from step to step."""
+    growing: bool = False  # whether its allocations become larger from step to step
 
     @property
     def share(self) -> float:
@@ -187,17 +144,12 @@ class Evidence:
     first_step: int
     last_step: int
     holders: tuple[Holder, ...] = ()
-    """Largest bytes per step first."""
-    sites: tuple[Site, ...] | None = None
-    """Most generations first; ``None`` where survivors could not be tracked."""
+    sites: tuple[Site, ...] | None = None  # most generations first; None where survivors could not be tracked
     sizes_grow: float = 0.0
     """Share of the recurring allocations, by bytes, that grew from step to step: 1 under a curriculum."""
     collector_on: bool = True
-    """Whether Python's automatic garbage collection is enabled."""
     notes: tuple[str, ...] = ()
-    """Limits of the evidence and their reasons, one sentence each."""
-    seconds: float = 0.0
-    """Time spent outside of the steps."""
+    seconds: float = 0.0  # time spent outside of the steps
 
     @property
     def watched_steps(self) -> int:
@@ -211,7 +163,6 @@ class Outcome(str, Enum):
     CONFIRMED = "confirmed"
     DISMISSED = "dismissed"
     OPEN = "open"
-    """Neither yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,17 +171,10 @@ class Conclusion:
 
     outcome: Outcome
     step: int
-    """The step at which it was drawn."""
     reason: str
-    """The reason, as a clause."""
     cause: str = ""
-    """The kind of leak: ``'a graph that was never freed'``."""
     advice: str = ""
-    share: float | None = None
-    """Share of the growth that the named holder or site explains, 0 to 1."""
+    share: float | None = None  # share of the growth that the named holder or site explains, 0 to 1
     ends_at: int | None = None
-    """Step at which a bounded holder will be full."""
-    lasting: bool = False
-    """Whether the memory is useless even when it stops growing (a cache without hits)."""
+    lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
-    """Holder, line and numbers for the finding."""

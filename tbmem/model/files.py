@@ -11,24 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PLUGIN_FOLDER = "plugins/tbmem"
-"""TensorBoard's folder for the files of a plugin, relative to the run folder."""
+PLUGIN_FOLDER = "plugins/tbmem"  # TensorBoard's folder for the files of a plugin, relative to the run folder
 MONITOR_LOG = f"{PLUGIN_FOLDER}/monitor.jsonl"
-"""Live log: header, samples, findings, windows."""
-TRACE_SUFFIX = ".pt.trace.json.gz"
-"""The suffix that torch-tb-profiler looks for."""
+TRACE_SUFFIX = ".pt.trace.json.gz"  # the suffix that torch-tb-profiler looks for
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
-SNAPSHOT_PROTOCOL = 4
-"""The newest pickle protocol that the viewer at pytorch.org/memory_viz reads (pytorch#183842)."""
-TIMELINE_SUFFIX = ".tbmem.npz"
-"""Allocation timeline of an estimate, or exported from any recording."""
-ADDRESS_BOOK_SUFFIX = ".addresses.npz"
-"""Address book, beside the trace or snapshot of the same stem."""
-PARTIAL_SUFFIX = ".partial"
-"""Suffix of a file until it is complete, unknown to every viewer."""
+SNAPSHOT_PROTOCOL = 4  # the newest pickle protocol that the viewer at pytorch.org/memory_viz reads (pytorch#183842)
+TIMELINE_SUFFIX = ".tbmem.npz"  # allocation timeline of an estimate, or exported from any recording
+ADDRESS_BOOK_SUFFIX = ".addresses.npz"  # address book, beside the trace or snapshot of the same stem
+PARTIAL_SUFFIX = ".partial"  # suffix of a file until it is complete, unknown to every viewer
 _CHUNK = 1 << 16
-_COMPRESSION = 4
-"""Training waits for it: level 4 takes half the time of 9, and files are 10 % larger."""
+_COMPRESSION = 4  # training waits for it: level 4 takes half the time of 9, and files are 10 % larger
 
 
 @contextmanager

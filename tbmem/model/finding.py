@@ -60,17 +60,13 @@ class Finding:
     kind: FindingKind
     severity: Severity
     device: str
-    """``'cuda:0'`` or ``'cpu'``."""
     rank: int = 0
     first_step: int
-    """First step of the range that the finding describes."""
     last_step: int
     message: str
-    """One sentence with the numbers."""
     evidence: Facts = field(default_factory=dict)
     """The numbers behind the message, and how a named cause is known."""
     advice: str = ""
-    """Empty where there is nothing to do."""
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values."""
@@ -78,9 +74,5 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
-        """The finding that ``to_dict`` returned; unknown keys are ignored.
-
-        Raises:
-            ValueError: A required key is missing, a value has another type, or the kind or severity is unknown.
-        """
+        """The finding that ``to_dict`` returned; ValueError if it is damaged, unknown keys are ignored."""
         return msgspec.convert(data, cls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -20,21 +20,17 @@ class Option(NamedTuple):
     """A field that `tbmem estimate` and :func:`tbmem.estimate` take as an option."""
 
     help: str
-    name: str = ""
-    """Of the option, if not the field's name."""
-    derived: bool = False
-    """Whether its default follows from other options."""
+    name: str = ""  # of the option, if not the field's name
+    derived: bool = False  # whether its default follows from other options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A training run to estimate."""
 
-    model: str
-    """A built-in name, ``'package.module:factory'``, or the path of a Hugging Face ``config.json``."""
+    model: str  # a built-in name, 'package.module:factory', or the path of a Hugging Face config.json
     batch: Annotated[
-        int,
-        Option("Samples of a step on one rank; by default 1, in a pipeline one for each microbatch.", derived=True),
+        int, Option("Samples of a step on one rank; by default 1, in a pipeline one for each microbatch.", derived=True)
     ] = 1
     sequence: Annotated[int | None, Option("Tokens of a sample; by default the model's own length.", "seq")] = None
     dtype: Annotated[
@@ -63,65 +59,47 @@ class Job:
     rank: Annotated[int, Option("Whose memory.")] = 0
     schedule: Annotated[str, Option("Of the pipeline: 1f1b or gpipe.")] = "1f1b"
     microbatches: Annotated[int | None, Option("Of a pipeline; by default twice its stages.")] = None
-    steps: int = 2
-    """The first step allocates the optimizer's state, later ones are steady."""
-    device: str = "cuda"
-    """``'cuda'``, or ``'cpu'`` to compare with a real run."""
-    instead: bool = False
-    """CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count."""
-    capability: tuple[int, int] = (9, 0)
-    """Of the GPU: 9.0 is Hopper, 8.0 Ampere."""
+    steps: int = 2  # the first step allocates the optimizer's state, later ones are steady
+    device: str = "cuda"  # 'cuda', or 'cpu' to compare with a real run
+    instead: bool = False  # CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count
+    capability: tuple[int, int] = (9, 0)  # of the GPU: 9.0 is Hopper, 8.0 Ampere
     total: int = 80 * GIB
-    """Bytes of the GPU."""
-    search_path: str | None = None
-    """Folder added to ``sys.path`` to import a factory's module."""
+    search_path: str | None = None  # folder added to sys.path to import a factory's module
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             _check_choice(name, getattr(self, name), allowed)
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{_FLAGS.get(name, name)} is {getattr(self, name)}; it must be 1 or more")
+            value = getattr(self, name)
+            _require(value >= 1, f"{_FLAGS.get(name, name)} is {value}; it must be 1 or more")
         for name in ("sequence", "microbatches"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be 1 or more")
-        if not 0 < self.imbalance <= self.expert:
-            raise UsageError(
-                f"imbalance is {self.imbalance}; it must be above 0 and at most the {self.expert} expert ranks"
-            )
-        if self.clip is not None and not self.clip > 0:
-            raise UsageError(f"clip is {self.clip}; it must be above 0")
-        if self.batch % self.accumulate:
-            raise UsageError(f"a batch of {self.batch} cannot be cut into {self.accumulate} equal parts")
+            _require(value is None or value >= 1, f"{name} is {value}; it must be 1 or more")
+        limits = f"it must be above 0 and at most the {self.expert} expert ranks"
+        _require(0 < self.imbalance <= self.expert, f"imbalance is {self.imbalance}; {limits}")
+        _require(self.clip is None or self.clip > 0, f"clip is {self.clip}; it must be above 0")
+        cut = f"a batch of {self.batch} cannot be cut into"
+        _require(self.batch % self.accumulate == 0, f"{cut} {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert
-        if parts != self.world_size:
-            raise UsageError(
-                f"{self.world_size} ranks cannot be {self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor"
-                f" x {self.pipeline} pipeline x {self.expert} expert ranks: these are {parts}"
-            )
-        if self.pipeline == 1 and (self.microbatches is not None or self.schedule != SCHEDULES[0]):
-            raise UsageError(
-                "schedule and microbatches are of a pipeline; say --pp, or --accumulate for parts of a batch"
-            )
-        if self.pipeline > 1 and self.accumulate > 1:
-            raise UsageError("a pipeline accumulates its microbatches; say --microbatches instead of --accumulate")
-        if self.pipeline > 1 and self.batch % self.parts:
-            raise UsageError(f"a batch of {self.batch} cannot be cut into {self.parts} equal microbatches")
-        if not 0 <= self.rank < self.world_size:
-            raise UsageError(f"rank {self.rank} is not one of the ranks 0 to {self.world_size - 1}")
+        layout = f"{self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor x {self.pipeline} pipeline"
+        layout = f"{layout} x {self.expert} expert ranks: these are {parts}"
+        _require(parts == self.world_size, f"{self.world_size} ranks cannot be {layout}")
+        is_plain = self.microbatches is None and self.schedule == SCHEDULES[0]
+        advice = "say --pp, or --accumulate for parts of a batch"
+        _require(self.pipeline > 1 or is_plain, f"schedule and microbatches are of a pipeline; {advice}")
+        advice = "say --microbatches instead of --accumulate"
+        _require(self.pipeline == 1 or self.accumulate == 1, f"a pipeline accumulates its microbatches; {advice}")
+        _require(self.pipeline == 1 or self.batch % self.parts == 0, f"{cut} {self.parts} equal microbatches")
+        ranks = f"the ranks 0 to {self.world_size - 1}"
+        _require(0 <= self.rank < self.world_size, f"rank {self.rank} is not one of {ranks}")
 
     @classmethod
     def of(cls, model: str, search_path: str | None = None, **options: Any) -> Job:
-        """Create a job from the options of :func:`job_options`; ``None`` means not given.
-
-        Raises:
-            UsageError: There is no such option, or options contradict each other.
-        """
-        names = {name: field for name, (field, _) in job_options().items()}
+        """Create a job from :func:`job_options`, ``None`` for not given; UsageError if they do not fit."""
+        known = job_options()
         for name in options:
-            _check_choice("option", name, tuple(names))
-        given = {names[name]: value for name, value in options.items() if value is not None}
+            _check_choice("option", name, tuple(known))
+        given = {known[name][0]: value for name, value in options.items() if value is not None}
         shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
         # values below 1 are rejected by __post_init__
         copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))
@@ -150,12 +128,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 def job_options() -> dict[str, tuple[str, Option]]:
     """By the option's name: its field, and the option."""
     hints = get_type_hints(Job, include_extras=True)
-    options = {
-        field.name: note
-        for field in fields(Job)
-        for note in getattr(hints[field.name], "__metadata__", ())
-        if isinstance(note, Option)
-    }
+    options = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     return {option.name or field: (field, option) for field, option in options.items()}
 
 
@@ -164,11 +137,15 @@ def is_factory(model: str) -> bool:
     return ":" in model and not Path(model).exists()
 
 
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UsageError(message)
+
+
 def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:
     return (microbatches or 2 * stages) if stages > 1 else accumulate
 
 
 def _check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        words = ", ".join(str(word) for word in allowed if word is not None)
-        raise UsageError(f"{name} is {value!r}; there are {words}")
+    words = ", ".join(str(word) for word in allowed if word is not None)
+    _require(value in allowed, f"{name} is {value!r}; there are {words}")

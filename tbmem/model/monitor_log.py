@@ -24,11 +24,8 @@ from tbmem.model.sample import MemorySample
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
 _SAMPLE_FIELDS = MemorySample._fields
-_ALLOCATED, _RESERVED = map(_SAMPLE_FIELDS.index, ("allocated", "reserved"))
-_PEAKS = tuple(map(_SAMPLE_FIELDS.index, ("peak_allocated", "peak_reserved", "host_peak_rss")))
 ROW_FIELDS = (*_SAMPLE_FIELDS, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
-_UPDATED = _SAMPLE_FIELDS.index("updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +33,10 @@ class SampleRow:
     """Consecutive samples of one device, as one line of the log."""
 
     first_step: int
-    count: int
-    """Samples that the row stands for."""
+    count: int  # samples that the row stands for
     allocated_min: int | None
     allocated_max: int | None
-    sample: MemorySample
-    """The last of them, with the largest peaks of all."""
+    sample: MemorySample  # the last of them, with the largest peaks of all
     peak_step: int | None = None
     """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
 
@@ -58,24 +53,12 @@ class SampleRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
-        """The row of a line; unknown keys are ignored.
-
-        Raises:
-            KeyError: A required key is missing.
-        """
-        known = {name: data[name] for name in _SAMPLE_FIELDS if name in data}
-        try:
-            sample = MemorySample(**known)
-        except TypeError as error:
-            raise KeyError(str(error)) from error
-        return cls(
-            first_step=data["first_step"],
-            count=data["count"],
-            allocated_min=data.get("allocated_min"),
-            allocated_max=data.get("allocated_max"),
-            sample=sample,
-            peak_step=data.get("peak_step"),
-        )
+        """The row of a line; unknown keys are ignored, and a missing one raises KeyError."""
+        if missing := {"step", "time", "device"} - data.keys():
+            raise KeyError(missing)
+        sample = MemorySample(**{name: data[name] for name in _SAMPLE_FIELDS if name in data})
+        levels = data.get("allocated_min"), data.get("allocated_max")
+        return cls(data["first_step"], data["count"], *levels, sample, data.get("peak_step"))
 
 
 class RowBuilder:
@@ -83,7 +66,7 @@ class RowBuilder:
 
     Args:
         every: A row ends with each step whose number is a multiple of this.
-        began: Unix time of the run's start in seconds, if it is known.
+        began: Unix time of the run's start in seconds, if known.
     """
 
     def __init__(self, every: int = 1, began: float = math.inf) -> None:
@@ -133,27 +116,23 @@ def _peak_step(samples: Sequence[MemorySample]) -> int | None:
 
 def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:
     """The last sample with the largest peaks of all and the last known level."""
-    columns = list(zip(*samples, strict=True))
-    values: list[Any] = list(samples[-1])
-    values[_ALLOCATED], values[_RESERVED] = counted.allocated, counted.reserved
-    for index in _PEAKS:
-        values[index] = max([peak for peak in columns[index] if peak is not None], default=None)
-    values[_UPDATED] = True if True in columns[_UPDATED] else values[_UPDATED]
-    return MemorySample._make(values)
+    peaks: dict[str, Any] = {}
+    for name in ("peak_allocated", "peak_reserved", "host_peak_rss"):
+        known = [peak for sample in samples if (peak := getattr(sample, name)) is not None]
+        peaks[name] = max(known, default=None)
+    updated = any(sample.updated for sample in samples) or samples[-1].updated
+    return samples[-1]._replace(allocated=counted.allocated, reserved=counted.reserved, updated=updated, **peaks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecord:
     """A window in which the profiler or the memory history recorded."""
 
-    number: int
-    """1 for the first window of a run."""
+    number: int  # 1 for the first window of a run
     first_step: int
     last_step: int
-    complete: bool
-    """False if the run ended inside the window."""
-    files: tuple[str, ...] = ()
-    """Names of what was written, relative to the run folder."""
+    complete: bool  # False if the run ended inside the window
+    files: tuple[str, ...] = ()  # names of what was written, relative to the run folder
 
 
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
@@ -193,9 +172,7 @@ class MonitorLog:
     end: dict[str, Any] | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: dict[str, Any] | None = None
-    """Record of the signal that ended the run, if there was one."""
-    damaged_lines: int = 0
-    """Lines that could not be read: a kill leaves at most one, at the end."""
+    damaged_lines: int = 0  # lines that could not be read: a kill leaves at most one, at the end
 
     @property
     def has_ended(self) -> bool:
@@ -208,13 +185,10 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
 
     Raises:
         FileFormatError: Not one line of the file is a monitor log's.
-        OSError: The file cannot be read.
     """
     log = MonitorLog()
     with open(path, "rb") as lines:
-        for line in lines:
-            if not parse_line(line, log):
-                log.damaged_lines += 1
+        log.damaged_lines = sum(not parse_line(line, log) for line in lines)
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log

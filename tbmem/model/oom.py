@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
+
+import msgspec
 
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 
-MACHINE, CGROUP = "the machine", "cgroup"
-"""Names of the host's limits beside those of setrlimit(2)."""
+MACHINE, CGROUP = "the machine", "cgroup"  # names of the host's limits beside those of setrlimit(2)
 
 
 class RunContext(NamedTuple):
     """State of a run at one moment."""
 
     step: int
-    """The current step."""
     findings: Sequence[Finding] = ()
     last: Mapping[str, MemorySample] = {}
-    """The latest sample of each device."""
     rank: int = 0
 
 
 class Cause(str, Enum):
     """Why a request failed."""
 
-    CAPACITY = "capacity"
-    """Live memory and the request exceed the capacity."""
+    CAPACITY = "capacity"  # live memory and the request exceed the capacity
     FRAGMENTATION = "fragmentation"
-    """Enough was free, in blocks that are too small."""
     OTHER_PROCESSES = "other_processes"
-    LEAK = "leak"
-    """The memory taken by a reported leak would have been enough."""
+    LEAK = "leak"  # the memory taken by a reported leak would have been enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """A limit of a process's memory, in bytes."""
 
-    name: str
-    """``'the device'``, ``'cgroup'``, ``'RLIMIT_AS'``, ``'the machine'``."""
+    name: str  # 'the device', 'cgroup', 'RLIMIT_AS', 'the machine'
     total: int
     free: int
 
@@ -53,13 +48,9 @@ class AllocatorUsage:
 
     reserved: int
     active: int
-    """In blocks that are in use, perhaps by another stream only."""
-    cached: int = 0
-    """In unused segments or pages, which the allocator releases before it raises."""
-    fragmented: int = 0
-    """Inactive blocks between used ones."""
-    largest_free: int | None = None
-    """The largest free block; ``None`` where the blocks are unknown."""
+    cached: int = 0  # in unused segments or pages, which the allocator releases before it raises
+    fragmented: int = 0  # inactive blocks between used ones
+    largest_free: int | None = None  # the largest free block; None where the blocks are unknown
 
     @property
     def free(self) -> int:
@@ -72,23 +63,15 @@ class OomEvent:
     """One failed request, or a limit that comes near."""
 
     device: str
-    """``'cuda:0'`` or ``'cpu'``."""
     step: int
-    requested: int | None
-    """Bytes; ``None`` where unknown (a plain MemoryError)."""
-    limits: tuple[Limit, ...] = ()
-    """The tightest first; empty where unknown."""
-    device_free: int | None = None
-    """Free bytes of the device, whatever this process may use of it."""
+    requested: int | None  # bytes; None where unknown (a plain MemoryError)
+    limits: tuple[Limit, ...] = ()  # the tightest first; empty where unknown
+    device_free: int | None = None  # free bytes of the device, whatever this process may use of it
     device_total: int | None = None
     pieces: AllocatorUsage | None = None
-    """``None`` without a caching allocator, or where its state could not be read."""
-    process: int | None = None
-    """Bytes of this process: resident or reserved on the device."""
-    line: str = ""
-    """The user's line that requested it, ``'train.py:31 in forward()'``."""
+    process: int | None = None  # bytes of this process: resident or reserved on the device
+    line: str = ""  # the user's line that requested it, 'train.py:31 in forward()'
     error: str = ""
-    """Class of the exception; empty where there is none yet."""
 
     @property
     def free(self) -> int | None:
@@ -108,10 +91,8 @@ class LiveMemory:
     device: str
     address: int
     bytes: int
-    holder: str
-    """Its name for the user: ``"list 'history' in train()"``, ``'parameters of Net'``."""
+    holder: str  # its name for the user: "list 'history' in train()", 'parameters of Net'
     part: str = ""
-    """Name within the holder: ``'head.weight'``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +102,8 @@ class OomHolder:
     name: str
     bytes: int
     count: int
-    """Blocks, or tensors."""
     lines: tuple[str, ...] = ()
-    """Where it was allocated or created; empty where unknown."""
-    largest: str = ""
-    """Name of the largest part, if several have names."""
+    largest: str = ""  # name of the largest part, if several have names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +111,8 @@ class Reason:
     """One cause of a failed request."""
 
     cause: Cause
-    bytes: int
-    """Bytes that would have been free without it."""
-    enough: bool
-    """Whether the request would have fitted then."""
+    bytes: int  # bytes that would have been free without it
+    enough: bool  # whether the request would have fitted then
     text: str
     advice: str
 
@@ -147,13 +123,9 @@ class OomReport:
 
     shortage: OomEvent
     reasons: tuple[Reason, ...]
-    """The most important first."""
     holdings: tuple[OomHolder, ...] = ()
-    """The ten largest."""
     seen: int = 0
-    """Bytes of all holders, including those left out."""
     notes: tuple[str, ...] = ()
-    """Limits of the report, one sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -163,10 +135,10 @@ class OomReport:
             "device_free_bytes": self.shortage.device_free,
             "device_total_bytes": self.shortage.device_total,
             "line": self.shortage.line,
-            "limits": [asdict(limit) for limit in self.shortage.limits],
-            "pieces": None if self.shortage.pieces is None else asdict(self.shortage.pieces),
-            "reasons": [{**asdict(reason), "cause": reason.cause.value} for reason in self.reasons],
-            "holders": [{**asdict(holding), "lines": list(holding.lines)} for holding in self.holdings],
+            "limits": msgspec.to_builtins(self.shortage.limits),
+            "pieces": msgspec.to_builtins(self.shortage.pieces),
+            "reasons": msgspec.to_builtins(self.reasons),
+            "holders": msgspec.to_builtins(self.holdings),
             "seen_bytes": self.seen,
             "notes": list(self.notes),
         }

@@ -14,12 +14,11 @@ class Peak:
     device: str
     rank: int = 0
     bytes: int
-    """Allocated by tensors; on the CPU the resident memory of the process, without steps that the profiler recorded."""
+    """Allocated by tensors; on the CPU the resident memory, without steps that the profiler recorded."""
     step: int
     counter: str
     """The field of ``MemorySample`` it was read from."""
     total: int | None = None
-    """Capacity in bytes."""
 
     @property
     def headroom(self) -> int | None:
@@ -34,7 +33,6 @@ class ProfilerCost:
     windows: int
     recorded_steps: int
     recorded_step_seconds: float
-    """Median time of a recorded step."""
     plain_step_seconds: float | None
     """Median time of a step without the profiler; ``None`` if there was none."""
     writing_seconds: float
@@ -42,14 +40,11 @@ class ProfilerCost:
     host_bytes: int | None
     """Most resident memory that a window added, including its records and their writing."""
     trace_bytes: int
-    """Size of all files written."""
 
     @property
     def slowdown(self) -> float | None:
         """How many times longer a recorded step took."""
-        if not self.plain_step_seconds:
-            return None
-        return self.recorded_step_seconds / self.plain_step_seconds
+        return self.recorded_step_seconds / self.plain_step_seconds if self.plain_step_seconds else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +57,7 @@ class RunSummary:
     steps: int
     seconds: float
     verdicts: tuple[Finding, ...]
-    """One finding per device."""
     findings: tuple[Finding, ...]
-    """All findings in order."""
     peaks: tuple[Peak, ...]
     traces: tuple[str, ...]
     snapshots: tuple[str, ...]
@@ -72,9 +65,7 @@ class RunSummary:
     monitor_log: str | None
     profiler: ProfilerCost | None
     scalars: bool = False
-    """Whether TensorBoard scalars were written."""
     problems: tuple[str, ...] = ()
     """Parts that were switched off, and why."""
     exception: str | None = None
-    """Class name of the exception that ended the loop."""
     out_of_memory: bool = False

@@ -16,30 +16,20 @@ from tbmem.model.stacks import Frame
 class SimulatedRun:
     """One row per allocation, in order."""
 
-    size: I64
-    """Requested bytes."""
-    alloc_event: I64
-    """Allocs and frees share one count from 0."""
-    free_event: I64
-    """-1: alive at the end."""
-    step: I64
-    """-1 before the first step."""
+    size: I64  # requested bytes
+    alloc_event: I64  # allocs and frees share one count from 0
+    free_event: I64  # -1: alive at the end
+    step: I64  # -1 before the first step
     phase: I64
-    """A ``Phase``."""
     category: I64
-    """A ``Category``."""
     module: I64
-    """Into ``modules``; -1 for none."""
     operator: I64
-    """Into ``operators``."""
     stack: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Into ``stacks``; -1 for none. In the backward pass that of the forward. Default: none."""
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
-    stacks: tuple[tuple[Frame, ...], ...] = ()
-    """Source lines of user code, the innermost call first."""
+    stacks: tuple[tuple[Frame, ...], ...] = ()  # source lines of user code, the innermost call first
     notes: tuple[str, ...] = ()
-    """Assumptions and unknowns, one sentence each."""
     about: dict[str, Any] = field(default_factory=dict)
     """Plain JSON values: parameters, how it was executed, torch's version, seconds."""
 

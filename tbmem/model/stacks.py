@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import I32, I64
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Frame(NamedTuple):
@@ -27,10 +30,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackTable:
-    """Call stacks, the innermost call first.
-
-    Stack ``s`` has the frames ``frame[offset[s]:offset[s + 1]]``, which index ``frames``.
-    """
+    """Call stacks, the innermost call first; ``s`` has ``frame[offset[s]:offset[s + 1]]``, into ``frames``."""
 
     frames: tuple[Frame, ...] = ()
     frame: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -41,9 +41,8 @@ class StackTable:
 
     def of(self, stack: int) -> tuple[Frame, ...]:
         """Frames of a stack; none for -1, 'not recorded'."""
-        if stack < 0:
-            return ()
-        return tuple(self.frames[number] for number in self.frame[self.offset[stack] : self.offset[stack + 1]].tolist())
+        numbers = self.frame[self.offset[stack] : self.offset[stack + 1]] if stack >= 0 else self.frame[:0]
+        return tuple(self.frames[number] for number in numbers.tolist())
 
     def check(self) -> None:
         """Raise FileFormatError if an offset or an index lies outside of its table."""
@@ -54,40 +53,39 @@ class StackTable:
             raise FileFormatError("a stack's frame points outside of its table")
 
 
+class Numbering(dict[_Key, int]):
+    """Numbers of keys in the order of their first use."""
+
+    def __missing__(self, key: _Key) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class Names(Numbering[str]):
+    """Numbers of names in the order of their first use; the empty one has -1."""
+
+    def __missing__(self, key: str) -> int:
+        return super().__missing__(key) if key else -1
+
+
 class StackBuilder:
     """Interns stacks: equal ones get the same number."""
 
     def __init__(self) -> None:
-        self._frames: dict[Frame, int] = {}
-        self._stacks: dict[tuple[int, ...], int] = {}
+        self._frames, self._stacks = Numbering[Frame](), Numbering[tuple[int, ...]]()
 
     def frame(self, file: str, line: int, function: str) -> int:
         """Number of a frame."""
-        return self._frames.setdefault(Frame(file, line, function), len(self._frames))
+        return self._frames[Frame(file, line, function)]
 
     def stack(self, frames: Iterable[int]) -> int:
         """Number of the stack with these frames, the innermost call first; -1 for an empty one."""
         key = tuple(frames)
-        return self._stacks.setdefault(key, len(self._stacks)) if key else -1
+        return self._stacks[key] if key else -1
 
     def table(self) -> StackTable:
         """All stacks."""
         lengths = np.fromiter(map(len, self._stacks), np.int64, len(self._stacks))
-        offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        flat = np.fromiter((number for stack in self._stacks for number in stack), np.int32, int(offset[-1]))
+        offset = np.append(0, np.cumsum(lengths))
+        flat = np.fromiter(chain.from_iterable(self._stacks), np.int32, int(offset[-1]))
         return StackTable(frames=tuple(self._frames), frame=flat, offset=offset)
-
-
-class Names:
-    """Interns names: equal ones get the same number, the empty one -1."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {"": -1}
-
-    def number(self, name: str) -> int:
-        """Number of a name."""
-        return self._numbers.setdefault(name, len(self._numbers) - 1)
-
-    def table(self) -> tuple[str, ...]:
-        """All names, each at its number."""
-        return tuple(self._numbers)[1:]

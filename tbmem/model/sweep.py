@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from tbmem.model.job import Job
@@ -26,19 +26,13 @@ class SweepCase:
     """The run that one cell measures."""
 
     size: str
-    """Name of a built-in model."""
     context: int
-    """Tokens of a sample."""
     batch: int = 4
-    what: str = "forward"
-    """``'forward'``, without gradients, or ``'training'``: forward, backward and optimizer."""
+    what: str = "forward"  # 'forward', without gradients, or 'training': forward, backward and optimizer
     precision: str = "fp32"
-    """``'fp32'``, or autocast: ``'bf16'``, ``'fp16'``."""
     device: str = "cpu"
-    warmup: int = 1
-    """Warmup steps, not measured."""
+    warmup: int = 1  # steps before the measured ones
     steps: int = 1
-    """Measured steps."""
 
     @property
     def kind(self) -> str:
@@ -56,10 +50,6 @@ class SweepCase:
             device=self.kind,
         )
 
-    def in_precision(self, precision: str) -> SweepCase:
-        """The same case in another precision."""
-        return replace(self, precision=precision)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeAllocation:
@@ -68,9 +58,7 @@ class LargeAllocation:
     bytes: int
     category: str
     what: str
-    """Module or operator."""
     line: str
-    """Source line; in the backward pass the line of the forward; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +66,11 @@ class MemoryPeak:
     """A memory peak, in bytes."""
 
     allocated: int
-    reserved: int | None = None
-    """``None`` where there is no caching allocator."""
-    phase: str = ""
-    """Phase of the step: ``'forward'``, ``'backward'``, ``'optimizer'``; ``'other'`` if unknown."""
+    reserved: int | None = None  # none where there is no caching allocator
+    phase: str = ""  # phase of the step: 'forward', 'backward', 'optimizer'; 'other' if unknown
     parts: Mapping[str, int] = field(default_factory=dict)
-    """By category."""
-    largest: tuple[LargeAllocation, ...] = ()
-    """Largest allocations of the step, without parameters and optimizer state."""
-    activations: int = 0
-    """Peak bytes saved for the backward pass."""
+    largest: tuple[LargeAllocation, ...] = ()  # without parameters and optimizer state
+    activations: int = 0  # peak bytes saved for the backward pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +82,8 @@ class SweepCell:
     measured: MemoryPeak | None = None
     predicted: MemoryPeak | None = None
     seconds: float = 0.0
-    """Duration of a measured step."""
     file: str = ""
-    """Recording, beside the tables."""
-    note: str = ""
-    """Sentences on failures and changed settings."""
+    note: str = ""  # sentences on failures and changed settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +104,6 @@ class Sweep:
     """All cells of a sweep."""
 
     device: str
-    """``'cpu'`` or the GPU's name."""
     cells: tuple[SweepCell, ...]
     models: Mapping[str, ModelFacts]
     notes: tuple[str, ...] = ()

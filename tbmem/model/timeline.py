@@ -1,8 +1,5 @@
 """AllocationTimeline: every allocation of a recording as numpy columns, and its file format ``*.tbmem.npz``.
 
-Snapshots, traces and estimates are read into it; every analysis and view reads it and is independent of the source.
-``tbmem.model.timeline_tables`` documents the tables and their columns.
-
 Events are numbered per device and serve as the clock; "at event e" means just after it, and -1 is the beginning of the
 recording. A row is alive from its ``alloc_event`` until just before its ``free_event``.
 """
@@ -36,10 +33,8 @@ from tbmem.model.timeline_tables import (
 class Curve(NamedTuple):
     """Bytes after each change; the first point is the beginning of the recording."""
 
-    event: I64
-    """-1 for the beginning."""
-    ns: I64
-    """Unix time; -1 where unknown."""
+    event: I64  # -1 for the beginning
+    ns: I64  # Unix time; -1 where unknown
     bytes: I64
 
 
@@ -47,10 +42,8 @@ class Peak(NamedTuple):
     """The highest point of a curve, the first one of equal points."""
 
     bytes: int
-    event: int
-    """-1 if the curve never rises above its beginning."""
-    ns: int
-    """Unix time; -1 where unknown."""
+    event: int  # -1 if the curve never rises above its beginning
+    ns: int  # Unix time; -1 where unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +68,8 @@ class AllocationTimeline:
     contexts: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The allocator's settings, as in the file."""
     notes: tuple[str, ...] = ()
-    """Limits of the recording, one sentence each."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """File, run, rank and process: plain JSON values."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -100,9 +90,6 @@ class AllocationTimeline:
 
         They replace a device's unlisted bytes. What exceeds these is added to its base: torch's totals of the CPU leave
         out what was allocated before the profiler ran.
-
-        Args:
-            rows: Rows without ``alloc_event`` and ``free_event``; they are appended.
         """
         devices = []
         for number, device in enumerate(self.devices):
@@ -143,10 +130,9 @@ class AllocationTimeline:
     def reserved_curve(self, device: int) -> Curve:
         """Bytes that the allocator reserved from the device over time; empty if the file does not say."""
         base = self.devices[device].base_reserved_bytes
-        changes = self.reservations.take(self.reservations.device == device)
         if base is None:
-            nothing = np.zeros(0, np.int64)
-            return Curve(nothing, nothing, nothing)
+            return Curve(*(np.zeros(0, np.int64),) * 3)
+        changes = self.reservations.take(self.reservations.device == device)
         return _curve(base, changes.event, changes.ns, changes.bytes)
 
     def peak_reserved(self, device: int) -> Peak | None:
@@ -160,8 +146,7 @@ class AllocationTimeline:
 
 
 def _curve(base: int, event: I64, ns: I64, change: I64) -> Curve:
-    levels = base + np.concatenate([np.zeros(1, np.int64), np.cumsum(change)])
-    return Curve(np.insert(event, 0, -1), np.insert(ns, 0, -1), levels)
+    return Curve(np.insert(event, 0, -1), np.insert(ns, 0, -1), base + np.insert(np.cumsum(change), 0, 0))
 
 
 def _highest(curve: Curve) -> Peak:
@@ -179,38 +164,20 @@ _TABLES: dict[str, type[Columns]] = {
     "marks": MarkRows,
     "ranges": RangeRows,
 }
-_POINTS_INTO = {
-    "device": "devices",
-    "stack": "stacks",
-    "pool": "pools",
-    "name": "names",
-    "module": "modules",
-    "operator": "operators",
-    "context": "contexts",
-    "segment": "segments",
-    "row": "rows",
-}
-"""The table that each column indexes."""
 _WORDS = ("names", "modules", "operators", "contexts", "range_names", "notes")
 
 
 def save_timeline(timeline: AllocationTimeline, path: str | os.PathLike[str]) -> None:
     """Write a timeline as ``*.tbmem.npz``: arrays and a JSON header, no pickles."""
     header = {
-        "schema": SCHEMA_VERSION,
-        "kind": KIND,
-        "source": timeline.source,
-        "devices": [asdict(device) for device in timeline.devices],
-        "pools": timeline.pools,
-        "frames": timeline.stacks.frames,
-        "settings": dict(timeline.settings),
-        "about": dict(timeline.about),
+        **{"schema": SCHEMA_VERSION, "kind": KIND, "source": timeline.source},
+        **{"devices": [asdict(device) for device in timeline.devices], "pools": timeline.pools},
+        **{"frames": timeline.stacks.frames, "settings": dict(timeline.settings), "about": dict(timeline.about)},
         **{name: getattr(timeline, name) for name in _WORDS},
     }
-    arrays = {
-        f"{table}.{name}": values for table in _TABLES for name, values in getattr(timeline, table).columns().items()
-    }
-    arrays |= {"stacks.frame": timeline.stacks.frame, "stacks.offset": timeline.stacks.offset}
+    arrays: dict[str, Any] = {"stacks.frame": timeline.stacks.frame, "stacks.offset": timeline.stacks.offset}
+    for table in _TABLES:
+        arrays |= {f"{table}.{name}": values for name, values in getattr(timeline, table).columns().items()}
     # numpy stores text at four bytes a character
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(path, "wb") as file:
@@ -222,7 +189,6 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
 
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
-        OSError: The file cannot be read.
     """
     return read_archive(path, _parse, "an allocation timeline")
 
@@ -230,22 +196,19 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
 def _parse(stored: Any) -> AllocationTimeline:
     header = json.loads(stored["header"].tobytes())
     check_header(header, KIND, SCHEMA_VERSION)
-    parts: dict[str, Any] = {
-        table: columns(
-            **{name: stored[f"{table}.{name}"].astype(dtype) for name, (dtype, _) in columns.declared().items()}
-        )
-        for table, columns in _TABLES.items()
-    }
+    parts: dict[str, Any] = {name: tuple(header[name]) for name in _WORDS}
+    for table, columns in _TABLES.items():
+        types = {name: dtype for name, (dtype, _) in columns.declared().items()}
+        parts[table] = columns(**{name: stored[f"{table}.{name}"].astype(dtype) for name, dtype in types.items()})
     stacks = StackTable(
         frames=tuple(Frame(*frame) for frame in header["frames"]),
         frame=stored["stacks.frame"].astype(np.int32),
         offset=stored["stacks.offset"].astype(np.int64),
     )
-    parts |= {name: tuple(header[name]) for name in _WORDS}
     timeline = AllocationTimeline(
         source=header["source"],
         devices=msgspec.convert(header["devices"], tuple[DeviceTotals, ...]),
-        pools=tuple((int(first), int(second)) for first, second in header["pools"]),
+        pools=msgspec.convert(header["pools"], tuple[tuple[int, int], ...]),
         settings=header["settings"],
         about=header["about"],
         stacks=stacks,
@@ -258,12 +221,13 @@ def _parse(stored: Any) -> AllocationTimeline:
 def _check(timeline: AllocationTimeline) -> None:
     """Raise FileFormatError for tables that are inconsistent."""
     timeline.stacks.check()
-    sizes = {column: len(getattr(timeline, table)) for column, table in _POINTS_INTO.items()}
     for table in _TABLES:
         columns: Columns = getattr(timeline, table)
+        # a column is named after the table that it indexes
+        tables = {name: f"{name}s" for name in columns.declared() if hasattr(timeline, f"{name}s")}
         if table == "ranges":
-            sizes["name"] = len(timeline.range_names)
-        columns.check({name: size for name, size in sizes.items() if name in columns.columns()})
+            tables["name"] = "range_names"
+        columns.check({name: len(getattr(timeline, of)) for name, of in tables.items()})
     rows = timeline.rows
     events = np.array([device.events for device in timeline.devices] or [0])
     if len(rows) and int(rows.device.min()) < 0:

@@ -2,7 +2,7 @@
 
 An *event* is one entry in the allocator's log of a device. Events are numbered from 0 per device in order of time. The
 number is the timeline's clock: several events share a microsecond, and some files have no times. Times are Unix time
-in nanoseconds, -1 where unknown. In any column that indexes a table, -1 is 'unknown'.
+in nanoseconds. A column with the name of a table (``device``, ``stack``, ``row``) indexes it. -1 is 'unknown'.
 """
 
 from __future__ import annotations
@@ -15,54 +15,38 @@ import numpy as np
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I8, I16, I32, I64, U64, Columns, column
 
-BEFORE = -1
-"""``alloc_event`` of an allocation made before the recording began."""
-ALIVE = -1
-"""``free_event`` of an allocation alive when the recording ended."""
-LOST = -2
-"""``free_event`` of an allocation whose free is missing from the recording."""
+BEFORE = -1  # alloc_event of an allocation made before the recording began
+ALIVE = -1  # free_event of an allocation alive when the recording ended
+LOST = -2  # free_event of an allocation whose free is missing from the recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRows(Columns):
     """One row per allocation."""
 
-    bytes: I64 = column(np.int64, 0)
-    """Requested or rounded size, as ``DeviceTotals.measure`` says."""
+    bytes: I64 = column(np.int64, 0)  # requested or rounded size, as DeviceTotals.measure says
     rounded_bytes: I64 = column(np.int64)
-    """Size of its block; -1 where unknown."""
     device: I16 = column(np.int16, 0)
-    """Into ``devices``."""
-    stream: I64 = column(np.int64, 0)
-    """Stream handle; 0 is the default stream."""
+    stream: I64 = column(np.int64, 0)  # stream handle; 0 is the default stream
     pool: I16 = column(np.int16)
-    """Into ``pools``."""
-    address: U64 = column(np.uint64, 0)
-    """0 where unknown."""
-    alloc_event: I64 = column(np.int64, BEFORE)
-    """Event that allocated it, or ``BEFORE``."""
-    free_event: I64 = column(np.int64, ALIVE)
-    """Event after which its memory can be reused, or ``ALIVE``, or ``LOST``."""
+    address: U64 = column(np.uint64, 0)  # 0 where unknown
+    alloc_event: I64 = column(np.int64, BEFORE)  # event that allocated it, or BEFORE
+    free_event: I64 = column(np.int64, ALIVE)  # event after which its memory can be reused, or ALIVE, or LOST
     alloc_ns: I64 = column(np.int64)
     free_ns: I64 = column(np.int64)
     free_requested_event: I64 = column(np.int64)
     """Event at which the program freed it: earlier than ``free_event`` if another stream used it."""
     step: I32 = column(np.int32)
-    """Training step in which it was allocated."""
     phase: I8 = column(np.int8, Phase.OTHER)
     category: I8 = column(np.int8, Category.UNKNOWN)
     basis: I8 = column(np.int8, Basis.NONE)
-    """How the category is known."""
     name: I32 = column(np.int32)
-    """Into ``names``: its name in the model."""
     module: I32 = column(np.int32)
     """Into ``modules``: the module whose forward allocated it, with its parents: ``'GPT_0.Block_3.Linear_0'``."""
     operator: I32 = column(np.int32)
     """Into ``operators``: the innermost operator running, except those that only allocate (``aten::empty``)."""
     stack: I32 = column(np.int32)
-    """Into ``stacks``."""
-    context: I32 = column(np.int32)
-    """Into ``contexts``: compile context or user metadata."""
+    context: I32 = column(np.int32)  # into contexts: compile context or user metadata
 
 
 class SegmentKind(IntEnum):
@@ -80,16 +64,12 @@ class SegmentRows(Columns):
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
     allocated_bytes: I64 = column(np.int64, 0)
-    """In allocated blocks."""
-    active_bytes: I64 = column(np.int64, 0)
-    """In allocated blocks and those that another stream may still use."""
-    requested_bytes: I64 = column(np.int64, 0)
-    """Requested sizes of the active blocks."""
+    active_bytes: I64 = column(np.int64, 0)  # in allocated blocks and those that another stream may still use
+    requested_bytes: I64 = column(np.int64, 0)  # requested sizes of the active blocks
     stream: I64 = column(np.int64, 0)
     kind: I8 = column(np.int8, SegmentKind.LARGE)
     pool: I16 = column(np.int16)
     expandable: I8 = column(np.int8, 0)
-    """0 or 1."""
     stack: I32 = column(np.int32)
 
 
@@ -98,8 +78,7 @@ class BlockState(IntEnum):
 
     INACTIVE = 0
     ALLOCATED = 1
-    PENDING_FREE = 2
-    """Freed by the program, perhaps still in use by another stream."""
+    PENDING_FREE = 2  # freed by the program, perhaps still in use by another stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +86,12 @@ class BlockRows(Columns):
     """One row per block of a segment, in order of address within it, at the end of the recording."""
 
     segment: I32 = column(np.int32, 0)
-    """Into ``segments``."""
     address: U64 = column(np.uint64, 0)
     bytes: I64 = column(np.int64, 0)
-    requested_bytes: I64 = column(np.int64, 0)
-    """0 for an inactive block."""
+    requested_bytes: I64 = column(np.int64, 0)  # 0 for an inactive block
     state: I8 = column(np.int8, BlockState.INACTIVE)
     row: I64 = column(np.int64)
-    """Into ``rows``: its allocation."""
-    stack: I32 = column(np.int32)
-    """Of its allocation; in an inactive block of an earlier one, if the file has it."""
+    stack: I32 = column(np.int32)  # of its allocation; in an inactive block of an earlier one, if the file has it
 
 
 class ReservationKind(IntEnum):
@@ -124,11 +99,9 @@ class ReservationKind(IntEnum):
 
     ALLOC = 0
     FREE = 1
-    MAP = 2
-    """Mapped pages of an expandable segment."""
+    MAP = 2  # mapped pages of an expandable segment
     UNMAP = 3
-    REPORTED = 4
-    """The file has the sum only, not the segment."""
+    REPORTED = 4  # the file has the sum only, not the segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +112,6 @@ class ReservationRows(Columns):
     event: I64 = column(np.int64, 0)
     ns: I64 = column(np.int64)
     bytes: I64 = column(np.int64, 0)
-    """Change; negative for less."""
     kind: I8 = column(np.int8, ReservationKind.REPORTED)
     address: U64 = column(np.uint64, 0)
     stream: I64 = column(np.int64, 0)
@@ -151,8 +123,7 @@ class MarkKind(IntEnum):
 
     OOM = 0
     SNAPSHOT = 1
-    OTHER = 2
-    """Unknown action of a newer torch."""
+    OTHER = 2  # unknown action of a newer torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,21 +134,17 @@ class MarkRows(Columns):
     event: I64 = column(np.int64, 0)
     ns: I64 = column(np.int64)
     kind: I8 = column(np.int8, MarkKind.OTHER)
-    bytes: I64 = column(np.int64, 0)
-    """OOM: requested bytes."""
-    device_free_bytes: I64 = column(np.int64)
-    """OOM: free bytes of the device."""
+    bytes: I64 = column(np.int64, 0)  # OOM: requested bytes
+    device_free_bytes: I64 = column(np.int64)  # OOM: free bytes of the device
     stack: I32 = column(np.int32)
 
 
 class RangeKind(IntEnum):
     """Kind of a time range."""
 
-    ANNOTATION = 0
-    """The user's, or another one of torch's."""
+    ANNOTATION = 0  # the user's, or another one of torch's
     STEP = 1
     OPTIMIZER = 2
-    """``Optimizer.step`` and ``Optimizer.zero_grad``."""
     BACKWARD = 3
 
 
@@ -186,67 +153,43 @@ class RangeRows(Columns):
     """One row per named time range, in order of its beginning."""
 
     name: I32 = column(np.int32)
-    """Into ``range_names``."""
     kind: I8 = column(np.int8, RangeKind.ANNOTATION)
     begin_ns: I64 = column(np.int64)
-    end_ns: I64 = column(np.int64)
-    """-1 if the recording ended first."""
-    device: I16 = column(np.int16)
-    """-1 for all."""
-    step: I32 = column(np.int32)
-    """The step that it is, or is in."""
+    end_ns: I64 = column(np.int64)  # -1 if the recording ended first
+    device: I16 = column(np.int16)  # -1 for all
+    step: I32 = column(np.int32)  # the step that it is, or is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTotals:
     """Totals of one device from the file. Bytes are ``None`` where it does not say."""
 
-    name: str
-    """torch's name: ``'cuda:0'`` (ROCm devices too), ``'cpu'``."""
-    type: int
-    """torch's device type: 0 CPU, 1 CUDA, 6 HIP."""
+    name: str  # torch's name: 'cuda:0' (ROCm devices too), 'cpu'
+    type: int  # torch's device type: 0 CPU, 1 CUDA, 6 HIP
     index: int
-    """-1 for the CPU."""
-    measure: str = "requested"
-    """What ``rows.bytes``, the curve and the peak count: ``'requested'`` or ``'rounded'`` bytes."""
+    measure: str = "requested"  # what rows.bytes, the curve and the peak count: 'requested' or 'rounded' bytes
     events: int = 0
-    """Events of every kind."""
     allocs: int = 0
     frees: int = 0
-    """Completed frees."""
-    reserved_bytes: int | None = None
-    """At the end, as the next three."""
-    allocated_bytes: int | None = None
-    """After rounding."""
-    active_bytes: int | None = None
-    """Allocated, or perhaps still in use by another stream."""
+    reserved_bytes: int | None = None  # at the end, as the next three
+    allocated_bytes: int | None = None  # after rounding
+    active_bytes: int | None = None  # allocated, or perhaps still in use by another stream
     requested_bytes: int | None = None
-    """Requested sizes of the active blocks."""
-    reported_peak_bytes: int | None = None
-    """The highest total in the file."""
-    base_bytes: int = 0
-    """Bytes before the first event: those at the end, less what the events added."""
-    base_is_known: bool = True
-    """False if the file has neither totals nor blocks: the curve then begins at 0."""
-    unlisted_bytes: int = 0
-    """Bytes of ``base_bytes`` without a row."""
+    reported_peak_bytes: int | None = None  # the highest total in the file
+    base_bytes: int = 0  # before the first event: those at the end, less what the events added
+    base_is_known: bool = True  # False if the file has neither totals nor blocks: the curve then begins at 0
+    unlisted_bytes: int = 0  # bytes of base_bytes without a row
     base_reserved_bytes: int | None = None
-    """Reserved bytes before the first event."""
     unmatched_frees: int = 0
     """Frees whose allocation is older than the recording, by their address (without addresses: see ``notes``)."""
-    repeated_allocs: int = 0
-    """Allocations at an address in use: a free is missing."""
-    lost_frees: int = 0
-    """Recorded allocations that are not among the blocks at the end, without a recorded free."""
+    repeated_allocs: int = 0  # allocations at an address in use: a free is missing
+    lost_frees: int = 0  # recorded allocations that are not among the blocks at the end, without a recorded free
     unexplained_changes: int = 0
     """Changes of the file's own total that none of its events explains; each is a row of unknown origin."""
     ooms: int = 0
-    out_of_order: int = 0
-    """Events that follow a later one in the file."""
+    out_of_order: int = 0  # events that follow a later one in the file
     total_bytes: int | None = None
-    """Memory of the device."""
     model: str = ""
-    """``'NVIDIA A100 80GB PCIe'``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +197,6 @@ class CallRows(Columns):
     """One row per call of an operator."""
 
     name: I32 = column(np.int32, 0)
-    """Into ``OperatorCalls.names``."""
     thread: I32 = column(np.int32, 0)
     begin_ns: I64 = column(np.int64, 0)
     end_ns: I64 = column(np.int64, 0)
@@ -265,13 +207,10 @@ class ChangeRows(Columns):
     """One row per allocation or free."""
 
     device: I16 = column(np.int16, 0)
-    """Into the timeline's ``devices``."""
     thread: I32 = column(np.int32, 0)
     ns: I64 = column(np.int64, 0)
     bytes: I64 = column(np.int64, 0)
-    """Negative for a free."""
-    call: I64 = column(np.int64)
-    """Row of the innermost call around it."""
+    call: I64 = column(np.int64)  # row of the innermost call around it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

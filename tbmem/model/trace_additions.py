@@ -1,7 +1,4 @@
-"""Facts known to the running process only, which tbmem adds to a trace of torch.profiler.
-
-They are stored in the trace file under one key after the events; other viewers ignore it.
-"""
+"""Facts that only the running process knows: stored in a trace of torch.profiler, under one key after the events."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,43 +14,26 @@ import numpy as np
 from tbmem.model.columns import I64
 
 KEY = "tbmem"
-_TAIL = 4096
-"""Bytes at the end of a trace that contain its last brace."""
+_TAIL = 4096  # bytes at the end of a trace that contain its last brace
 _ROUNDING_NS = 2
+_NONE: I64 = np.zeros(0, np.int64)
 
 
-def _empty() -> I64:
-    return np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedLines:
+class TimedLines(NamedTuple):
     """Line numbers by Unix time in nanoseconds, in order of time."""
 
-    ns: I64 = field(default_factory=_empty)
-    line: I64 = field(default_factory=_empty)
+    ns: I64 = _NONE
+    line: I64 = _NONE
 
     @classmethod
     def of(cls, lines: Mapping[int, int]) -> TimedLines:
         """From lines by time, in any order."""
-        ns = np.array(list(lines), np.int64)
+        ns, line = (np.array(list(values), np.int64) for values in (lines, lines.values()))
         order = np.argsort(ns)
-        return cls(ns=ns[order], line=np.array(list(lines.values()), np.int64)[order])
-
-    @classmethod
-    def of_differences(cls, ns: I64, line: I64) -> TimedLines:
-        """From columns of differences to the previous value."""
-        return cls(ns=np.cumsum(ns), line=np.cumsum(line))
-
-    def differences(self) -> tuple[I64, I64]:
-        """The columns as written: small numbers."""
-        return np.diff(self.ns, prepend=0), np.diff(self.line, prepend=0)
+        return cls(ns[order], line[order])
 
     def at(self, moments: I64) -> I64:
-        """The line recorded at each moment; 0 for none.
-
-        Traces have microseconds with three decimals, which floating point may round by a nanosecond.
-        """
+        """The line recorded at each moment; 0 for none. A trace's microseconds may be rounded by a nanosecond."""
         if not len(self.ns):
             return np.zeros(len(moments), np.int64)
         after = np.minimum(np.searchsorted(self.ns, moments), len(self.ns) - 1)
@@ -63,23 +43,20 @@ class TimedLines:
         return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OlderStorages:
+class OlderStorages(NamedTuple):
     """CPU storages that were alive when recording began, unknown to torch."""
 
-    address: I64 = field(default_factory=_empty)
-    bytes: I64 = field(default_factory=_empty)
-    freed_ns: I64 = field(default_factory=_empty)
-    """Unix time in nanoseconds; -1 if alive when recording ended."""
+    address: I64
+    bytes: I64
+    freed_ns: I64  # Unix time in nanoseconds; -1 if alive when recording ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceAdditions:
     """Everything that tbmem adds to one trace."""
 
-    calls: TimedLines | None = None
-    """The line from which each Python function was called, by the beginning of the call."""
-    operators: TimedLines = field(default_factory=TimedLines)
+    calls: TimedLines | None = None  # the line from which each Python function was called, by the beginning of the call
+    operators: TimedLines = TimedLines()
     """The line of an operator that Python calls without a function (``a * b``), by the time of the allocation."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Absolute paths of files of installed packages and Python, by the short path in the trace."""
@@ -107,29 +84,24 @@ class TraceAdditions:
         older = _columns(data.get("older"), 3)
         files = data.get("files")
         return cls(
-            calls=None if calls is None else TimedLines.of_differences(*calls),
-            operators=TimedLines() if operators is None else TimedLines.of_differences(*operators),
+            calls=None if calls is None else TimedLines(*map(np.cumsum, calls)),
+            operators=TimedLines(*map(np.cumsum, operators or ())),
             files={str(key): str(value) for key, value in files.items()} if isinstance(files, dict) else {},
-            older=None if older is None else OlderStorages(address=older[0], bytes=older[1], freed_ns=older[2]),
+            older=None if older is None else OlderStorages(*older),
         )
 
     def _to_json(self) -> dict[str, Any]:
-        parts = {
-            "calls": None if self.calls is None else self.calls.differences(),
-            "operators": self.operators.differences(),
-            "older": None if self.older is None else (self.older.address, self.older.bytes, self.older.freed_ns),
-        }
-        lists = {key: [column.tolist() for column in columns] for key, columns in parts.items() if columns is not None}
-        return {"files": dict(self.files), **lists}
+        """Times and lines are written as differences to the previous value: small numbers."""
+        lines = {key: value for key in ("calls", "operators") if (value := getattr(self, key)) is not None}
+        lists = {key: [np.diff(column, prepend=0).tolist() for column in columns] for key, columns in lines.items()}
+        older = {} if self.older is None else {"older": [column.tolist() for column in self.older]}
+        return {"files": dict(self.files), **lists, **older}
 
 
 def _columns(value: Any, count: int) -> list[I64] | None:
     """Columns of equal length; ``None`` if the value is something else."""
-    if not isinstance(value, list) or len(value) != count:
-        return None
     try:
-        columns = [np.array(column, np.int64) for column in value]
+        columns = np.array(value, np.int64)
     except (TypeError, ValueError, OverflowError):
         return None
-    alike = all(column.ndim == 1 and len(column) == len(columns[0]) for column in columns)
-    return columns if alike else None
+    return list(columns) if isinstance(value, list) and columns.ndim == 2 and len(columns) == count else None

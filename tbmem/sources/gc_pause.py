@@ -9,11 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disable automatic collections inside; a disabled collector stays disabled.
-
-    Creating many objects triggers collections that find no garbage among them. They take time, and they free the
-    program's garbage earlier than without tbmem.
-    """
+    """Disable automatic collections, which take time and free the program's garbage early; off before, off after."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -6,8 +6,8 @@ import glob
 import os
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tbmem.errors import FileFormatError
 from tbmem.model.address_book import AddressBook
@@ -25,32 +25,22 @@ _JSON = (b"{", b"[", b"\xef")
 _HEAD_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(NamedTuple):
     """One recording from a file."""
 
-    path: Path
     timeline: AllocationTimeline
-    book: AddressBook | None
-    """The address book of the same window, if it is in the same folder."""
-    calls: OperatorCalls | None = None
-    """Calls of operators of a trace, if requested."""
+    book: AddressBook | None  # the address book of the same window, if it is in the same folder
+    calls: OperatorCalls | None  # calls of operators of a trace, if requested
 
 
 def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recording:
-    """Read a memory snapshot, a trace of torch.profiler or a ``*.tbmem.npz``, recognized by content.
-
-    Args:
-        path: The file.
-        calls: Whether to read the operators' calls of a trace as well.
+    """Read a snapshot, a trace (with its operators' calls on request) or a ``*.tbmem.npz``, recognized by content.
 
     Raises:
         FileFormatError: The file is damaged, cut off, empty, or something else.
-        OSError: The file cannot be read.
     """
-    path = Path(path)
-    timeline, operator_calls = _read(path, calls)
-    return Recording(path=path, timeline=timeline, book=_address_book(path), calls=operator_calls)
+    timeline, operator_calls = _read(Path(path), calls)
+    return Recording(timeline, _address_book(Path(path)), operator_calls)
 
 
 def _read(path: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | None]:
@@ -84,16 +74,9 @@ def _address_book(path: Path) -> AddressBook | None:
     beside = path.with_name(address_book_name(path.name))
     if beside.name != path.name and beside.is_file():
         return AddressBook.load(beside)
-    if path.name.endswith(SNAPSHOT_SUFFIX):
-        return _book_of_window(path)
-    return None
-
-
-def _book_of_window(snapshot: Path) -> AddressBook | None:
-    """The book of a window is named after its trace; its header has the window's number."""
-    worker, _, label = snapshot.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")
-    for path in sorted(snapshot.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}")):
-        book = AddressBook.load(path)
-        if str(book.about.get("window")) == label:
-            return book
-    return None
+    if not path.name.endswith(SNAPSHOT_SUFFIX):
+        return None
+    # the book of a window is named after its trace; its header has the window's number
+    worker, _, label = path.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")
+    books = map(AddressBook.load, sorted(path.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}")))
+    return next((book for book in books if str(book.about.get("window")) == label), None)

@@ -19,7 +19,6 @@ from tbmem.config import (
     SnapshotConfig,
 )
 from tbmem.errors import ConfigError
-from tbmem.units import KIB, MIB
 
 SECTIONS: dict[str, type[Any]] = {
     "run": RunConfig,
@@ -161,14 +160,6 @@ def test_a_rank_speaks_only_where_the_console_is_on() -> None:
     assert OutputConfig(ranks="0,8").includes(8)
     assert not OutputConfig(ranks="0,8").includes(1)
     assert not OutputConfig(ranks="all", console=False).includes(0)
-
-
-def test_sizes_are_given_in_bytes() -> None:
-    # given
-    patterns = PatternsConfig(min_growth="512 KiB", min_spike="7 MiB")
-    # when / then
-    assert patterns.min_growth_bytes == 512 * KIB
-    assert patterns.min_spike_bytes == 7 * MIB
 
 
 @pytest.mark.parametrize(

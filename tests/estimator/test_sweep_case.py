@@ -25,7 +25,7 @@ TINY = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "vocabulary": 512, "
 
 
 def test_bf16_falls_back_to_fp16_with_a_sentence() -> None:
-    mixed = CASE.in_precision("bf16")
+    mixed = replace(CASE, precision="bf16")
 
     assert usable_precision(mixed, bfloat16=True) == (mixed, "")
     usable, sentence = usable_precision(mixed, bfloat16=False)

@@ -23,5 +23,5 @@ def test_stacks_are_interned() -> None:
 def test_names_have_no_number_for_the_empty_word() -> None:
     names = Names()
 
-    assert [names.number(word) for word in ("", "a", "b", "a")] == [-1, 0, 1, 0]
-    assert names.table() == ("a", "b")
+    assert [names[word] for word in ("", "a", "b", "a")] == [-1, 0, 1, 0]
+    assert tuple(names) == ("a", "b")

@@ -17,7 +17,7 @@ def test_a_cell_comes_back_from_json_as_it_was() -> None:
 
 def test_names_of_files_are_as_short_as_they_can_be() -> None:
     assert list(file_stems((CASE, replace(CASE, what="forward")))) == ["small_ctx128_training", "small_ctx128_forward"]
-    assert list(file_stems((CASE, CASE.in_precision("bf16")))) == [
+    assert list(file_stems((CASE, replace(CASE, precision="bf16")))) == [
         "small_ctx128_training_fp32",
         "small_ctx128_training_bf16",
     ]

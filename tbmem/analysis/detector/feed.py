@@ -17,7 +17,7 @@ from tbmem.analysis.detector.thresholds import FRAGMENTATION_EVERY, CapacityTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
-from tbmem.units import MIB
+from tbmem.units import MIB, parse_bytes
 
 _RESIDENT_SUSPICIOUS = 1 * MIB
 """Resident memory comes in pages and arenas: less is no sign of anything."""
@@ -78,9 +78,9 @@ class SampleFeed:
         self.range: tuple[int, int] | None = None
         """Lowest and highest level after a judged step, in bytes."""
         self._spikes = {
-            Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, patterns.min_spike_bytes),
-            Channel.PEAK: SpikeTest(patterns.spike_percent, patterns.min_spike_bytes),
-            Channel.HOST: SpikeTest(patterns.spike_percent, patterns.min_resident_spike_bytes),
+            Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, parse_bytes(patterns.min_spike)),
+            Channel.PEAK: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_spike)),
+            Channel.HOST: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_resident_spike)),
         }
         self._capacity = CapacityTest(patterns.capacity_percent)
         self._interrupted = False
@@ -271,11 +271,11 @@ def _free_heap(columns: Any, at: int) -> int | None:
 
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
     patience, percent = patterns.patience, patterns.min_growth_percent
-    allocated = GrowthTest(patience=patience, min_growth=patterns.min_growth_bytes, min_growth_percent=percent)
+    allocated = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
     host, workers = (
         GrowthTest(
             patience=readings,
-            min_growth=max(patterns.min_growth_bytes, _RESIDENT_GROWTH),
+            min_growth=max(parse_bytes(patterns.min_growth), _RESIDENT_GROWTH),
             min_growth_percent=percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,

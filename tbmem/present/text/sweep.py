@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tbmem.model.category import word_of
 from tbmem.model.sweep import PASSES, PRECISIONS, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
@@ -80,7 +81,7 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
     yield ""
     rows, reasons = [], []
     for mixed in sweep.cells:
-        full = sweep.cell(mixed.case.in_precision("fp32"))
+        full = sweep.cell(replace(mixed.case, precision="fp32"))
         if mixed.case.precision == "fp32" or full is None:
             continue
         saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"

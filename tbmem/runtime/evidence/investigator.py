@@ -20,6 +20,7 @@ from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.program.ownership import stack_of
+from tbmem.units import parse_bytes
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.evidence.session import EvidenceSession, Instruments
@@ -120,7 +121,7 @@ class Investigator:
             suspicion
             for suspect, suspicion in _current_suspicions(detectors).items()
             if suspect not in self._conclusions
-            and suspicion.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
+            and suspicion.bytes_per_step >= _WORTH_A_LOOK * parse_bytes(self._config.min_leak)
         ]
         if new and self._windows < self._config.max_windows:
             self._begin(step, new[0], frame)
@@ -145,7 +146,7 @@ class Investigator:
             conclusion = explain(
                 suspicion,
                 evidence,
-                min_rate=self._config.min_leak_bytes,
+                min_rate=parse_bytes(self._config.min_leak),
                 room=self._room(suspicion.device),
                 looked_before=self._inconclusive[suspect],
             )

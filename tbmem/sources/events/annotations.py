@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.model.category import Phase
-from tbmem.model.columns import I8, I32, I64, Bools
+from tbmem.model.columns import I8, I32
 from tbmem.model.stacks import Frame, Names, StackTable
 from tbmem.model.timeline_tables import AllocationRows, RangeKind, RangeRows
 
@@ -34,27 +34,20 @@ def step_of_range(name: str) -> int:
 
 
 def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], names: Names) -> RangeRows:
-    """Ranges from pairs of START and END.
-
-    Args:
-        annotations: The snapshot's annotations in order of time.
-        devices: Row of each device by torch's index.
-        names: Table of the ranges' names, to be extended.
-    """
+    """Ranges from a snapshot's pairs of START and END; ``devices`` has rows by torch's index, ``names`` is extended."""
     rows: list[list[int]] = []
     open_ranges: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
     for annotation in annotations:
         name, index = str(annotation.get("name", "")), int(annotation.get("device", -1))
         ns = int(annotation.get("time_us", -1)) * 1000
         if annotation.get("stage") == "START":
-            row = [names.number(name), kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
+            row = [names[name], kind_of_range(name), ns, -1, devices.get(index, -1), step_of_range(name)]
             rows.append(row)
             open_ranges[name, index].append(row)
         elif open_ranges[name, index]:
             open_ranges[name, index].pop()[3] = ns
-    columns = np.array(rows, np.int64).reshape(-1, 6).T
-    names_of_columns = ("name", "kind", "begin_ns", "end_ns", "device", "step")
-    return RangeRows.of(len(rows), **dict(zip(names_of_columns, columns, strict=True)))
+    name, kind, begin, end, device, step = np.array(rows, np.int64).reshape(-1, 6).T
+    return RangeRows.of(len(rows), name=name, kind=kind, begin_ns=begin, end_ns=end, device=device, step=step)
 
 
 def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
@@ -66,17 +59,11 @@ def phases(rows: AllocationRows, ranges: RangeRows, stacks: StackTable) -> I8:
     if len(stacks) and not any("::" in frame.function for frame in stacks.frames):
         phase[(rows.stack < 0) & (rows.alloc_event >= 0)] = Phase.BACKWARD
     optimizer = ranges.take((ranges.kind == RangeKind.OPTIMIZER) & (ranges.end_ns >= 0))
-    inside = _within(rows.alloc_ns, optimizer) & (phase == Phase.OTHER) & (rows.alloc_ns >= 0)
-    phase[inside] = Phase.OPTIMIZER
+    # ranges may nest
+    begun = np.searchsorted(np.sort(optimizer.begin_ns), rows.alloc_ns, side="right")
+    ended = np.searchsorted(np.sort(optimizer.end_ns), rows.alloc_ns, side="right")
+    phase[(begun > ended) & (phase == Phase.OTHER) & (rows.alloc_ns >= 0)] = Phase.OPTIMIZER
     return phase
-
-
-def _within(ns: I64, ranges: RangeRows) -> Bools:
-    """Whether each moment lies in any of the ranges, which may nest."""
-    begun = np.searchsorted(np.sort(ranges.begin_ns), ns, side="right")
-    ended = np.searchsorted(np.sort(ranges.end_ns), ns, side="right")
-    inside: Bools = begun > ended
-    return inside
 
 
 def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...]) -> tuple[I32, bool]:
@@ -86,19 +73,14 @@ def steps(rows: AllocationRows, ranges: RangeRows, range_names: tuple[str, ...])
         last = np.searchsorted(named.begin_ns, rows.alloc_ns, side="right") - 1
         inside = (last >= 0) & (rows.alloc_ns < named.end_ns[last])
         return np.where(inside, named.step[last], -1).astype(np.int32), False
-    ends = _optimizer_ends(ranges, range_names)
+    is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
+    stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0))
+    # a loop with two optimizers is counted once
+    ends = np.sort(stepped.end_ns[stepped.name == stepped.name[:1]])
     if not len(ends):
         return np.full(len(rows), -1, np.int32), False
     counted = np.searchsorted(ends, rows.alloc_ns, side="left")
     return np.where(rows.alloc_ns >= 0, counted, -1).astype(np.int32), True
-
-
-def _optimizer_ends(ranges: RangeRows, range_names: tuple[str, ...]) -> I64:
-    """End times of the first optimizer's steps: a loop with two optimizers is counted once."""
-    is_step = np.array([name.startswith(_OPTIMIZER_STEP_PREFIX) for name in range_names] or [False])
-    stepped = ranges.take(is_step[ranges.name] & (ranges.end_ns >= 0)) if len(ranges) else ranges
-    first = stepped.take(stepped.name == stepped.name[:1]) if len(stepped) else stepped
-    return np.sort(first.end_ns)
 
 
 def phases_of(stacks: StackTable) -> I8:

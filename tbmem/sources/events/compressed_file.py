@@ -23,7 +23,6 @@ def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Raises:
         FileFormatError: The file is empty, or its gzip data is damaged or cut off.
-        OSError: The file cannot be read.
     """
     with open(path, "rb") as file:
         magic = file.peek(2)[:2]
@@ -55,7 +54,6 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     Raises:
         UnsafeFileError: The pickle requests a class or function; nothing was run.
         FileFormatError: The file is empty, cut off, damaged, or not a pickle.
-        OSError: The file cannot be read.
     """
     with open_recording(path) as file, gc_paused():
         try:

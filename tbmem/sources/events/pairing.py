@@ -13,12 +13,9 @@ from tbmem.model.columns import I64, Bools
 class Pairs(NamedTuple):
     """Pairs by the number of each entry."""
 
-    closed_by: I64
-    """The entry that closes an opening entry; -1 for none."""
-    opened_by: I64
-    """The entry that a closing entry closes; -1 for none."""
-    repeated: Bools
-    """Opening entries followed by another one of the same key: the closing entry is missing."""
+    closed_by: I64  # the entry that closes an opening entry; -1 for none
+    opened_by: I64  # the entry that a closing entry closes; -1 for none
+    repeated: Bools  # opening entries followed by another one of the same key: the closing entry is missing
 
 
 def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
@@ -28,11 +25,7 @@ def pair(keys: NDArray[Any], opens: Bools) -> Pairs:
 
 
 def separate_unequal(pairs: Pairs, sizes: I64) -> tuple[Pairs, int]:
-    """Separate pairs of different sizes: a free and an allocation between the two are missing.
-
-    Returns:
-        The remaining pairs, with the opening entries of the others as ``repeated``, and the number of the others.
-    """
+    """Separate pairs of different sizes, whose opening entries become ``repeated``; also returns their number."""
     opening = np.flatnonzero(pairs.closed_by >= 0)
     opening = opening[sizes[opening] != sizes[pairs.closed_by[opening]]]
     closing = pairs.closed_by[opening]

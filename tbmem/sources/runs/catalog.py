@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import threading
@@ -9,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG, PLUGIN_FOLDER
@@ -23,24 +26,19 @@ _LOOK_SECONDS = 5.0
 Key = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """A log folder."""
 
     path: Path
-    name: str = ""
-    """Prefix of the names of its runs; empty where there is only one log folder."""
+    name: str = ""  # prefix of the names of its runs; empty where there is only one log folder
     own_run: str = "."
-    """Name of the run that is the log folder itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFile:
+class RunFile(NamedTuple):
     """One file of a run, as it was at the time of the search."""
 
     path: Path
-    file: str
-    """Relative to the run's folder, with ``/``."""
+    file: str  # relative to the run's folder, with /
     kind: str
     rank: int | None
     bytes: int
@@ -53,14 +51,12 @@ class RunFile:
         return str(self.path), self.changed_ns, self.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One run of a log folder."""
 
     name: str
     folder: Path
     root: Path
-    """The log folder."""
     files: tuple[RunFile, ...]
 
     def of(self, *kinds: str) -> list[RunFile]:
@@ -85,26 +81,20 @@ class Run:
 
 @dataclass(slots=True)
 class Catalog:
-    """The runs of some log folders.
-
-    Args:
-        roots: The log folders.
-        clock: Seconds; the folders are searched at most once a second.
-    """
+    """The runs of some log folders, which are searched at most once a second."""
 
     roots: Sequence[Root]
     clock: Callable[[], float] = time.monotonic
     _runs: Mapping[str, Run] = field(default_factory=dict)
-    _read_at: float | None = None
+    _read_at: float = -math.inf
     _any: bool = False
-    _looked_at: float | None = None
+    _looked_at: float = -math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def runs(self) -> Mapping[str, Run]:
         """All runs by name, the last changed first."""
         with self._lock:
-            now = self.clock()
-            if self._read_at is None or now - self._read_at >= _FRESH_SECONDS:
+            if self.clock() - self._read_at >= _FRESH_SECONDS:
                 runs = [run for root in self.roots for run in _runs_of(root)]
                 runs.sort(key=lambda run: (-run.changed, run.name))
                 self._runs, self._read_at = {run.name: run for run in runs}, self.clock()
@@ -113,8 +103,7 @@ class Catalog:
     def has_any(self) -> bool:
         """Whether a run was ever found; until then the folders are searched every few seconds."""
         with self._lock:
-            now = self.clock()
-            if not self._any and (self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS):
+            if not self._any and self.clock() - self._looked_at >= _LOOK_SECONDS:
                 self._any = any(True for root in self.roots for _ in _files(root.path))
                 self._looked_at = self.clock()
             return self._any
@@ -138,12 +127,7 @@ def _runs_of(root: Root) -> list[Run]:
 
 
 def run_folder(path: Path, root: Path | None = None) -> Path:
-    """Folder of the run that a file belongs to, without the plugin's and a rank's sub-folder.
-
-    Args:
-        path: The file.
-        root: The log folder, which is a run even if it is named like a rank.
-    """
+    """Folder of a file's run: without the plugin's and a rank's sub-folder, unless that is the log folder ``root``."""
     folder = path.parent
     if folder.as_posix().endswith("/" + PLUGIN_FOLDER):
         folder = folder.parents[len(PurePosixPath(PLUGIN_FOLDER).parts) - 1]
@@ -179,27 +163,18 @@ def _run(root: Root, folder: Path, paths: Sequence[tuple[Path, str]]) -> Run:
     names = dict(zip(recordings, short_names(recordings), strict=True))
     files = []
     for path, kind in paths:
-        try:
-            stat = path.stat()
-        except OSError:
-            continue  # it was removed during the search
         file = path.relative_to(folder).as_posix()
-        ranks = _RANK.findall(file)
-        rank = int(ranks[-1]) if ranks else None
-        name = names.get(path, path.name)
-        files.append(RunFile(path, file, kind, rank, stat.st_size, stat.st_mtime_ns, name))
+        rank = int(ranks[-1]) if (ranks := _RANK.findall(file)) else None
+        with contextlib.suppress(OSError):  # it was removed during the search
+            stat = path.stat()
+            files.append(RunFile(path, file, kind, rank, stat.st_size, stat.st_mtime_ns, names.get(path, path.name)))
     relative = folder.relative_to(root.path).as_posix()
     name = root.own_run if relative == "." else relative
     return Run(f"{root.name}/{name}" if root.name else name, folder, root.path, tuple(files))
 
 
 def roots_of(logdir: str, logdir_spec: str = "") -> tuple[Root, ...]:
-    """Log folders from TensorBoard's options.
-
-    Args:
-        logdir: As typed, possibly relative or with ``~``; empty under ``--logdir_spec``.
-        logdir_spec: ``name:path`` or ``path``, separated by commas.
-    """
+    """Log folders from TensorBoard's options as typed; ``logdir_spec`` is ``name:path,path``."""
     if logdir:
         return () if "://" in logdir else (Root(_absolute(logdir)),)
     roots = []
@@ -216,12 +191,10 @@ def _absolute(path: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
-@dataclass(slots=True, kw_only=True)
-class RunFiles:
+class RunFiles(NamedTuple):
     """A run and the live logs of its ranks."""
 
     name: str
-    """Path relative to the searched folder."""
     path: Path
     logs: tuple[Path, ...]
 
@@ -232,17 +205,10 @@ class RunFiles:
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
-    """The runs that a path means, oldest first.
-
-    Args:
-        path: A live log, a run folder, or a folder of runs.
-
-    Raises:
-        UsageError: There is no run.
-    """
+    """The runs in a folder, a run folder or a live log, oldest first; UsageError if there is none."""
     folder = Path(path).expanduser()
     if folder.is_file():
-        return [RunFiles(name=folder.name, path=folder, logs=(folder,))]
+        return [RunFiles(folder.name, folder, (folder,))]
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such file or folder")
     logs: dict[Path, list[Path]] = {}
@@ -251,5 +217,5 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     if not logs:
         raise UsageError(f"{folder}: no run of tbmem: there is no {MONITOR_LOG} below it")
     names = {run: str(run.relative_to(folder)) if run != folder else run.resolve().name for run in logs}
-    runs = [RunFiles(name=names[run], path=run, logs=tuple(paths)) for run, paths in logs.items()]
+    runs = [RunFiles(names[run], run, tuple(paths)) for run, paths in logs.items()]
     return sorted(runs, key=lambda run: run.changed)

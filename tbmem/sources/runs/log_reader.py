@@ -49,31 +49,23 @@ class _Lines:
         self._understood = self._damaged = 0
 
     def _new_lines(self) -> Iterator[bytes]:
-        """Blocks of the lines completed since the last call; an incomplete line is left for the next call.
-
-        Raises:
-            FileFormatError: Not one line is a monitor log's.
-            OSError: The file cannot be read.
-        """
+        """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:
             if file.seek(0, os.SEEK_END) < self._position:
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
                 self._position += len(chunk)
-                lines, end, rest = (self._tail + chunk).rpartition(b"\n")
-                self._tail = rest
+                lines, end, self._tail = (self._tail + chunk).rpartition(b"\n")
                 if end:
                     yield lines
         if self._damaged and not self._understood:
             raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
 
     def _parse(self, line: bytes, log: MonitorLog) -> None:
-        """Add a line to the log, and count it."""
-        if parse_line(line, log):
-            self._understood += 1
-        else:
-            self._damaged += 1
+        is_valid = parse_line(line, log)
+        self._understood += is_valid
+        self._damaged += not is_valid
 
 
 class FollowedLog(_Lines):
@@ -87,15 +79,15 @@ class FollowedLog(_Lines):
             OSError: The file cannot be read.
         """
         for lines in self._new_lines():
-            piece, headers = MonitorLog(), 0
+            piece = MonitorLog()
             for line in lines.split(b"\n"):
-                ending = piece.end, piece.signal
+                ending, headers = (piece.end, piece.signal), len(piece.headers)
                 self._parse(line, piece)
                 if len(piece.headers) > headers:
-                    header = piece.headers.pop()
+                    following = MonitorLog(headers=[piece.headers.pop()])
                     piece.end, piece.signal = ending
                     yield piece
-                    piece, headers = MonitorLog(headers=[header]), 1
+                    piece = following
             yield piece
 
 
@@ -104,8 +96,7 @@ class DeviceColumns(NamedTuple):
 
     rank: int
     device: str
-    columns: Mapping[str, F64]
-    """By the names in ``COLUMNS``, all of one length."""
+    columns: Mapping[str, F64]  # by the names in COLUMNS, all of one length
 
 
 class ColumnLog(_Lines):
@@ -119,15 +110,13 @@ class ColumnLog(_Lines):
         self._joined: tuple[DeviceColumns, ...] | None = ()
 
     def read(self) -> None:
-        """Read what was written since the last call.
-
-        Raises:
-            FileFormatError: Not one line is a monitor log's.
-            OSError: The file cannot be read.
-        """
+        """Read what was written since the last call; raises as :meth:`FollowedLog.read`."""
         for lines in self._new_lines():
             self._joined = None
-            self._add(lines)
+            try:
+                self._add_rows(_decoder.decode_lines(lines))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._add_lines(lines.split(b"\n"))
             self.rest.damaged_lines = self._damaged
 
     def devices(self) -> tuple[DeviceColumns, ...]:
@@ -140,12 +129,6 @@ class ColumnLog(_Lines):
     def rows(self) -> int:
         """Number of sample rows."""
         return sum(columns.shape[1] for parts in self._parts.values() for _, columns in parts)
-
-    def _add(self, text: bytes) -> None:
-        try:
-            self._add_rows(_decoder.decode_lines(text))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._add_lines(text.split(b"\n"))
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """Add lines of which at least one is not a valid line of samples."""

@@ -6,21 +6,13 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tbmem.errors import FileFormatError
 from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
 
-IN_FOLDERS = (
-    "trace.json",
-    ".json.gz",
-    ".pickle",
-    ".pickle.gz",
-    ".pkl",
-    ".pkl.gz",
-    ".tbmem.npz",
-)
+IN_FOLDERS = ("trace.json", ".json.gz", ".pickle", ".pickle.gz", ".pkl", ".pkl.gz", ".tbmem.npz")
 """Suffixes of the files that are looked for in a folder."""
 _ITERATION = re.compile(r"(?:^|[_\-./])(?:iteration|iter|it|step)[_\-]?(\d+)", re.IGNORECASE)
 _RANK = re.compile(r"(?:^|[_\-./])rank[_\-]?(\d+)", re.IGNORECASE)
@@ -36,8 +28,7 @@ class NothingFoundError(FileFormatError):
     """A folder or a pattern without any recording."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingFile:
+class RecordingFile(NamedTuple):
     """A recording to analyse."""
 
     path: Path
@@ -47,10 +38,7 @@ class RecordingFile:
 
 
 def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[RecordingFile, ...]:
-    """Find the recordings that the paths mean.
-
-    Args:
-        paths: Files, folders (searched through, with all folders below) and patterns such as ``'run/*/rank*.pickle'``.
+    """Find recordings in files, folders (and all below) and patterns such as ``'run/*/rank*.pickle'``.
 
     Raises:
         FileFormatError: A path does not exist, or nothing is found in it.
@@ -82,33 +70,19 @@ def _expand(text: str) -> list[tuple[Path, bool]]:
 def _in_folder(folder: Path, must: bool = True) -> list[Path]:
     files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(IN_FOLDERS) and path.is_file())
     if not files and must:
-        raise NothingFoundError(
-            f"{folder}: no recording in this folder: no *.pt.trace.json[.gz], *.pickle, *.pkl or *.tbmem.npz"
-        )
+        wanted = "*.pt.trace.json[.gz], *.pickle, *.pkl or *.tbmem.npz"
+        raise NothingFoundError(f"{folder}: no recording in this folder: no {wanted}")
     return files
 
 
-def short_name(path: str | os.PathLike[str]) -> str:
-    """A short name by iteration and rank.
-
-    ``'out/iteration_1/rank0_memory_snapshot.pickle'`` is ``'iter1_rank0'``; a file without iteration and rank keeps
-    its own name.
-    """
-    text = "/".join(Path(path).parts[-3:])
-    parts = []
-    if iterations := _ITERATION.findall(text):
-        parts.append(f"iter{int(iterations[-1])}")
-    if ranks := _RANK.findall(text):
-        parts.append(f"rank{int(ranks[-1])}")
-    return "_".join(parts) or _stem(Path(path).name)
-
-
-def _stem(name: str) -> str:
-    for suffix in _SUFFIXES:
-        if name.lower().endswith(suffix) and len(name) > len(suffix):
-            name = name[: -len(suffix)]
-            break
-    return _UNFIT.sub("_", name).strip("._-") or "recording"
+def short_name(path: Path) -> str:
+    """``'iter1_rank0'`` for ``'out/iteration_1/rank0_memory_snapshot.pickle'``; without these the file's own name."""
+    text = "/".join(path.parts[-3:])
+    found = {"iter": _ITERATION.findall(text), "rank": _RANK.findall(text)}
+    name = path.name
+    suffix = next((suffix for suffix in _SUFFIXES if name.lower().endswith(suffix) and len(name) > len(suffix)), "")
+    stem = _UNFIT.sub("_", name[: len(name) - len(suffix)]).strip("._-") or "recording"
+    return "_".join(f"{word}{int(numbers[-1])}" for word, numbers in found.items() if numbers) or stem
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
@@ -117,12 +91,9 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     groups: dict[str, list[Path]] = {}
     for name, path in sorted(zip(names, paths, strict=True), key=lambda pair: str(pair[1])):
         groups.setdefault(name, []).append(path)
-    return [
-        name if len(groups[name]) == 1 else f"{name}_{_prefix(groups[name])}{groups[name].index(path) + 1}"
-        for name, path in zip(names, paths, strict=True)
-    ]
-
-
-def _prefix(paths: Sequence[Path]) -> str:
-    is_window = all(_WINDOW.search(path.name.removesuffix(TRACE_SUFFIX)) for path in paths)
-    return "window" if is_window else ""
+    unique: dict[Path, str] = {}
+    for name, group in groups.items():
+        is_window = all(_WINDOW.search(path.name.removesuffix(TRACE_SUFFIX)) for path in group)
+        for number, path in enumerate(group, 1):
+            unique[path] = f"{name}_{'window' if is_window else ''}{number}" if len(group) > 1 else name
+    return [unique[path] for path in paths]

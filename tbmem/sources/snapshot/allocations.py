@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.model.timeline_tables import BEFORE, LOST, AllocationRows, BlockRows, BlockState, DeviceTotals, SegmentRows
+from tbmem.model.timeline_tables import (
+    ALIVE,
+    BEFORE,
+    LOST,
+    AllocationRows,
+    BlockRows,
+    BlockState,
+    DeviceTotals,
+    SegmentRows,
+)
 from tbmem.sources.events.pairing import Pairs, pair, separate_unequal
 from tbmem.sources.snapshot.events import Action, Events
 
@@ -20,23 +29,16 @@ class DeviceRows(NamedTuple):
     """Allocations of one device."""
 
     rows: AllocationRows
-    row_of_block: I64
-    """Row of each block of the device; -1 for none."""
+    row_of_block: I64  # row of each block of the device; -1 for none
     totals: DeviceTotals
 
 
 def rows_of_device(
     events: Events, segments: SegmentRows, blocks: BlockRows, device: int, index: int, reserved_change: int
 ) -> DeviceRows:
-    """Rows and totals of a device.
+    """Rows and totals of a device: number ``device`` in the timeline, ``index`` for torch.
 
-    Args:
-        events: Log of the device.
-        segments: Segments of all devices.
-        blocks: Blocks of this device.
-        device: Its row in ``devices``.
-        index: torch's index of it.
-        reserved_change: Growth of reserved memory over the events, in bytes.
+    Segments are those of all devices. ``reserved_change`` is the growth of reserved memory over the events, in bytes.
     """
     events = _with_pools(events, segments, device)
     allocs = np.flatnonzero(events.action == Action.ALLOC)
@@ -92,86 +94,65 @@ def _with_pools(events: Events, segments: SegmentRows, device: int) -> Events:
     allocs = np.flatnonzero(events.action == Action.SEGMENT_ALLOC)
     np.maximum.at(created, segment[allocs], np.where(inside[allocs], allocs, -1))
     known = inside & (np.arange(len(events)) >= created[segment])
-    pool = np.where(known, segments.pool[segment], -1).astype(np.int32)
-    return Events(**{**events._asdict(), "pool": pool})
+    return Events(**{**events._asdict(), "pool": np.where(known, segments.pool[segment], -1).astype(np.int32)})
 
 
 def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, int]:
-    """Rows of the allocations in the log, with their frees.
-
-    Returns:
-        The rows, the pairs, the events that the pairs number, and how many pairs were separated.
-    """
+    """Rows of the recorded allocations, the pairs, the events that these number, and how many were separated."""
     order = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE_COMPLETED))
     opens = events.action[order] == Action.ALLOC
     pairs, separated = separate_unequal(pair(events.address[order], opens), events.bytes[order])
     at, closing = order[opens], pairs.closed_by[opens]
     freed = closing >= 0
-    free_event = np.where(pairs.repeated[opens], LOST, -1)
-    free_event[freed] = order[closing[freed]]
-    free_ns = np.full(len(at), -1)
-    free_ns[freed] = events.ns[free_event[freed]]
-    requested = np.full(len(at), -1)
+    ended = np.append(order, -1)[closing]
     if _each_free_follows_its_request(events):
-        requested[freed] = free_event[freed] - 1
+        requested = np.where(freed, ended - 1, -1)
     else:
         requested = _requests(events, Action.ALLOC)[at]
     rows = AllocationRows.of(
         len(at),
-        bytes=events.bytes[at],
         device=device,
-        stream=events.stream[at],
-        pool=events.pool[at],
-        address=events.address[at],
         alloc_event=at,
-        free_event=free_event,
+        free_event=np.where(pairs.repeated[opens], LOST, ended),
         alloc_ns=events.ns[at],
-        free_ns=free_ns,
+        free_ns=np.append(events.ns, -1)[ended],
         free_requested_event=requested,
-        stack=events.stack[at],
-        context=events.context[at],
+        **events.at(at, "bytes", "stream", "pool", "address", "stack", "context"),
     )
     return rows, pairs, order, separated
 
 
 def _requests(events: Events, side: Action) -> I64:
     """The request to free of each allocation, or of each completed free, by event; -1 for none."""
-    requests = np.full(len(events), -1)
     if side == Action.FREE_COMPLETED and _each_free_follows_its_request(events):
-        completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-        requests[completed] = completed - 1
-        return requests
+        return np.where(events.action == Action.FREE_COMPLETED, np.arange(len(events)) - 1, -1)
     order = np.flatnonzero((events.action == side) | (events.action == Action.FREE_REQUESTED))
     requested = events.action[order] == Action.FREE_REQUESTED
     if side == Action.ALLOC:
         partner = pair(events.address[order], ~requested).closed_by
     else:
         partner = pair(events.address[order], requested).opened_by
-    requests[order] = np.where(partner >= 0, order[partner], -1)
+    requests = np.full(len(events), -1)
+    requests[order] = np.append(order, -1)[partner]
     return requests
 
 
 def _each_free_follows_its_request(events: Events) -> bool:
     """Whether no free waited for another stream: the usual case, which saves a sort."""
+    requests = np.flatnonzero(events.action == Action.FREE_REQUESTED)
     completed = np.flatnonzero(events.action == Action.FREE_COMPLETED)
-    if not len(completed) or int((events.action == Action.FREE_REQUESTED).sum()) != len(completed) or not completed[0]:
+    if not len(completed) or not np.array_equal(requests, completed - 1):
         return False
-    before = completed - 1
-    follows = events.action[before] == Action.FREE_REQUESTED
-    return bool((follows & (events.address[before] == events.address[completed])).all())
+    return np.array_equal(events.address[requests], events.address[completed])
 
 
 def _match_blocks(recorded: AllocationRows, blocks: BlockRows, active: I64, row_of_block: I64) -> int:
-    """Find the block and rounded size of each recorded allocation that is alive at the end.
-
-    Returns:
-        The number of allocations without a block: they were freed while recording was paused.
-    """
-    alive = np.flatnonzero(recorded.free_event == -1)
-    by_address = active[np.argsort(blocks.address[active], kind="stable")]
+    """Find the blocks of allocations alive at the end; counts those without one, freed while recording was paused."""
+    alive = np.flatnonzero(recorded.free_event == ALIVE)
     if not len(active):
         recorded.free_event[alive] = LOST
         return len(alive)
+    by_address = active[np.argsort(blocks.address[active], kind="stable")]
     index = np.searchsorted(blocks.address[by_address], recorded.address[alive])
     block = by_address[np.minimum(index, len(by_address) - 1)]
     matches = blocks.address[block] == recorded.address[alive]
@@ -186,14 +167,11 @@ def _freed(events: Events, frees: I64, device: int) -> AllocationRows:
     """Rows of allocations made before the recording and freed in it."""
     return AllocationRows.of(
         len(frees),
-        bytes=events.bytes[frees],
         device=device,
-        stream=events.stream[frees],
-        pool=events.pool[frees],
-        address=events.address[frees],
         free_event=frees,
         free_ns=events.ns[frees],
         free_requested_event=_requests(events, Action.FREE_COMPLETED)[frees],
+        **events.at(frees, "bytes", "stream", "pool", "address"),
     )
 
 

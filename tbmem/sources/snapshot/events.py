@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import IntEnum
 from itertools import compress
 from operator import itemgetter
@@ -34,12 +35,7 @@ class Action(IntEnum):
     OTHER = 9
 
 
-class _Codes(dict[str, int]):
-    def __missing__(self, word: str) -> int:
-        return Action.OTHER
-
-
-_CODES = _Codes({action.name.lower(): int(action) for action in Action})
+_CODES = defaultdict(lambda: int(Action.OTHER), {action.name.lower(): int(action) for action in Action})
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
@@ -54,16 +50,17 @@ class Events(NamedTuple):
     address: U64
     bytes: I64
     stream: I64
-    ns: I64
-    """Unix time; -1 where unknown."""
-    stack: I32
-    """-1 where unknown, and for frees."""
-    pool: I32
-    """-1 where unknown."""
+    ns: I64  # Unix time; -1 where unknown
+    stack: I32  # -1 where unknown, and for frees
+    pool: I32  # -1 where unknown
     context: I32
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def at(self, events: I64, *names: str) -> dict[str, Any]:
+        """Some of the columns at some events."""
+        return {name: getattr(self, name)[events] for name in names}
 
 
 def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
@@ -101,7 +98,7 @@ def _pools(trace: list[dict[str, Any]], pools: Pools) -> I32:
     """Newer torch writes a pool in each event, older in none."""
     if not trace or "pool_id" not in trace[0]:
         return np.full(len(trace), -1, np.int32)
-    return np.array([pools.number(event.get("pool_id")) for event in trace], np.int32)
+    return np.array([pools.of(event.get("pool_id")) for event in trace], np.int32)
 
 
 def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
@@ -112,8 +109,8 @@ def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     if not any(_has_values(allocs, key) for key in _CONTEXTS):
         return numbers
     values = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
-    known = {words: contexts.number(_context(words)) for words in dict.fromkeys(values)}
-    numbers[is_alloc] = [known[words] for words in values]
+    texts = {words: "; ".join(str(word) for word in words if word not in _EMPTY) for words in dict.fromkeys(values)}
+    numbers[is_alloc] = [contexts[texts[words]] for words in values]
     return numbers
 
 
@@ -122,10 +119,6 @@ def _has_values(events: list[dict[str, Any]], key: str) -> bool:
         return not set(map(itemgetter(key), events)) <= _EMPTY
     except KeyError:
         return any(event.get(key) not in _EMPTY for event in events)
-
-
-def _context(words: tuple[Any, ...]) -> str:
-    return "; ".join(str(word) for word in words if word not in _EMPTY)
 
 
 def reservations(events: Events, device: int) -> ReservationRows:
@@ -137,12 +130,9 @@ def reservations(events: Events, device: int) -> ReservationRows:
         len(at),
         device=device,
         event=at,
-        ns=events.ns[at],
         bytes=np.where(decreases, -events.bytes[at], events.bytes[at]),
         kind=kind,
-        address=events.address[at],
-        stream=events.stream[at],
-        stack=events.stack[at],
+        **events.at(at, "ns", "address", "stream", "stack"),
     )
 
 
@@ -153,9 +143,7 @@ def marks(events: Events, trace: list[dict[str, Any]], device: int) -> MarkRows:
         len(at),
         device=device,
         event=at,
-        ns=events.ns[at],
         kind=events.action[at] - Action.OOM,
-        bytes=events.bytes[at],
         device_free_bytes=[trace[event].get("device_free", -1) for event in at.tolist()],
-        stack=events.stack[at],
+        **events.at(at, "ns", "bytes", "stack"),
     )

@@ -21,8 +21,6 @@ from tbmem.sources.snapshot.segments import Pools, read_segments
 from tbmem.sources.snapshot.stacks import SnapshotStacks
 from tbmem.units import format_bytes
 
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
-
 
 def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
     """Read a file of ``torch.cuda.memory._dump_snapshot`` or tbmem.
@@ -30,7 +28,6 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
     Raises:
         UnsafeFileError: The pickle requests code to be run; nothing was run.
         FileFormatError: The file is damaged, is something else, or is empty.
-        OSError: The file cannot be read.
     """
     with gc_paused():
         # in a function, so that the snapshot is freed before the collector is enabled again
@@ -43,17 +40,13 @@ def _read(path: str) -> AllocationTimeline:
         return timeline_of_snapshot(snapshot, about={"file": os.path.basename(path)})
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from None
-    except _MALFORMED as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}"
         raise FileFormatError(f"{path}: a memory snapshot whose parts do not fit together ({what})") from error
 
 
 def timeline_of_snapshot(snapshot: Any, about: dict[str, Any] | None = None) -> AllocationTimeline:
-    """Convert a snapshot in memory into a timeline.
-
-    Args:
-        snapshot: Result of ``torch.cuda.memory._snapshot()``, or the list of ``memory_snapshot()``.
-        about: File, run and rank.
+    """Convert a result of ``torch.cuda.memory._snapshot()`` or ``memory_snapshot()``.
 
     Raises:
         FileFormatError: It is something else, or empty.
@@ -79,7 +72,7 @@ def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any
 
 def _described(snapshot: Any) -> str:
     if isinstance(snapshot, dict):
-        keys = ", ".join(repr(key) for key in list(snapshot)[:4])
+        keys = ", ".join(map(repr, list(snapshot)[:4]))
         return f"a dict with the keys {keys}" if keys else "an empty dict"
     name = type(snapshot).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
@@ -93,7 +86,8 @@ class _Reader:
         indices = {int(segment.get("device", 0)) for segment in segments}
         indices |= {index for index, trace in enumerate(traces) if trace}
         self._devices = {index: number for number, index in enumerate(sorted(indices))}
-        self._stacks, self._pools, self._contexts, self._names = SnapshotStacks(), Pools(), Names(), Names()
+        self._stacks, self._pools = SnapshotStacks(), Pools({(0, 0): 0})
+        self._contexts, self._names = Names(), Names()
         self._rows = 0
 
     def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:
@@ -101,7 +95,7 @@ class _Reader:
         parts = [self._device(index, segments, blocks) for index in self._devices]
         rows = AllocationRows.join([device.rows for device, _, _ in parts])
         ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
-        stacks, range_names = self._stacks.table(), self._names.table()
+        stacks, range_names = self._stacks.table(), tuple(self._names)
         step, counted = steps(rows, ranges, range_names)
         timeline = AllocationTimeline(
             source="snapshot",
@@ -113,8 +107,8 @@ class _Reader:
             marks=MarkRows.join([device_marks for _, _, device_marks in parts]),
             ranges=ranges,
             stacks=stacks,
-            pools=self._pools.table(),
-            contexts=self._contexts.table(),
+            pools=tuple(self._pools),
+            contexts=tuple(self._contexts),
             range_names=range_names,
             settings=snapshot.get("allocator_settings") or {},
             about=about,

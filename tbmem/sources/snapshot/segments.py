@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tbmem.model.columns import I64, U64
-from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
+from tbmem.model.stacks import Numbering
+from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentRows
 from tbmem.sources.snapshot.stacks import FrameDicts, SnapshotStacks
 
 _STATES = {
@@ -17,24 +18,16 @@ _STATES = {
     "active_pending_free": BlockState.PENDING_FREE,
     "active_awaiting_free": BlockState.PENDING_FREE,
 }
-_KINDS = {"small": SegmentKind.SMALL}
 _DEFAULT_POOL = (0, 0)
 
 
-class Pools:
-    """Numbers the memory pools of a snapshot."""
+class Pools(Numbering[tuple[int, int]]):
+    """Numbers of the memory pools of a snapshot; the default one has 0."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {_DEFAULT_POOL: 0}
-
-    def number(self, pool: Sequence[int] | None) -> int:
-        """Number of a pool; the default pool if the file does not say (before torch 2.1 there was no other)."""
+    def of(self, pool: Sequence[int] | None) -> int:
+        """Number of a pool; 0 if the file does not say (before torch 2.1 there was no other)."""
         first, second = pool or _DEFAULT_POOL
-        return self._numbers.setdefault((int(first), int(second)), len(self._numbers))
-
-    def table(self) -> tuple[tuple[int, int], ...]:
-        """All pools."""
-        return tuple(self._numbers)
+        return self[int(first), int(second)]
 
 
 def read_segments(
@@ -58,8 +51,8 @@ def read_segments(
         active_bytes=summed(np.where(blocks.state != BlockState.INACTIVE, blocks.bytes, 0)),
         requested_bytes=summed(blocks.requested_bytes),
         stream=[segment.get("stream", 0) for segment in segments],
-        kind=[_KINDS.get(segment.get("segment_type", ""), SegmentKind.LARGE) for segment in segments],
-        pool=[pools.number(segment.get("segment_pool_id")) for segment in segments],
+        kind=[segment.get("segment_type") != "small" for segment in segments],
+        pool=[pools.of(segment.get("segment_pool_id")) for segment in segments],
         expandable=[bool(segment.get("is_expandable")) for segment in segments],
         stack=stacks.numbers(segment.get("frames") for segment in segments),
     )
@@ -78,10 +71,7 @@ def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows
         segment=owner,
         address=_addresses(segments, blocks, owner, sizes),
         bytes=sizes,
-        requested_bytes=[
-            0 if state == BlockState.INACTIVE else _requested(block)
-            for block, state in zip(blocks, states, strict=True)
-        ],
+        requested_bytes=[_requested(block) if state else 0 for block, state in zip(blocks, states, strict=True)],
         state=states,
         stack=stacks.numbers(map(_frames, blocks)),
     )
@@ -94,8 +84,7 @@ def _addresses(segments: list[dict[str, Any]], blocks: list[dict[str, Any]], own
     offset = np.cumsum(sizes) - sizes
     first = np.searchsorted(owner, np.arange(len(segments)))
     starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
-    addresses: U64 = starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64)
-    return addresses
+    return np.asarray(starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64))
 
 
 def _requested(block: dict[str, Any]) -> int:
@@ -107,8 +96,6 @@ def _requested(block: dict[str, Any]) -> int:
 
 
 def _frames(block: dict[str, Any]) -> FrameDicts | None:
-    if "frames" in block:
-        frames: FrameDicts = block["frames"]
-        return frames
-    history = block.get("history")
-    return history[0].get("frames") if history else None
+    source = block if "frames" in block else (block.get("history") or [{}])[0]
+    frames: FrameDicts | None = source.get("frames")
+    return frames

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tbmem.model.stacks import StackBuilder, StackTable
+from tbmem.model.stacks import StackBuilder
 
 FrameDicts = list[dict[str, Any]]
 
 
-class SnapshotStacks:
+class SnapshotStacks(StackBuilder):
     """Interns the stacks of one snapshot.
 
     In a snapshot equal frames are one object, and events may share a list of frames: stacks are looked up by the
@@ -18,7 +18,7 @@ class SnapshotStacks:
     """
 
     def __init__(self) -> None:
-        self._builder = StackBuilder()
+        super().__init__()
         self._frame_numbers: dict[int, int] = {}
         self._by_some_frames: dict[tuple[int, int, int], list[tuple[FrameDicts, int]]] = {}
         self._by_list: dict[int, int] = {}
@@ -45,19 +45,13 @@ class SnapshotStacks:
         for candidate, number in candidates:
             if candidate == frames:
                 return number
-        number = self._builder.stack(map(self._frame, frames))
+        number = self.stack(map(self._number_of_frame, frames))
         candidates.append((frames, number))
         return number
 
-    def table(self) -> StackTable:
-        """All stacks."""
-        return self._builder.table()
-
-    def _frame(self, frame: dict[str, Any]) -> int:
+    def _number_of_frame(self, frame: dict[str, Any]) -> int:
         number = self._frame_numbers.get(id(frame))
         if number is None:
-            number = self._builder.frame(
-                str(frame.get("filename", "")), int(frame.get("line", 0)), str(frame.get("name", ""))
-            )
-            self._frame_numbers[id(frame)] = number
+            file, line, function = frame.get("filename", ""), frame.get("line", 0), frame.get("name", "")
+            number = self._frame_numbers[id(frame)] = self.frame(str(file), int(line), str(function))
         return number

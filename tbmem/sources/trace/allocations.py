@@ -25,8 +25,7 @@ class DeviceRows(NamedTuple):
     """Allocations of one device."""
 
     rows: AllocationRows
-    entry: I64
-    """Memory event of each row; -1 if allocated before the recording."""
+    entry: I64  # memory event of each row; -1 if allocated before the recording
     reservations: ReservationRows
     totals: DeviceTotals
 
@@ -45,35 +44,28 @@ class _Log(NamedTuple):
 def rows_of_device(
     memory: Spans, entries: I64, device: int, clock_zero: int, older: OlderStorages | None = None
 ) -> DeviceRows:
-    """Rows and totals of a device.
+    """Rows and totals of a device from its memory events.
 
-    Args:
-        memory: Memory events of all devices.
-        entries: Events of this device, in the order of the file.
-        device: Its row in ``devices``.
-        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
-        older: CPU storages that were alive when recording began, if known.
+    ``clock_zero`` is the Unix time of the trace's clock at 0 in nanoseconds, ``older`` has the CPU's earlier storages.
     """
     entry = entries[np.argsort(memory["begin"][entries], kind="stable")]
-    log = _Log(
-        entry,
-        memory["begin"][entry] + clock_zero,
-        *(memory[name][entry] for name in ("bytes", "address", "allocated", "reserved")),
-    )
+    counted = (memory[name][entry] for name in ("bytes", "address", "allocated", "reserved"))
+    log = _Log(entry, memory["begin"][entry] + clock_zero, *counted)
     pairs, unmatched = _pairs(log)
     rows, row_entry = _rows(log, device, pairs)
-    reported = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
-    if older is not None and reported.type == CPU_TYPE:
+    totals = _reported(log, int(memory["type"][entry[0]]), int(memory["index"][entry[0]]))
+    if older is not None and totals.type == CPU_TYPE:
         added = _older(log, device, rows, older)
         rows = AllocationRows.join([_with_known_sizes(_ended_by_reuse(log, rows), older), added])
-        reported = _with_totals_of(reported, rows)
+        base, alive = (int(rows.bytes[chosen].sum()) for chosen in (rows.alloc_event == BEFORE, rows.free_event < 0))
+        totals = replace(totals, base_bytes=base, base_is_known=True, allocated_bytes=alive, reported_peak_bytes=None)
     else:
-        added = _unexplained(log, device) if reported.base_is_known else AllocationRows.of()
-        reported = replace(reported, unexplained_changes=len(added))
+        added = _unexplained(log, device) if totals.base_is_known else AllocationRows.of()
+        totals = replace(totals, unexplained_changes=len(added))
         rows = AllocationRows.join([rows, added])
     totals = replace(
-        reported,
-        unlisted_bytes=reported.base_bytes - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
+        totals,
+        unlisted_bytes=totals.base_bytes - int(rows.bytes[rows.alloc_event == BEFORE].sum()),
         unmatched_frees=unmatched,
         repeated_allocs=int(pairs.repeated.sum()),
         out_of_order=int((np.diff(memory["begin"][entries]) < 0).sum()),
@@ -83,10 +75,7 @@ def rows_of_device(
 
 
 def _pairs(log: _Log) -> tuple[Pairs, int]:
-    """The pairs, and the number of frees at an address without an allocation.
-
-    Without addresses all events count as of one address for that number, as in a replay by address.
-    """
+    """The pairs, and the number of frees that follow no allocation at their address (without addresses: at any)."""
     opens, sizes = log.bytes > 0, np.abs(log.bytes)
     if not log.address.any():
         return pair_by_size(sizes, opens), int((~opens & ~np.append(False, opens[:-1])).sum())
@@ -96,10 +85,7 @@ def _pairs(log: _Log) -> tuple[Pairs, int]:
 
 
 def _unexplained(log: _Log, device: int) -> AllocationRows:
-    """Rows for changes of the file's own total that no event explains: those of a thread that was not recorded.
-
-    An unexplained increase becomes an allocation of unknown origin, a decrease the free of an older one.
-    """
+    """Rows for changes of the file's total that no event explains: those of a thread that was not recorded."""
     change = np.diff(log.allocated, prepend=log.allocated[:1] - log.bytes[:1]) - log.bytes
     more, less = np.flatnonzero(change > 0), np.flatnonzero(change < 0)
     return AllocationRows.of(
@@ -117,21 +103,19 @@ def _rows(log: _Log, device: int, pairs: Pairs) -> tuple[AllocationRows, I64]:
     """Rows of the events, and the memory event of each."""
     opens = log.bytes > 0
     allocs, early = np.flatnonzero(opens), np.flatnonzero(~opens & (pairs.opened_by < 0))
-    frees = pairs.closed_by[allocs]
-    freed = frees >= 0
-    last = np.append(log.ns, -1)
-    size = np.concatenate([log.bytes[allocs], -log.bytes[early]])
+    frees, none = pairs.closed_by[allocs], np.full(len(early), -1)
+    both = np.concatenate([allocs, early])
     rows = AllocationRows.of(
-        len(size),
-        bytes=size,
+        len(both),
+        bytes=np.abs(log.bytes[both]),
         device=device,
-        address=np.concatenate([log.address[allocs], log.address[early]]),
-        alloc_event=np.concatenate([allocs, np.full(len(early), -1)]),
+        address=log.address[both],
+        alloc_event=np.concatenate([allocs, none]),
         free_event=np.concatenate([np.where(pairs.repeated[allocs], LOST, frees), early]),
-        alloc_ns=np.concatenate([log.ns[allocs], np.full(len(early), -1)]),
-        free_ns=np.concatenate([np.where(freed, last[frees], -1), log.ns[early]]),
+        alloc_ns=np.concatenate([log.ns[allocs], none]),
+        free_ns=np.append(log.ns, -1)[np.concatenate([frees, early])],
     )
-    return rows, np.concatenate([log.entry[allocs], np.full(len(early), -1)])
+    return rows, np.concatenate([log.entry[allocs], none])
 
 
 def _older(log: _Log, device: int, rows: AllocationRows, older: OlderStorages) -> AllocationRows:
@@ -141,25 +125,22 @@ def _older(log: _Log, device: int, rows: AllocationRows, older: OlderStorages) -
     address, freed_ns = older.address[silent], older.freed_ns[silent]
     freed = np.where(freed_ns >= 0, np.searchsorted(log.ns, freed_ns), len(log.ns))
     end = np.minimum(freed, _next_alloc(log, address, np.full(len(silent), -1)))
-    ended = end < len(log.ns)
     return AllocationRows.of(
         len(silent),
         bytes=older.bytes[silent],
         device=device,
         address=address,
-        alloc_event=BEFORE,
-        free_event=np.where(ended, end, ALIVE),
-        alloc_ns=-1,
-        free_ns=np.where(ended, np.append(log.ns, -1)[np.minimum(end, len(log.ns))], -1),
+        free_event=np.where(end < len(log.ns), end, ALIVE),
+        free_ns=np.append(log.ns, -1)[end],
     )
 
 
 def _with_known_sizes(rows: AllocationRows, older: OlderStorages) -> AllocationRows:
     """Correct the sizes of older storages: torch reports their frees with the size of an earlier storage."""
     known = dict(zip(older.address.tolist(), older.bytes.tolist(), strict=True))
-    before = np.flatnonzero(rows.alloc_event == BEFORE)
-    sizes = rows.bytes.copy()
-    sizes[before] = [known.get(int(rows.address[row]), int(rows.bytes[row])) for row in before.tolist()]
+    before, sizes = rows.alloc_event == BEFORE, rows.bytes.copy()
+    earlier = zip(rows.address[before].tolist(), sizes[before].tolist(), strict=True)
+    sizes[before] = [known.get(address, size) for address, size in earlier]
     return rows.replace(bytes=sizes)
 
 
@@ -185,17 +166,6 @@ def _next_alloc(log: _Log, address: I64, after: I64) -> I64:
     following = np.append(keys, -1)[np.searchsorted(keys, index * (count + 1) + after, "right")]
     matches = (known[index] == address) & (following // (count + 1) == index)
     return np.where(matches, following % (count + 1), count)
-
-
-def _with_totals_of(reported: DeviceTotals, rows: AllocationRows) -> DeviceTotals:
-    """Replace torch's totals by those of the rows."""
-    return replace(
-        reported,
-        base_bytes=int(rows.bytes[rows.alloc_event == BEFORE].sum()),
-        base_is_known=True,
-        allocated_bytes=int(rows.bytes[rows.free_event < 0].sum()),
-        reported_peak_bytes=None,
-    )
 
 
 def _reservations(log: _Log, device: int) -> ReservationRows:

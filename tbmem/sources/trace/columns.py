@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tbmem.model.columns import I64
-from tbmem.sources.trace.json_stream import NO_ARGUMENTS, Arguments, Event
+from tbmem.model.stacks import Numbering
+from tbmem.sources.trace.json_stream import NO_ARGUMENTS, Event
 
-NO_TOTAL = -1
-_LATEST = 9e15
-"""Microseconds; later times in nanoseconds do not fit into 64 bits."""
-_MEMORY = "[memory]"
-_FUNCTIONS = "python_function"
+_LATEST = 9e15  # microseconds; later times in nanoseconds do not fit into 64 bits
 _OPERATORS = ("cpu_op", "Operator")
-_ANNOTATIONS = "user_annotation"
-_ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")
-"""Until 2022 these were operators."""
-_NUMBERS = {"bytes": 0, "address": 0, "type": 0, "index": -1, "allocated": NO_TOTAL, "reserved": NO_TOTAL}
+_ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")  # until 2022 these were operators
+_NUMBERS = {"bytes": 0, "address": 0, "type": 0, "index": -1, "allocated": -1, "reserved": -1}
 """Arguments of a memory event with their default values, in the order of the columns."""
-
-
-class Numbering(dict[str, int]):
-    """Numbers of words in the order of their first use."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
 
 
 class Spans:
@@ -56,7 +44,7 @@ class TraceColumns:
     """Memory events of a trace, and the operators, functions and annotations around them."""
 
     def __init__(self) -> None:
-        self.words, self.call_stacks, self.threads = Numbering(), Numbering(), Numbering()
+        self.words, self.call_stacks, self.threads = Numbering[str](), Numbering[str](), Numbering[str]()
         self.operators = Spans("name", "call_stack")
         self.functions = Spans("name", "id", "parent", "called_from")
         self.annotations = Spans("name")
@@ -64,43 +52,26 @@ class TraceColumns:
         """``begin`` equals ``end``."""
 
     def add(self, batch: list[Event]) -> None:
-        """Append events.
-
-        Raises:
-            ValueError: A time is out of range.
-            OverflowError: A number does not fit into 64 bits.
-        """
+        """Append events; ValueError or OverflowError if a time or number is out of range."""
         by_category: dict[str | None, list[Event]] = defaultdict(list)
         for event in batch:
             if event.name and event.ts is not None:
                 by_category[event.cat].append(event)
-        self._add_functions(by_category.pop(_FUNCTIONS, []))
-        operators = [event for category in _OPERATORS for event in by_category.pop(category, [])]
-        annotations = by_category.pop(_ANNOTATIONS, [])
-        annotations += [event for event in operators if event.name.startswith(_ANNOTATION_NAMES)]
+        functions = by_category.pop("python_function", [])
+        lines = [_line_of(location) for location in _argument(functions, "called_from", "")]
+        ids, parents = _argument(functions, "id", -1), _argument(functions, "parent", -1)
+        self.functions.add(*self._span(functions), ids, parents, lines)
+        events = [event for category in _OPERATORS for event in by_category.pop(category, [])]
+        annotations = by_category.pop("user_annotation", [])
+        annotations += [event for event in events if event.name.startswith(_ANNOTATION_NAMES)]
         self.annotations.add(*self._span(annotations))
-        self._add_operators([event for event in operators if not event.name.startswith(_ANNOTATION_NAMES)])
-        self._add_memory([event for events in by_category.values() for event in events if event.name == _MEMORY])
-
-    def _add_functions(self, events: list[Event]) -> None:
-        arguments = _arguments(events)
-        ids = [-1 if args.id is None else args.id for args in arguments]
-        parents = [-1 if args.parent is None else args.parent for args in arguments]
-        lines = [0 if args.called_from is None else _line_of(args.called_from) for args in arguments]
-        self.functions.add(*self._span(events), ids, parents, lines)
-
-    def _add_operators(self, events: list[Event]) -> None:
-        texts = [args.call_stack for args in _arguments(events)]
-        self.operators.add(*self._span(events), [-1 if text is None else self.call_stacks[text] for text in texts])
-
-    def _add_memory(self, events: list[Event]) -> None:
-        begin = _ns([event.ts or 0.0 for event in events])
-        arguments = _arguments(events)
-        columns = []
-        for name, default in _NUMBERS.items():
-            values = [getattr(args, name) for args in arguments]
-            columns.append([default if value is None else value for value in values])
-        self.memory.add(self._threads(events), begin, begin, *columns)
+        operators = [event for event in events if not event.name.startswith(_ANNOTATION_NAMES)]
+        stacks = [self.call_stacks[text] if text else -1 for text in _argument(operators, "call_stack", "")]
+        self.operators.add(*self._span(operators), stacks)
+        memory = [event for events in by_category.values() for event in events if event.name == "[memory]"]
+        numbers = (_argument(memory, name, default) for name, default in _NUMBERS.items())
+        begin = _ns([event.ts or 0.0 for event in memory])
+        self.memory.add(self._threads(memory), begin, begin, *numbers)
 
     def _span(self, events: list[Event]) -> tuple[list[int], I64, I64, list[int]]:
         begin = _ns([event.ts or 0.0 for event in events])
@@ -111,8 +82,9 @@ class TraceColumns:
         return [self.threads[str(event.tid)] for event in events]
 
 
-def _arguments(events: list[Event]) -> list[Arguments]:
-    return [event.args or NO_ARGUMENTS for event in events]
+def _argument(events: list[Event], name: str, default: Any) -> list[Any]:
+    values = [getattr(event.args or NO_ARGUMENTS, name) for event in events]
+    return [default if value is None else value for value in values]
 
 
 def _line_of(location: str) -> int:
@@ -126,6 +98,5 @@ def _ns(microseconds: list[float]) -> I64:
     values = np.array(microseconds, np.float64)
     if not (np.abs(values) <= _LATEST).all():
         raise ValueError("a time beyond the year 2255")
-    whole = np.floor(values)
-    nanoseconds: I64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
-    return nanoseconds
+    floor = np.floor(values)
+    return np.asarray(floor.astype(np.int64) * 1000 + np.rint((values - floor) * 1000).astype(np.int64))

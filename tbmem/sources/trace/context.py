@@ -24,25 +24,14 @@ _AUTOGRAD = re.compile(r"autograd::engine::|(struct )?torch::autograd::|\w*Backw
 
 
 class AllocationContext:
-    """The operators, functions and annotations that were active in the thread of each allocation.
-
-    Args:
-        columns: The trace.
-        entries: The memory event of each row; -1 for a row without one.
-        additions: Facts that tbmem added to the trace.
-        clock_zero: Unix time of the trace's clock at 0, in nanoseconds.
-    """
+    """What was active in the thread of each allocation, by its memory event in ``entries`` (-1 for none)."""
 
     def __init__(self, columns: TraceColumns, entries: I64, additions: TraceAdditions, clock_zero: int) -> None:
-        self._columns = columns
-        self._made = np.flatnonzero(entries >= 0)
-        self._rows = len(entries)
-        memory = columns.memory
-        self._thread = memory["thread"][entries[self._made]]
-        self._at = memory["begin"][entries[self._made]]
-        self._words = list(columns.words)
-        calls = columns.functions
-        lines = additions.calls
+        self._columns, self._words = columns, list(columns.words)
+        # a row without an event is in no thread
+        self._thread = np.append(columns.memory["thread"], -1)[entries]
+        self._at = np.append(columns.memory["begin"], -1)[entries]
+        calls, lines = columns.functions, additions.calls
         called_from = calls["called_from"] if lines is None else lines.at(calls["begin"] + clock_zero)
         self.stacks = TraceStacks(calls, self._words, called_from, additions.files)
         self._lines = additions.operators.at(self._at + clock_zero)
@@ -57,12 +46,7 @@ class AllocationContext:
         if len(texts):
             text = np.append(self._columns.operators["call_stack"], -1)[operator]
             stack = np.where(stack < 0, np.append(texts, -1)[text], stack)
-        return {
-            "operator": self._on_rows(self._operators(operator), -1),
-            "stack": self._on_rows(stack, -1),
-            "module": self._on_rows(module, -1),
-            "phase": self._on_rows(self._phases(stack), Phase.OTHER),
-        }
+        return {"operator": self._operators(operator), "stack": stack, "module": module, "phase": self._phases(stack)}
 
     def ranges(self) -> tuple[RangeRows, tuple[str, ...]]:
         """Steps, optimizer and annotations, and the table of their names."""
@@ -71,27 +55,25 @@ class AllocationContext:
         names = Names()
         table = RangeRows.of(
             len(spans),
-            name=[names.number(word) for word in words],
+            name=[names[word] for word in words],
             kind=[kind_of_range(word) for word in words],
             begin_ns=spans["begin"] + self._clock_zero,
             end_ns=spans["end"] + self._clock_zero,
             step=[step_of_range(word) for word in words],
         )
-        return table.take(np.argsort(table.begin_ns, kind="stable")), names.table()
+        return table.take(np.argsort(table.begin_ns, kind="stable")), tuple(names)
 
     def _operators(self, innermost_operator: I64) -> I64:
         """Numbers of the innermost operators that do more than allocate, else of the innermost ones."""
         spans = self._columns.operators
-        names = spans["name"]
-        inner = self._around(spans, self._named(names, lambda word: not _ALLOCATES.match(word)))
-        inner = np.where(inner >= 0, inner, innermost_operator)
-        used = np.append(names, -1)[inner]
-        numbers = {word: self.operators.number(self._words[word]) for word in np.unique(used).tolist() if word >= 0}
+        inner = self._around(spans, self._named(spans["name"], lambda word: not _ALLOCATES.match(word)))
+        used = np.append(spans["name"], -1)[np.where(inner >= 0, inner, innermost_operator)]
+        numbers = {word: self.operators[self._words[word]] for word in np.unique(used).tolist() if word >= 0}
         return np.array([numbers.get(word, -1) for word in used.tolist()], np.int64)
 
     def _phases(self, stack: I32) -> I8:
         """Phase by stack, operators of autograd, and the optimizer's annotation."""
-        phase: I8 = np.append(phases_of(self.stacks.builder.table()), np.int8(Phase.OTHER))[stack]
+        phase: I8 = np.append(phases_of(self.stacks.table()), np.int8(Phase.OTHER))[stack]
         spans, annotations = self._columns.operators, self._columns.annotations
         autograd = self._named(spans["name"], lambda word: bool(_AUTOGRAD.match(word)))
         optimizer = self._named(annotations["name"], lambda word: kind_of_range(word) == RangeKind.OPTIMIZER)
@@ -101,22 +83,13 @@ class AllocationContext:
 
     def _named(self, names: I64, accepts: Callable[[str], bool]) -> Bools:
         """A mask of the spans whose name is accepted."""
-        accepted = np.array([accepts(word) for word in self._words] or [False], np.bool_)
-        mask: Bools = accepted[names]
-        return mask
+        return np.array([accepts(word) for word in self._words] or [False], np.bool_)[names]
 
     def _around(self, spans: Spans, mask: Bools | None = None) -> I64:
         """Number of the innermost span around each allocation, in the same thread; -1 for none."""
         numbers = np.arange(len(spans)) if mask is None else np.flatnonzero(mask)
-        inner = innermost(
-            spans["thread"][numbers], spans["begin"][numbers], spans["end"][numbers], self._thread, self._at
-        )
-        return np.append(numbers, -1)[inner]
-
-    def _on_rows(self, values: Any, fill: int) -> Any:
-        column = np.full(self._rows, fill, np.int64)
-        column[self._made] = values
-        return column
+        thread, begin, end = (spans[name][numbers] for name in ("thread", "begin", "end"))
+        return np.append(numbers, -1)[innermost(thread, begin, end, self._thread, self._at)]
 
 
 def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: int) -> OperatorCalls:
@@ -148,10 +121,9 @@ def calls_of(columns: TraceColumns, timeline: AllocationTimeline, clock_zero: in
 
 
 def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64:
-    """Number of the innermost range of the same thread around each moment; -1 for none.
+    """Number of the innermost range of the same thread around each moment, its ends included; -1 for none.
 
-    A range includes its first and last moment. Of ranges that overlap without nesting (due to rounding to
-    microseconds) the one that began last counts.
+    Of ranges that overlap without nesting (due to rounding to microseconds) the one that began last counts.
     """
     innermost_ranges = np.full(len(at), -1, np.int64)
     for number in np.unique(at_thread):

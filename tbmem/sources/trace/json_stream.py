@@ -62,12 +62,7 @@ _LENIENT = json.JSONDecoder(strict=False)
 
 
 class JsonEvents:
-    """The events of one file; ``about``, the keys beside them, is complete after the last event.
-
-    Args:
-        file: The uncompressed text.
-        path: Its path, for messages.
-    """
+    """The events of an uncompressed file; ``about``, the keys beside them, is complete after the last event."""
 
     def __init__(self, file: IO[bytes], path: str) -> None:
         self.about: dict[str, Any] = {}
@@ -99,15 +94,14 @@ class JsonEvents:
 
     def _by_lines(self, rest: bytes, indent: bytes) -> Iterator[list[Event]]:
         between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
-        while True:
+        chunk = rest
+        while chunk:
             chunk = self._file.read(_CHUNK)
             rest += chunk
             cut = rest.rfind(between)
             if cut >= 0:
                 yield _decoded(rest[: cut + 1], between)
                 rest = rest[cut + len(between) - 1 :]
-            if not chunk:
-                break
         yield from self._one_by_one(rest)
 
     def _one_by_one(self, rest: bytes) -> Iterator[list[Event]]:
@@ -188,11 +182,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _parsed(text: bytes) -> Any:
-    """A JSON value; control characters, NaN and lone backslashes (Windows paths of kineto) are accepted.
-
-    Raises:
-        ValueError: The text is not JSON.
-    """
+    """A JSON value; control characters, NaN and lone backslashes (Windows paths of kineto) are accepted."""
     with contextlib.suppress(ValueError):
         return msgspec.json.decode(text)
     with contextlib.suppress(ValueError):

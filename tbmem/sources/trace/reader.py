@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
-from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, OperatorCalls, ReservationRows
 from tbmem.model.trace_additions import TraceAdditions
@@ -23,13 +22,11 @@ from tbmem.sources.trace.json_stream import JsonEvents
 from tbmem.units import format_bytes
 
 _ABOUT_KEYS = (
-    "host_name",
-    "distributedInfo",
-    "displayTimeUnit",
-    "record_shapes",
-    "with_stack",
-    "profile_memory",
-    "trace_id",
+    *("host_name", "distributedInfo", "displayTimeUnit", "record_shapes", "with_stack", "profile_memory", "trace_id"),
+)
+_NO_EVENT = "a trace without any event: the profiler was stopped before anything ran in its active steps"
+_NO_MEMORY = (
+    "record with torch.profiler.profile(profile_memory=True), and without profile_all_threads=True, which drops them"
 )
 _STALE = (
     " They may include memory that was freed while no profiler was on: torch counts memory of the CPU only under a"
@@ -43,7 +40,6 @@ def read_trace(path: str | os.PathLike[str]) -> AllocationTimeline:
     Raises:
         NoMemoryEventsError: No allocations were recorded.
         FileFormatError: The file is damaged, cut off, or something else.
-        OSError: The file cannot be read.
     """
     return _read(os.fspath(path))[0]
 
@@ -69,17 +65,9 @@ def _read(path: str) -> tuple[AllocationTimeline, TraceColumns, int]:
             what = f"an event near number {events.count} is none of torch.profiler ({error})"
             raise FileFormatError(f"{path}: {what}") from error
     if not len(columns.memory):
-        raise NoMemoryEventsError(f"{path}: {_reason_for_no_memory(events.count)}")
+        reason = f"{events.count} events, none of them [memory]: {_NO_MEMORY}" if events.count else _NO_EVENT
+        raise NoMemoryEventsError(f"{path}: {reason}")
     return _timeline(columns, events.about, clock_zero, os.path.basename(path)), columns, clock_zero
-
-
-def _reason_for_no_memory(events: int) -> str:
-    if not events:
-        return "a trace without any event: the profiler was stopped before anything ran in its active steps"
-    return (
-        f"{events} events, none of them [memory]: record with torch.profiler.profile(profile_memory=True), and"
-        " without profile_all_threads=True, which drops them"
-    )
 
 
 def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, file: str) -> AllocationTimeline:
@@ -87,8 +75,7 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, 
     parts = _devices(columns, clock_zero, additions)
     rows = AllocationRows.join([part.rows for part in parts])
     context = AllocationContext(columns, np.concatenate([part.entry for part in parts]), additions, clock_zero)
-    attributes = context.attributes()
-    ranges, range_names = context.ranges()
+    attributes, (ranges, range_names) = context.attributes(), context.ranges()
     step, counted = steps(rows, ranges, range_names)
     timeline = AllocationTimeline(
         source="trace",
@@ -96,9 +83,9 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, 
         devices=tuple(_described(part.totals, about) for part in parts),
         reservations=ReservationRows.join([part.reservations for part in parts]),
         ranges=ranges,
-        stacks=context.stacks.builder.table(),
-        modules=context.stacks.modules.table(),
-        operators=context.operators.table(),
+        stacks=context.stacks.table(),
+        modules=tuple(context.stacks.modules),
+        operators=tuple(context.operators),
         range_names=range_names,
         about={"file": file, **{key: about[key] for key in _ABOUT_KEYS if key in about}},
     )
@@ -110,11 +97,8 @@ def _devices(columns: TraceColumns, clock_zero: int, additions: TraceAdditions) 
     memory = columns.memory
     keys = np.stack([memory["type"] == CPU_TYPE, memory["type"], memory["index"]], axis=1).astype(np.int64)
     devices, inverse = np.unique(keys, axis=0, return_inverse=True)
-    device: I64 = inverse.reshape(-1)
-    return [
-        rows_of_device(memory, np.flatnonzero(device == number), number, clock_zero, additions.older)
-        for number in range(len(devices))
-    ]
+    entries = (np.flatnonzero(inverse.reshape(-1) == number) for number in range(len(devices)))
+    return [rows_of_device(memory, of, number, clock_zero, additions.older) for number, of in enumerate(entries)]
 
 
 def _described(device: DeviceTotals, about: Mapping[str, Any]) -> DeviceTotals:

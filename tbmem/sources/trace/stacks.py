@@ -17,24 +17,16 @@ from tbmem.model.stacks import Names, StackBuilder
 from tbmem.sources.trace.columns import Spans
 
 _CALL = re.compile(r"(.*)\((\d+)\): (.*)", re.DOTALL)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Address of a built-in method's object, different in each call."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # address of a built-in method's object, different in each call
 _MODULE_PREFIX = "nn.Module: "
 _MOST_LINES = 1 << 31
 
 
-class TraceStacks:
-    """Interns the stacks and modules of one trace.
-
-    Args:
-        calls: Python calls with the numbers of their callers and names.
-        words: The names.
-        called_from: The line from which each was called; 0 where unknown.
-        files: Absolute paths by the short ones in the trace.
-    """
+class TraceStacks(StackBuilder):
+    """Interns a trace's stacks and modules; ``files`` has absolute paths by the short ones in the trace."""
 
     def __init__(self, calls: Spans, words: list[str], called_from: I64, files: Mapping[str, str]) -> None:
-        self.builder = StackBuilder()
+        super().__init__()
         self.modules = Names()
         self._words = words
         self._names = calls["name"]
@@ -55,40 +47,33 @@ class TraceStacks:
 
     def of_texts(self, texts: list[str]) -> I32:
         """Stack of each text such as ``'b.py(3): g;a.py(1): f'``, as torch wrote until 2021."""
-        stacks = [self.builder.stack(self._frame(call) for call in text.split(";") if call) for text in texts]
+        stacks = [self.stack(self._frame(call) for call in text.split(";") if call) for text in texts]
         return np.array(stacks, np.int32)
 
     def _numbers(self, call: int, line: int) -> tuple[int, int]:
         if call < 0:
             return -1, -1
-        node = self._node(call)
-        module = self.modules.number(self._modules[node])
-        return self.builder.stack(self._frames(call, line)), module
-
-    def _frames(self, call: int, line: int) -> list[int]:
+        module = self.modules[self._modules[self._node(call)]]
         frames = []
         while call >= 0:
-            frames.append(self._frame_of_word(int(self._names[call]), line))
-            line = int(self._called_from[call])
-            call = int(self._parents[call])
-        return frames
-
-    def _frame_of_word(self, word: int, line: int) -> int:
-        number = self._frames_of_words.get((word, line))
-        if number is None:
-            number = self._frames_of_words[word, line] = self._function(self._words[word], line)
-        return number
+            word = int(self._names[call])
+            number = self._frames_of_words.get((word, line))
+            if number is None:
+                number = self._frames_of_words[word, line] = self._function(self._words[word], line)
+            frames.append(number)
+            line, call = int(self._called_from[call]), int(self._parents[call])
+        return self.stack(frames), module
 
     def _function(self, name: str, line: int) -> int:
         """Frame of a function at its current line; a C function has neither file nor line."""
         plain = _ADDRESS.sub("", name)
         call = _CALL.fullmatch(plain)
         if call is None:
-            return self.builder.frame("", 0, plain)
+            return self.frame("", 0, plain)
         file, first, function = self._files.get(call[1], call[1]), call[2], call[3]
         if not line and not function.startswith("<") and owner_of(file) <= Owner.INSTALLED:
             function = f"{function} (from line {first})"  # a file may have many functions of that name
-        return self.builder.frame(file, line, function)
+        return self.frame(file, line, function)
 
     def _node(self, call: int) -> int:
         """Number of the chain of calls up to this one; equal chains have the same number."""
@@ -105,23 +90,19 @@ class TraceStacks:
         node = self._nodes.get((parent, word))
         if node is None:
             node = self._nodes[parent, word] = len(self._nodes)
-            name = self._words[word]
-            path = self._modules[parent] if parent >= 0 else ""
-            if name.startswith(_MODULE_PREFIX):
-                path = f"{path}.{name.removeprefix(_MODULE_PREFIX)}".lstrip(".")
-            self._modules.append(path)
+            name, path = self._words[word], self._modules[parent] if parent >= 0 else ""
+            is_module = name.startswith(_MODULE_PREFIX)
+            self._modules.append(f"{path}.{name.removeprefix(_MODULE_PREFIX)}".lstrip(".") if is_module else path)
         return node
 
     def _frame(self, text: str) -> int:
         """Frame of a call in a text, which has the current line."""
         call = _CALL.fullmatch(text)
-        return self.builder.frame(call[1], int(call[2]), call[3]) if call else self.builder.frame("", 0, text)
+        return self.frame(call[1], int(call[2]), call[3]) if call else self.frame("", 0, text)
 
 
 def _rows_of(wanted: I64, ids: I64) -> I64:
     """Row of each wanted id; -1 for an unknown one."""
-    if not len(ids):
-        return np.full(len(wanted), -1, np.int64)
     order = np.argsort(ids, kind="stable")
-    rows = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    return np.where((ids[rows] == wanted) & (wanted >= 0), rows, -1)
+    rows = np.append(order, -1)[np.searchsorted(ids[order], wanted)]
+    return np.where((np.append(ids, -1)[rows] == wanted) & (wanted >= 0), rows, -1)

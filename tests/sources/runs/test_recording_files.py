@@ -25,7 +25,7 @@ from tbmem.sources.runs.recording_files import find_recordings, short_name
     ],
 )
 def test_short_names(path: str, name: str) -> None:
-    assert short_name(path) == name
+    assert short_name(Path(path)) == name
 
 
 def test_a_folder_is_searched_and_named_files_are_told_apart(tmp_path: Path) -> None:
