@@ -10,7 +10,6 @@ from typing import Any
 
 from tbmem.analysis.detector import finding_text
 from tbmem.analysis.detector.feed import CPU, CapacityEvent, Event, ExcursionEvent, SampleFeed
-from tbmem.analysis.detector.finding_text import GrowthFacts
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
@@ -56,11 +55,7 @@ class Detector:
         return self.update_all((sample,))
 
     def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Judge several samples: the same findings as from ``update`` one by one, at a fraction of the cost.
-
-        Args:
-            samples: Samples of the device, steps ascending.
-        """
+        """Judge samples in the order of their steps: as ``update`` one by one, at a fraction of the cost."""
         if not samples:
             return []
         self._sample = samples[-1]
@@ -88,11 +83,7 @@ class Detector:
         return tuple(self._suspicions.values())
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
-        """Apply what the evidence says about a suspicion.
-
-        Args:
-            suspicion: One of ``suspicions``; one that has meanwhile come to nothing is ignored.
-            conclusion: What the evidence says.
+        """Apply what the evidence says about one of ``suspicions``, unless it has meanwhile come to nothing.
 
         Returns:
             A leak, or that the suspicion is dismissed, or nothing.
@@ -111,7 +102,7 @@ class Detector:
             return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
         channel.growth.confirm()
-        return (finding_text.leak(sample, self._current_facts(channel, trend, sample)),)
+        return (self._current_leak(sample, channel, trend),)
 
     def close(self) -> Sequence[Finding]:
         """End the run: report what was still open."""
@@ -125,12 +116,11 @@ class Detector:
         sample, feed = self._sample, self._feed
         if sample is None:
             return finding_text.no_steps()
-        growing = [
-            (channel, channel.growth.trend) for channel in feed.channels.values() if channel.growth.trend is not None
-        ]
+        channels = feed.channels.values()
+        growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
         for channel, trend in growing:
             if trend.state is TrendState.LEAK:
-                return finding_text.leak(sample, self._current_facts(channel, trend, sample))
+                return self._current_leak(sample, channel, trend)
         severe = self._history.severe(fragmented=feed.fragments.stands)
         if severe is not None:
             return severe
@@ -138,9 +128,10 @@ class Detector:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
         for channel, trend in growing:
             if channel.growth.is_material(trend) and not self._is_malloc(channel, trend):
-                return finding_text.growing(sample, self._current_facts(channel, trend, sample))
+                suspicion = channel.suspicion(trend, sample, channel.rate(trend))
+                return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
         lowest, highest = feed.range or (0, 0)
-        periodic = self._history.latest(FindingKind.PERIODIC)
+        periodic = self._history.latest.get(FindingKind.PERIODIC)
         return self._history.shift() or finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
@@ -150,7 +141,7 @@ class Detector:
         if isinstance(event, ExcursionEvent):
             finding = self._report_excursion(sample, event)
         elif isinstance(event, CapacityEvent):
-            finding = finding_text.near_capacity(sample, event.percent, event.level)
+            finding = finding_text.near_capacity(sample, event)
         else:
             finding = finding_text.fragmentation(sample, event)
         if finding is None:
@@ -162,7 +153,7 @@ class Detector:
         """The excursion as a finding, unless another channel has reported it."""
         channel, excursion = event.channel, event.excursion
         if excursion.kind is ExcursionKind.SHIFT:
-            shift = self._history.latest(FindingKind.LEVEL_SHIFT)
+            shift = self._history.latest.get(FindingKind.LEVEL_SHIFT)
             is_known = shift is not None and shift.first_step == excursion.first_step
             if is_known or excursion.height < self._least_shift * excursion.usual:
                 return None
@@ -180,14 +171,12 @@ class Detector:
             return self._suspect(sample, channel, event)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
-            if self._is_malloc(channel, trend):
-                return ()
-            return (finding_text.leak(sample, self._facts(channel, trend, sample, event.rate, event.forecast)),)
+            is_malloc = self._is_malloc(channel, trend)
+            return () if is_malloc else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
-        facts = self._facts(channel, trend, sample, event.rate)
         self._conclusions.pop(event.channel, None)
         if trend.state is TrendState.LEAK and not self._is_malloc(channel, trend):
-            return (finding_text.retracted(sample, facts, fell=fell),)
+            return (finding_text.retracted(sample, channel.suspicion(trend, sample, event.rate), fell=fell),)
         if standing is not None:
             reason = "it fell back by itself" if fell else "it ended by itself"
             return (finding_text.dismissed(sample, standing, reason, {}),)
@@ -210,40 +199,42 @@ class Detector:
         before, after = allocated.level_at(trend.first.step), allocated.level_at(trend.last.step)
         return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * trend.growth
 
-    def _current_facts(self, channel: GrowthChannel, trend: Trend, sample: MemorySample) -> GrowthFacts:
-        return self._facts(channel, trend, sample, channel.rate(trend), channel.forecast(trend, sample.step))
+    def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
+        return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
 
-    def _facts(
-        self, channel: GrowthChannel, trend: Trend, sample: MemorySample, rate: float, ahead: Forecast | None = None
-    ) -> GrowthFacts:
-        return GrowthFacts(
-            suspicion=channel.suspicion(trend, sample, rate),
-            block=channel.steps_of(trend),
-            blocks=trend.blocks,
-            conclusion=self._conclusions.get(channel.channel),
-            forecast=None if ahead is None else ahead.timed(self._step_time.seconds),
-        )
+    def _leak(
+        self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
+    ) -> Finding:
+        seconds = self._step_time.seconds
+        if ahead is not None and seconds is not None:
+            ahead = ahead._replace(seconds=ahead.steps * seconds)
+        block = channel.block_steps << trend.scale
+        known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
+        conclusion = self._conclusions.get(channel.channel)
+        return finding_text.leak(sample, channel.suspicion(trend, sample, rate), conclusion, ahead, known_by)
 
 
 class VerdictHistory:
     """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
 
     def __init__(self) -> None:
+        self.latest: dict[FindingKind, Finding] = {}
+        """The last finding of each kind that is neither spike nor near capacity."""
         self._spikes: list[Finding] = []
-        self._latest: dict[FindingKind, Finding] = {}
         self._fullest: Finding | None = None
         self._periodic: dict[Channel, Excursion] = {}
 
     def add(self, finding: Finding) -> None:
         """Add a finding that was reported."""
         if finding.kind is FindingKind.SPIKE:
-            ordered = sorted([*self._spikes, finding], key=_height, reverse=True)
+            ordered = sorted([*self._spikes, finding], key=lambda spike: -spike.evidence["height_bytes"])
             self._spikes = ordered[:_SPIKES]
         elif finding.kind is FindingKind.NEAR_CAPACITY:
-            if self._fullest is None or _RANK[finding.severity] >= _RANK[self._fullest.severity]:
+            order = list(Severity)
+            if self._fullest is None or order.index(finding.severity) >= order.index(self._fullest.severity):
                 self._fullest = finding
         else:
-            self._latest[finding.kind] = finding
+            self.latest[finding.kind] = finding
 
     def has_spike(self, excursion: Excursion) -> bool:
         """Whether a spike was reported of one of an excursion's steps."""
@@ -272,26 +263,15 @@ class VerdictHistory:
             return self._fullest
         if self._spikes:
             return self._spikes[0]
-        return self._latest.get(FindingKind.FRAGMENTATION) if fragmented else None
+        return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
 
     def shift(self) -> Finding | None:
         """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
-        shift = self.latest(FindingKind.LEVEL_SHIFT)
+        shift = self.latest.get(FindingKind.LEVEL_SHIFT)
         return None if shift is None or self._is_periodic(shift.first_step) else shift
-
-    def latest(self, kind: FindingKind) -> Finding | None:
-        """The last finding of a kind that is neither spike nor near capacity."""
-        return self._latest.get(kind)
 
     def _is_periodic(self, step: int) -> bool:
         return any(belongs(step, each.members, each.period) for each in self._periodic.values())
-
-
-_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
-
-
-def _height(spike: Finding) -> int:
-    return int(spike.evidence["height_bytes"])
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:

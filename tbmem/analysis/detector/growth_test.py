@@ -31,10 +31,8 @@ _FEWEST = 6
 _LONG, _LONG_SIGMAS = 12, 4.0
 """Marks at any scale; fewer say too little about order and chance."""
 _CERTAIN_SIGMAS = 4.9
-_SUSPICIOUS_RISES = 4
-"""Regular rises without a fall that are suspicious where readings are exact."""
-_CERTAIN_RISES = 7
-"""Those that are certain."""
+_SUSPICIOUS_RISES, _CERTAIN_RISES = 4, 7
+"""Regular rises without a fall that are suspicious where readings are exact, and that are certain."""
 _GOES_ON = 0.02
 """Share of the growth by which it must have gone on to be alive."""
 _NEARLY = 0.97
@@ -122,11 +120,6 @@ class GrowthTest:
                     return change
         return None
 
-    def postpone(self, tick: int) -> None:
-        """Suspect nothing for a while after a judged step, each time for twice as long."""
-        self._not_before = tick + self._wait
-        self._wait *= 2
-
     def suspect_last(self, count: int) -> Change | None:
         """Suspect the growth of the last ``count`` marks, whose readings are suspicious by themselves."""
         known = list(self.marks.at(0))
@@ -138,17 +131,14 @@ class GrowthTest:
 
     def confirm_early(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
-        part = list(self.marks.at(0))[-_STEEP:]
-        if self._is_cycle(part):
-            return None
-        return Change.CERTAIN if self._make_certain(Trend.over(part, 0)) else None
+        part = self.marks.at(0)[-_STEEP:]
+        return Change.CERTAIN if not self._is_cycle(part) and self._make_certain(Trend.over(part, 0)) else None
 
     def leave_open(self) -> None:
         """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
-        trend = self.trend
-        if trend is not None:
-            trend.leave_open()
-            self.postpone(trend.last.tick)
+        if self.trend is not None:
+            self.trend.leave_open()
+            self._postpone(self.trend.last.tick)
 
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
@@ -161,6 +151,11 @@ class GrowthTest:
 
     def _least(self, base: float) -> float:
         return max(self._min_growth, self._min_share * base)
+
+    def _postpone(self, tick: int) -> None:
+        """Suspect nothing for a while after a judged step, each time for twice as long."""
+        self._not_before = tick + self._wait
+        self._wait *= 2
 
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
         if mark.level > trend.last.level + _GOES_ON * trend.growth:
@@ -178,18 +173,14 @@ class GrowthTest:
 
     def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
         self.trend, self.dropped = None, trend
-        self.postpone(tick)
+        self._postpone(tick)
         return change
 
     def _look(self, scale: int, known: Sequence[LowWaterMark]) -> Change | None:
-        last = known[-1]
+        last, trend = known[-1], self.trend
         growth = last.level - known[0].level
-        trend = self.trend
-        if (
-            len(known) < _FEWEST
-            or growth < _SUSPICIOUS_SHARE * last.level
-            or (trend is not None and not _is_undecided(trend, last))
-        ):
+        is_decided = trend is not None and not _is_undecided(trend, last)
+        if len(known) < _FEWEST or growth < _SUSPICIOUS_SHARE * last.level or is_decided:
             return None
         if growth >= self._least(known[0].level):
             climbing = self._certain(known)
@@ -219,8 +210,7 @@ class GrowthTest:
     def _certain(self, known: Sequence[LowWaterMark]) -> Sequence[LowWaterMark] | None:
         """The marks of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
-        block = known[-1].tick - known[-2].tick
-        since = tick - _NEARLY * self._patience + block
+        since = tick - _NEARLY * self._patience + (tick - known[-2].tick)
         count = next((size for size in range(_LONG, len(known) + 1) if known[-size].tick <= since), None)
         for size in dict.fromkeys((count, len(known))) if count is not None else ():
             part = known[-size:]
@@ -229,13 +219,8 @@ class GrowthTest:
             if not is_explained(part, known):
                 return part
         part = since_last_fall(known)
-        if (
-            part[0].tick > since
-            or self._is_cycle(part)
-            or not rises_regularly(levels(part), self._least(part[0].level), _CERTAIN_RISES)
-        ):
-            return None
-        return None if is_explained(part, known) else part
+        least = self._least(part[0].level)
+        return part if part[0].tick <= since and self._is_regular(part, known, least, _CERTAIN_RISES) else None
 
     def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
         """The marks that are suspicious, if there are any."""
@@ -247,11 +232,14 @@ class GrowthTest:
             if (count > _LINE or is_line(levels(part))) and not is_explained(part, known):
                 return part
         part = since_last_fall(known)
-        if len(part) < _LINE or self._is_cycle(part):
-            return None
-        if not rises_regularly(levels(part), self.suspicious, self._rises):
-            return None
-        return None if is_explained(part, known) else part
+        return part if len(part) >= _LINE and self._is_regular(part, known, self.suspicious, self._rises) else None
+
+    def _is_regular(
+        self, part: Sequence[LowWaterMark], known: Sequence[LowWaterMark], least: float, rises: int
+    ) -> bool:
+        """Whether marks without a fall rise so many times, by ``least`` bytes in all, and nothing explains it."""
+        is_match = not self._is_cycle(part) and rises_regularly(levels(part), least, rises)
+        return is_match and not is_explained(part, known)
 
     def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
@@ -273,8 +261,7 @@ class Sawtooth:
 
     def __init__(self, least: float) -> None:
         self._least = least
-        self._lowest = math.inf
-        self._highest = -math.inf
+        self._lowest, self._highest = math.inf, -math.inf
         self._start = 0
         self._leap = 0.0
         self._lengths: BoundedList[int] = BoundedList(_CYCLES)
@@ -299,8 +286,7 @@ class Sawtooth:
 
     def _begin(self, tick: int, level: float) -> None:
         self._lowest = self._highest = level
-        self._start = tick
-        self._leap = 0.0
+        self._start, self._leap = tick, 0.0
 
     @property
     def length(self) -> int:

@@ -18,10 +18,9 @@ _LIFTS = 64
 
 
 class LowWaterMark(NamedTuple):
-    """The minimum of one block of steps."""
+    """The minimum of one block of steps, in bytes."""
 
     level: float
-    """Bytes."""
     step: int
     """First step of the block: where memory climbs, that is where its lowest level is."""
     tick: int
@@ -29,7 +28,7 @@ class LowWaterMark(NamedTuple):
     blocks: int | None = None
     """Live allocations, where they are counted."""
     work: int | None = None
-    """Distance of the peak from the level: what the steps themselves need. Bytes; ``None`` where peaks are unknown."""
+    """Distance of the peak from the level: what the steps themselves need. ``None`` where peaks are unknown."""
     left_out: int = 0
     """Steps before it that were not judged."""
 
@@ -53,17 +52,16 @@ class LowWaterMarks:
     def add(self, mark: LowWaterMark) -> int:
         """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
         self._count += 1
-        scales = self._scales
-        scales[0].append(mark)
+        self._scales[0].append(mark)
         scale, count = 0, self._count
         while not count & 1 and scale + 1 < SCALES:
-            finer = scales[scale]
+            finer = self._scales[scale]
             scale += 1
             count >>= 1
-            scales[scale].append(_merge(finer[-2], finer[-1]))
+            self._scales[scale].append(_merge(finer[-2], finer[-1]))
         return scale
 
-    def at(self, scale: int) -> BoundedList[LowWaterMark]:
+    def at(self, scale: int) -> list[LowWaterMark]:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return self._scales[scale]
 
@@ -81,7 +79,7 @@ def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
 
 
 def levels(marks: Sequence[LowWaterMark]) -> list[float]:
-    """The levels of marks, in bytes."""
+    """The levels of marks."""
     return [mark.level for mark in marks]
 
 
@@ -119,7 +117,7 @@ class StepBlock:
         Args:
             step: Number of the first of them.
             levels: Corrected levels in bytes, no more than there is ``room`` for.
-            tops: How high each reached, in bytes.
+            tops: How high each step reached, in bytes.
             blocks: Live allocations, where they are counted.
         """
         low, top = min(levels), max(tops)
@@ -151,8 +149,7 @@ class StepBlock:
         self._clear()
 
     def _close(self, low: float) -> LowWaterMark:
-        level = self.splice.join(self._first, low).level
-        work = round(self._bottom - low)
+        level, work = self.splice.join(self._first, low).level, round(self._bottom - low)
         mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         self.lifts.append(self._top - low)
         self._clear()

@@ -27,8 +27,7 @@ class Periodicity:
     """Finds the period of events that recur."""
 
     def __init__(self) -> None:
-        self._steps: BoundedList[int] = BoundedList(_REMEMBERED)
-        self._heights: BoundedList[int] = BoundedList(_REMEMBERED)
+        self._events: BoundedList[tuple[int, int]] = BoundedList(_REMEMBERED)
         self.period = 0
         """Steps between two events, 0 while no period is known."""
         self.members: Sequence[int] = ()
@@ -36,25 +35,21 @@ class Periodicity:
 
     def add(self, step: int, height: int) -> bool:
         """Add an event and its height in bytes; returns whether it has revealed the period."""
-        self._steps.append(step)
-        self._heights.append(height)
+        self._events.append((step, height))
         if self.period:
             if self.expects(step):
                 self.members = (*self.members[-_REMEMBERED:], step)
             return False
-        match = self._search()
-        if match is None:
-            return False
-        self.period, self.members = match
-        return True
+        self.period, self.members = self._search()
+        return bool(self.period)
 
     def expects(self, step: int) -> bool:
         """Whether a step is one of the period, however many are left out."""
         return bool(self.period) and _fits(step, self.members[-1], self.period)
 
-    def _search(self) -> tuple[int, Sequence[int]] | None:
-        """A period at whose distance three events follow each other, or of which four are multiples."""
-        steps = list(self._steps)
+    def _search(self) -> tuple[int, Sequence[int]]:
+        """A period at whose distance three events follow each other, or of which four are multiples; else 0."""
+        steps = [step for step, _ in self._events]
         last = steps[-1]
         for before in reversed(steps[:-1]):
             period = last - before
@@ -69,13 +64,13 @@ class Periodicity:
             known = len(members) + any((last - start) % period == 0 for start in _STARTS)
             if len(chain) >= _MEMBERS or known >= max(_MULTIPLES, _MOST * len(steps)):
                 return period, tuple(reversed(members))
-            if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(*reversed(chain)):
+            if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(chain[1], chain[0]):
                 return period, tuple(reversed(chain))
-        return None
+        return 0, ()
 
     def _are_alike(self, first: int, second: int) -> bool:
         """Whether the second is not much higher; the first may be, what libraries set up comes with it."""
-        height = dict(zip(self._steps, self._heights, strict=True))
+        height = dict(self._events)
         return height[second] <= HIGHER * height[first]
 
 
@@ -91,5 +86,4 @@ def _fits(step: int, other: int, period: int) -> bool:
 
 
 def _tolerance(period: int) -> float:
-    """Steps by which an event may be early or late."""
     return max(1.0, min(_LOOSE * period, _LOOSEST))

@@ -59,20 +59,18 @@ class ExcursionKind(Enum):
     SHIFT = "shift"
     """Memory stayed there: a change of level."""
     PERIODIC = "periodic"
-    """It recurs with a period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excursion:
-    """A step, or a few, whose level left the usual range."""
+    """A step, or a few, whose level left the usual range; in bytes."""
 
     kind: ExcursionKind
     first_step: int
     last_step: int
     peak: int
-    """Highest level in bytes."""
     usual: int
-    """Median of the steps before in bytes."""
+    """Median of the steps before."""
     period: int = 0
     """Steps between two periodic ones."""
     members: Sequence[int] = ()
@@ -83,7 +81,7 @@ class Excursion:
 
     @property
     def height(self) -> int:
-        """Bytes above the usual."""
+        """How far it reached above the usual."""
         return self.peak - self.usual + (self.kept or 0)
 
 
@@ -99,17 +97,15 @@ class SpikeTest:
         self._share = spike_percent / 100
         self._min_spike = min_spike
         self._recent: BoundedList[int] = BoundedList(WINDOW)
-        self._since_ordered = 0
         self._usual: int | None = None
-        self._threshold = self._worth_a_look = math.inf
         self._least = 0.0
-        self._record = 0
-        self._last = 0
+        self._record = self._last = 0
         self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._periodic_height = 0
         self.periodicity = Periodicity()
+        self.rebase()
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
         """Add the levels of several steps, in bytes.
@@ -121,7 +117,9 @@ class SpikeTest:
         excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
         while start < count:
-            stop = min(start + self._room(), count)
+            # levels that may be added before median and deviation are computed
+            room = max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
+            stop = min(start + room, count)
             chunk = values[start:stop]
             highest = max(chunk)
             if self._pending or highest > self._worth_a_look:
@@ -141,11 +139,11 @@ class SpikeTest:
         high = usual is not None and value > self._threshold
         if usual is not None and self._pending:
             if not high:
-                excursions = self._resolve(usual, ExcursionKind.SPIKE, after=value)
+                excursions = self._end_spike(usual, after=value)
                 self._learn((value,), value)
                 return excursions
             self._pending.append((step, value))
-            return self._resolve(usual, ExcursionKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
+            return self._end_shift(usual) if len(self._pending) > RETURN_WITHIN else ()
         if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
             self._pending.append((step, value))
         else:
@@ -155,7 +153,7 @@ class SpikeTest:
     def close(self) -> Sequence[Excursion]:
         """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
         usual = self._usual
-        excursions = self._resolve(usual, ExcursionKind.SPIKE) if self._pending and usual is not None else ()
+        excursions = self._end_spike(usual) if self._pending and usual is not None else ()
         return [*excursions, *self._judge_early()]
 
     def rebase(self) -> None:
@@ -166,10 +164,6 @@ class SpikeTest:
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
         self._early.clear()
-
-    def _room(self) -> int:
-        """Levels that may be added before median and deviation are computed."""
-        return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
 
     def _learn(self, values: Sequence[int], highest: int) -> None:
         self._recent.extend(values)
@@ -202,27 +196,11 @@ class SpikeTest:
         self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: ExcursionKind, after: int = 0) -> Sequence[Excursion]:
-        """Decide about the open excursion.
-
-        Args:
-            usual: The level before it, in bytes.
-            kind: What became of it.
-            after: The level to which it came down; a part of it that stays, if small, is no spike's height.
-        """
-        steps = [step for step, _ in self._pending]
-        levels = [level for _, level in self._pending]
-        self._pending.clear()
+    def _end_spike(self, usual: int, after: int = 0) -> Sequence[Excursion]:
+        """The open excursion has come down to the level ``after``; what stays of it, if small, is no spike's height."""
+        steps, levels = self._take_pending()
+        excursion = Excursion(ExcursionKind.SPIKE, steps[0], steps[-1], max(levels), usual)
         before = len(self._recent)
-        if kind is ExcursionKind.SHIFT:
-            stays = median_low(levels)
-            if stays - usual <= self._least:
-                self._learn_each(levels)
-                return ()
-            self.rebase()
-            self._settle(steps, levels)
-            return (Excursion(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
-        excursion = Excursion(kind, steps[0], steps[-1], max(levels), usual)
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(excursion)
@@ -230,6 +208,24 @@ class SpikeTest:
         is_low = excursion.height <= self._least
         is_lasting = excursion.peak - after < max(self._share * usual, self._min_spike)
         return self._news_of(excursion, counts=not (is_low or is_lasting))
+
+    def _end_shift(self, usual: int) -> Sequence[Excursion]:
+        """The open excursion has lasted: it is the new level, or little enough to be learned."""
+        steps, levels = self._take_pending()
+        before, stays = len(self._recent), median_low(levels)
+        if stays - usual <= self._least:
+            self._learn_each(levels)
+            return ()
+        self.rebase()
+        self._settle(steps, levels)
+        is_known = before >= 2 * _FEW
+        return (Excursion(ExcursionKind.SHIFT, steps[0], steps[-1], stays, usual),) if is_known else ()
+
+    def _take_pending(self) -> tuple[list[int], list[int]]:
+        """Steps and levels of the open excursion, which is one no more."""
+        steps, levels = [step for step, _ in self._pending], [level for _, level in self._pending]
+        self._pending.clear()
+        return steps, levels
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
@@ -245,7 +241,7 @@ class SpikeTest:
         self._learn_each([level for level in levels if level <= high])
 
     def _judge_early(self) -> Sequence[Excursion]:
-        """Judge the excursions of the first steps now that it is known what is usual."""
+        """Judge the excursions of the first steps, now that it is known what is usual."""
         early, self._early = self._early, []
         excursions: list[Excursion] = []
         for excursion in early:
@@ -257,12 +253,7 @@ class SpikeTest:
         return excursions
 
     def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
-        """The excursion itself, the period that it reveals, or nothing if its like was there before.
-
-        Args:
-            excursion: A spike.
-            counts: Whether it may be reported as a spike; else it counts for a period only.
-        """
+        """The spike itself if it ``counts`` as one, the period that it reveals, or nothing if its like was there."""
         # high steps with a gap between them are one event
         apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         is_expected = self.periodicity.expects(excursion.first_step)
@@ -300,10 +291,7 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
 
 
 class ResidentPeaks(BoundedList[tuple[int, int]]):
-    """Steps and their resident peaks in bytes, as every screen shows them.
-
-    They are judged less what malloc had free when a step began.
-    """
+    """Steps and their resident peaks in bytes, as every screen shows them."""
 
     __slots__ = ()
 
@@ -311,10 +299,7 @@ class ResidentPeaks(BoundedList[tuple[int, int]]):
         super().__init__(_PEAKS)
 
     def shown(self, excursion: Excursion) -> Excursion:
-        """An excursion in the peaks that the screens show.
-
-        Args:
-            excursion: Its peak and what is usual are less malloc's free memory.
+        """An excursion, judged less malloc's free memory, in the peaks that the screens show.
 
         Returns:
             The excursion with the resident peak and the usual one, and what of its height they do not show; as it

@@ -72,11 +72,7 @@ class FragmentationTest:
             self._highest = peak
 
     def update(self, reserved: int, split: int) -> bool:
-        """Add a reading.
-
-        Args:
-            reserved: Bytes that the allocator holds.
-            split: Of these, free pieces of segments that are partly in use.
+        """Add the bytes that the allocator holds, and of these the free pieces of segments that are partly in use.
 
         Returns:
             Whether much has been lost for a while, reported once until it gets better.

@@ -39,10 +39,9 @@ _WORK_GROWS = 0.05
 
 
 class TrendState(Enum):
-    """What is known about a trend."""
+    """What the evidence says about a trend."""
 
     SUSPECTED = "suspected"
-    """No evidence has been taken yet."""
     OPEN = "open"
     """The evidence did not decide."""
     EXPLAINED = "explained"
@@ -59,7 +58,7 @@ class Trend:
     last: LowWaterMark
     """The one at which it last went on."""
     scale: int
-    """Scale of the marks that climbed, and on which it is followed."""
+    """Of the marks that climbed, and on which it is followed."""
     blocks: int
     """Number of these marks."""
     state: TrendState = TrendState.SUSPECTED
@@ -75,8 +74,7 @@ class Trend:
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
         """The trend that climbing marks of a scale show."""
-        growth = marks[-1].level - marks[0].level
-        first = marks[0]
+        first, growth = marks[0], marks[-1].level - marks[0].level
         for mark in marks:
             if mark.level - marks[0].level > _FLAT * growth:
                 break
@@ -85,7 +83,7 @@ class Trend:
 
     @property
     def growth(self) -> float:
-        """Growth in bytes."""
+        """Bytes."""
         return self.last.level - self.first.level
 
     @property
@@ -102,11 +100,7 @@ class Trend:
         self.scale, self.blocks = other.scale, other.blocks
 
     def explain(self, ends_at: int | None) -> None:
-        """Attribute it to the workload until it goes on far beyond that.
-
-        Args:
-            ends_at: Step at which it must end, if that is known.
-        """
+        """Attribute it to the workload until it goes on far beyond the step at which it must end, if that is known."""
         self.state = TrendState.EXPLAINED
         start, lasted = self.first.step, self.last.step - self.first.step
         if ends_at is None:
@@ -185,10 +179,8 @@ def is_line(levels: Sequence[float]) -> bool:
 
 def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
     """The marks from the last one on that was lower than the one before."""
-    for at in range(len(marks) - 1, 0, -1):
-        if marks[at].level < marks[at - 1].level:
-            return marks[at:]
-    return marks
+    falls = (at for at in range(len(marks) - 1, 0, -1) if marks[at].level < marks[at - 1].level)
+    return marks[next(falls, 0) :]
 
 
 def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
