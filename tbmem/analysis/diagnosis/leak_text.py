@@ -18,7 +18,6 @@ ADVICE_FOR_SITES = (
     "find out who keeps what this line makes: a graph that is never freed, an extension in C++,"
     " a cycle through autograd"
 )
-
 ADVICE_OUT_OF_SIGHT = (
     "look at what the loop calls outside of torch: a C extension, a decoder, a logger's buffer; heaptrack or memray"
     " with native stacks name the caller"
@@ -78,7 +77,9 @@ def held_by(holder: Holder, others: Sequence[Holder]) -> str:
     """``held by list 'history' in train() at train.py:57  history.append(loss) · 1 204 tensors, ...``."""
     clauses = [f"held by {holder.name}{_place(holder)}", _contents(holder)]
     if holder.kind is HolderKind.LRU_CACHE:
-        clauses.append(_cache(holder))
+        hits = f"{format_count(holder.hits)} hits" if holder.hits else "never hit"
+        bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
+        clauses.append(f"{hits}, {bound}")
     if others:
         clauses.append("and by " + ", ".join(f"{other.name}{_place(other)}" for other in others[:3]))
     return " · ".join(clauses)
@@ -166,9 +167,3 @@ def _contents(holder: Holder) -> str:
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
     return f"{format_count(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
-
-
-def _cache(holder: Holder) -> str:
-    hits = f"{format_count(holder.hits or 0)} hits" if holder.hits else "never hit"
-    bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
-    return f"{hits}, {bound}"

@@ -39,14 +39,9 @@ def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Re
     enough = [reason for reason in reasons if reason.enough]
     total = shortage.limits[0].total if shortage.limits else 0
     partly = [reason for reason in reasons if not reason.enough and reason.bytes >= _SMALL * total]
-    if enough and not _is_too_large(shortage):
-        return (*enough, *partly)
-    return (_capacity(shortage), *partly)
-
-
-def _is_too_large(shortage: OomEvent) -> bool:
     requested = shortage.requested
-    return requested is not None and bool(shortage.limits) and requested > shortage.limits[0].total
+    is_too_large = requested is not None and bool(shortage.limits) and requested > total
+    return (*enough, *partly) if enough and not is_too_large else (_capacity(shortage, is_too_large), *partly)
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
@@ -66,9 +61,8 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     taken = _taken(worst, shortage.step)
     holder = worst.evidence.get("holder")
     held = f", held by {holder}" if isinstance(holder, str) and holder else ""
-    text = (
-        f"a leak was flagged at step {worst.last_step}: about {format_bytes(taken)} since step {worst.first_step}{held}"
-    )
+    since = f"about {format_bytes(taken)} since step {worst.first_step}"
+    text = f"a leak was flagged at step {worst.last_step}: {since}{held}"
     return [_reason(Cause.LEAK, taken, shortage, text, worst.advice)]
 
 
@@ -111,19 +105,14 @@ def _others(shortage: OomEvent) -> list[Reason]:
     return [_reason(Cause.OTHER_PROCESSES, others, shortage, text, _OTHERS_ADVICE)]
 
 
-def _capacity(shortage: OomEvent) -> Reason:
+def _capacity(shortage: OomEvent, is_too_large: bool) -> Reason:
     limit = shortage.limits[0] if shortage.limits else None
     if limit is None:
-        return Reason(
-            cause=Cause.CAPACITY,
-            bytes=0,
-            enough=False,
-            text="what is alive and what was asked for are more than there is",
-            advice=ADVICE[FindingKind.OOM],
-        )
+        text, advice = "what is alive and what was asked for are more than there is", ADVICE[FindingKind.OOM]
+        return Reason(cause=Cause.CAPACITY, bytes=0, enough=False, text=text, advice=advice)
     request = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
     name, total = f"the {limit.name}" if limit.name == CGROUP else limit.name, format_bytes(limit.total)
-    if _is_too_large(shortage):
+    if is_too_large:
         text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
     else:
         used = format_bytes(limit.total - limit.free)
@@ -140,13 +129,7 @@ def _reason(cause: Cause, size: int, shortage: OomEvent, text: str, advice: str)
 
 
 def pieces_without_blocks(reserved: int, active: int, split: int) -> AllocatorUsage:
-    """The pieces as an allocator's counters alone show them: the largest free block is not known.
-
-    Args:
-        reserved: Bytes that the allocator holds.
-        active: Of these, in use.
-        split: Of these, in inactive pieces of segments that are partly in use.
-    """
+    """The pieces as an allocator's counters alone show them, in bytes: the largest free block is not known."""
     free = max(reserved - active, 0)
     fragmented = min(split, free)
     return AllocatorUsage(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)

@@ -48,8 +48,8 @@ def holdings_of_blocks(
     parts = []
     for number in np.flatnonzero(used).tolist():
         memory, line = known.get(int(blocks.address[number])), source.line(int(blocks.stack[number]))
-        holder = memory.holder if memory is not None else line or NAMELESS
-        parts.append(_Part(holder, int(blocks.bytes[number]), memory.part if memory is not None else "", line))
+        holder, part = (memory.holder, memory.part) if memory is not None else (line or NAMELESS, "")
+        parts.append(_Part(holder, int(blocks.bytes[number]), part, line))
     return _holdings(parts, lines)
 
 

@@ -60,8 +60,14 @@ def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple
     usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others.values()], axis=0)
     more = held - usual.astype(np.int64)
     least = max(_LEAST_PART * more[more > 0].sum(), 1)
-    largest = [int(at) for at in np.argsort(-more)[:_NAMED] if more[at] >= least]
-    return tuple(_maker(timeline, int(np.argmax(place == at)), int(more[at]), int(counts[at])) for at in largest)
+    sources = []
+    for at in [at for at in np.argsort(-more)[:_NAMED] if more[at] >= least]:
+        row = np.argmax(place == at)
+        operator = int(timeline.rows.operator[row])
+        name = timeline.operators[operator] if operator >= 0 else ""
+        line = SourceLines(timeline.stacks).line(int(timeline.rows.stack[row]))
+        sources.append(SpikeSource(line, name, int(more[at]), int(counts[at])))
+    return tuple(sources)
 
 
 def _places(timeline: AllocationTimeline) -> tuple[I64, int]:
@@ -77,13 +83,3 @@ def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, pla
     alive = timeline.alive_at(device, event)
     held = np.bincount(place[alive], timeline.rows.bytes[alive], places).astype(np.int64)
     return held, np.bincount(place[alive], minlength=places)
-
-
-def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> SpikeSource:
-    stack, operator = int(timeline.rows.stack[row]), int(timeline.rows.operator[row])
-    return SpikeSource(
-        line=SourceLines(timeline.stacks).line(stack),
-        operator=timeline.operators[operator] if operator >= 0 else "",
-        bytes=more,
-        allocations=allocations,
-    )
