@@ -47,10 +47,11 @@ class RunPeak:
         quality = sample.holds_profiler, sample.peak is None
         before = self._highest.get(quality)
         if before is None or highest > before.bytes:
-            counter = _counter(sample)
-            self._highest[quality] = Peak(
-                device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter
-            )
+            counter = "peak_allocated"
+            if sample.peak_allocated is None:
+                counter = "allocated" if sample.peak is None else "host_peak_rss"
+            peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter)
+            self._highest[quality] = peak
 
 
 def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
@@ -61,12 +62,6 @@ def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
         level = np.where(np.isnan(level), columns[name], level)
     recorded = (columns["profiled"] == 1) & (device == "cpu")
     return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
-
-
-def _counter(sample: MemorySample) -> str:
-    if sample.peak_allocated is not None:
-        return "peak_allocated"
-    return "allocated" if sample.peak is None else "host_peak_rss"
 
 
 _POINTS = 2048
@@ -81,10 +76,10 @@ class DeviceHistory:
     def __init__(self, device: str, rank: int) -> None:
         self.device = device
         self.rank = rank
+        self.place = f"rank {rank} {device}"
         self.last: MemorySample | None = None
         self.last_level: int | None = None
         """Allocated after the last step, without the profiler's memory if such a step is known."""
-        self.rows = 0
         self.judged = 0
         """Steps without a profiler's memory."""
         self._peak = RunPeak()
@@ -98,7 +93,6 @@ class DeviceHistory:
     def add(self, row: SampleRow) -> None:
         """Add one row."""
         sample = self.last = row.sample
-        self.rows += 1
         self._peak.add_row(row)
         self._step_time.add(sample.step, sample.time, profiled=sample.profiled)
         if sample.holds_profiler:
@@ -116,7 +110,9 @@ class DeviceHistory:
         self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
         self._levels.add(row.allocated_max)
         if len(self._low_water) > _POINTS:
-            self._thin()
+            even = len(self._low_water) // 2 * 2
+            pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
+            self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
 
     @property
     def peak(self) -> Peak | None:
@@ -140,11 +136,6 @@ class DeviceHistory:
         """Duration of a step in seconds; ``None`` where none is known."""
         return self._step_time.seconds
 
-    def _thin(self) -> None:
-        even = len(self._low_water) // 2 * 2
-        pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
-        self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
-
 
 class _BoundedMaxima:
     """Maxima of equally long parts of a growing sequence, in bounded memory."""
@@ -155,7 +146,6 @@ class _BoundedMaxima:
         self._open = 0
 
     def add(self, value: int) -> None:
-        """Add one value."""
         if self._open:
             self._values[-1] = max(self._values[-1], value)
         else:
@@ -166,7 +156,6 @@ class _BoundedMaxima:
             self._part_length *= 2
 
     def parts(self, count: int) -> list[int]:
-        """Maxima of at most ``count`` parts."""
         if not self._values:
             return []
         parts = np.array_split(np.asarray(self._values), min(count, len(self._values)))
