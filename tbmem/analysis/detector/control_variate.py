@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_ENOUGH = 32
-"""Steps from which the relation is learned."""
-_WINDOW = 512
-"""Steps after which what was learned counts half."""
-_MEAN = 32
-"""Steps over which the usual need is averaged."""
-_MOVING = 0.25
-"""Share of steps in which both must have changed: where they hardly ever do there is no noise to remove."""
-_SMALLEST = 512
-"""Bytes of the smallest block of an allocator: less is no change of a step's need."""
-_OUTLIER = 6.0
-"""Times the usual change from which on a change counts less."""
-_EXPLAINED = 0.25
-"""Share of the changes (r squared) that the peaks must explain."""
-_CHANCE = 10.0
-"""The same for few steps, divided by their number: chance explains some of few changes."""
-_CHANGED = 0.1
-"""Relative change of the relation from which on the new one is used."""
+_ENOUGH = 32  # steps from which the relation is learned
+_WINDOW = 512  # steps after which what was learned counts half
+_MEAN = 32  # steps over which the usual need is averaged
+_MOVING = 0.25  # share of steps in which both must have changed: where they hardly ever do there is no noise to remove
+_SMALLEST = 512  # bytes of the smallest block of an allocator: less is no change of a step's need
+_OUTLIER = 6.0  # times the usual change from which on a change counts less
+_EXPLAINED = 0.25  # share of the changes (r squared) that the peaks must explain
+_CHANCE = 10.0  # the same for few steps, divided by their number: chance explains some of few changes
+_CHANGED = 0.1  # relative change of the relation from which on the new one is used
 
 
 class ControlVariate:

@@ -24,10 +24,8 @@ from tbmem.model.sample import MemorySample
 
 __all__ = ["Detector", "judge"]
 
-_SHARE_EXPLAINED = 0.5
-"""Share of the resident memory's growth that malloc must show for it to be the same growth."""
-_SPIKES = 16
-"""Spikes that are remembered, the highest ones."""
+_SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_SPIKES = 16  # spikes that are remembered, the highest ones
 
 
 class Detector:

@@ -19,12 +19,10 @@ from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB
 
-_RESIDENT_SUSPICIOUS = 1 * MIB
-"""Resident memory comes in pages and arenas: less is no sign of anything."""
+_RESIDENT_SUSPICIOUS = 1 * MIB  # resident memory comes in pages and arenas: less is no sign of anything
 _RESIDENT_RISES = 7
 _RESIDENT_GROWTH = 8 * MIB
-_WORKERS_PATIENCE = 60
-"""Readings of the child processes, at most one a second, over which they must have grown."""
+_WORKERS_PATIENCE = 60  # readings of the child processes, at most one a second, over which they must have grown
 _WORKERS_SECONDS = 1.0
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""

@@ -41,10 +41,8 @@ _PHASES = {
     ),
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
-_MANY_TIMES = 10
-"""Times the usual from which on a height is not given in per cent."""
-_FAR = 100_000_000
-"""Steps beyond which a forecast is not mentioned."""
+_MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
+_FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
 def leak(

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tbmem.analysis.growth_rate import Point, quantile, slopes, thinned
 
-_LOW, _HIGH = 0.1, 0.9
-"""Quantiles of the slopes that make the band."""
+_LOW, _HIGH = 0.1, 0.9  # quantiles of the slopes that make the band
 
 
 class Forecast(NamedTuple):

@@ -19,18 +19,12 @@ from tbmem.model.sample import MemorySample
 
 _LONG_UNSTEPPED = 64
 """Samples without an optimizer step from which on every sample is judged: it is another kind of loop."""
-_STEEP_PERCENT = 2.5
-"""Rise from one block of four steps to the next, in per cent, that may be the end."""
-_STEEP = ((4, 64), (3, 16))
-"""So many such blocks are enough if memory will have run out in so many steps."""
-_LEAST_PART = 0.1
-"""A rise of the level counts as one if it is at least this part of the largest."""
-_ENOUGH, _RISES = 28, 5
-"""Readings, and regular rises among them, that are suspicious where none ever falls."""
-_ENOUGH_MARKS = 6
-"""Marks that tell a rate better than finer ones that do not reach back to where the growth began."""
-_RECENT = 48
-"""Readings in which the distance of rises is looked for."""
+_STEEP_PERCENT = 2.5  # rise from one block of four steps to the next, in per cent, that may be the end
+_STEEP = ((4, 64), (3, 16))  # so many such blocks are enough if memory will have run out in so many steps
+_LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this part of the largest
+_ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
+_ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
+_RECENT = 48  # readings in which the distance of rises is looked for
 
 
 class GrowthEvent(NamedTuple):

@@ -18,41 +18,26 @@ from tbmem.analysis.detector.trend import (
     since_last_fall,
 )
 
-_SUSPICIOUS = 24 << 10
-"""Bytes from which on growth may be suspected."""
-_SUSPICIOUS_SHARE = 1e-6
-"""The same as a share of the level."""
-_LINE, _LINE_SIGMAS = 7, 3.0
-"""Marks of the finest blocks, one like the other, that are suspicious: 28 steps."""
-_SHORT, _SHORT_SIGMAS = 9, 3.4
-"""Marks of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
-_FEWEST = 6
-"""Marks below which nothing is suspected."""
-_LONG, _LONG_SIGMAS = 12, 4.0
-"""Marks at any scale; fewer say too little about order and chance."""
+_SUSPICIOUS = 24 << 10  # bytes from which on growth may be suspected
+_SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level
+_LINE, _LINE_SIGMAS = 7, 3.0  # marks of the finest blocks, one like the other, that are suspicious: 28 steps
+_SHORT, _SHORT_SIGMAS = 9, 3.4  # marks of the finest blocks that are suspicious where they climb less evenly: 36 steps
+_FEWEST = 6  # marks below which nothing is suspected
+_LONG, _LONG_SIGMAS = 12, 4.0  # marks at any scale; fewer say too little about order and chance
 _CERTAIN_SIGMAS = 4.9
 _SUSPICIOUS_RISES, _CERTAIN_RISES = 4, 7
 """Regular rises without a fall that are suspicious where readings are exact, and that are certain."""
-_GOES_ON = 0.02
-"""Share of the growth by which it must have gone on to be alive."""
-_NEARLY = 0.97
-"""Share of the patience that is enough, since blocks do not end on it."""
-_SHORTEST = 32
-"""Judged steps after which growth that does not go on has ended, however short it was."""
-_FIRST_WAIT = 64
-"""Judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time."""
-_STEEP = 4
-"""Finest blocks that are enough where memory is about to run out."""
-_WORSE = 2.0
-"""Factor by which certain growth must have gone on to be reported again."""
-_FALLEN_BACK = 0.5
-"""Share of a rise that must be free again for it to have been a cycle."""
+_GOES_ON = 0.02  # share of the growth by which it must have gone on to be alive
+_NEARLY = 0.97  # share of the patience that is enough, since blocks do not end on it
+_SHORTEST = 32  # judged steps after which growth that does not go on has ended, however short it was
+_FIRST_WAIT = 64  # judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
+_STEEP = 4  # finest blocks that are enough where memory is about to run out
+_WORSE = 2.0  # factor by which certain growth must have gone on to be reported again
+_FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
-_MARGIN = 0.25
-"""Share of its height by which the next cycle may be higher."""
-_CYCLES = 8
-"""Cycles that are remembered."""
+_MARGIN = 0.25  # share of its height by which the next cycle may be higher
+_CYCLES = 8  # cycles that are remembered
 
 
 class Change(Enum):

@@ -13,8 +13,7 @@ BLOCK = 4
 MARKS_PER_SCALE = 24
 SCALES = 10
 """Blocks are 4 to 2048 steps long; memory is bounded by MARKS_PER_SCALE * SCALES marks."""
-_LIFTS = 64
-"""Blocks whose height above their low-water mark is remembered."""
+_LIFTS = 64  # blocks whose height above their low-water mark is remembered
 
 
 class LowWaterMark(NamedTuple):

@@ -6,19 +6,15 @@ from collections.abc import Sequence
 
 from tbmem.analysis.detector.bounded_list import BoundedList
 
-_REMEMBERED = 12
-"""Events that are remembered."""
+_REMEMBERED = 12  # events that are remembered
 _MEMBERS = 3
 """Events that make a period; the start of the run counts as one of them, where loops that do something at each step
 whose number is a multiple of the period have done it for the first time, and nothing is judged yet."""
-_STARTS = (0, 1)
-"""Numbers of the step at which such a loop began, counted from 1 or from 0."""
+_STARTS = (0, 1)  # numbers of the step at which such a loop began, counted from 1 or from 0
 HIGHER = 1.5
 """Factor by which an event must be higher than the periodic ones to be none of them."""
-_MULTIPLES, _MOST = 4, 0.75
-"""Or so many, and this share of all, if some of the periodic events did not happen."""
-_SHORTEST = 8
-"""Steps of the shortest period: what is more frequent belongs to the usual."""
+_MULTIPLES, _MOST = 4, 0.75  # or so many, and this share of all, if some of the periodic events did not happen
+_SHORTEST = 8  # steps of the shortest period: what is more frequent belongs to the usual
 _LOOSE, _LOOSEST = 0.06, 4
 """Share of the period, and steps, by which an event may be early or late; always at least one step."""
 

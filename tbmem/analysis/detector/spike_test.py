@@ -20,36 +20,25 @@ WINDOW = 64
 RETURN_WITHIN = 5
 """Steps after which an excursion that has not come down again is the new level."""
 _SIGMAS = 8.0
-_MAD_TO_SIGMA = 1.4826
-"""Median absolute deviation to standard deviation of a normal distribution."""
+_MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation of a normal distribution
 _SPREADS = 2.0
 """With a full window it is enough to be so many times as far from the median as the highest of the window."""
-_RECORD = 1.03
-"""A spike must pass the highest level so far by 3 %: what recurs is reported once."""
-_HIGHER = 1.2
-"""And a later spike must be higher above the usual than those before by this factor."""
+_RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
+_HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
-_AT_ONCE = 0.5
-"""Part of its height that an excursion must rise from one step to the next: what climbs slowly is none."""
-_FEW = 8
-"""With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
+_AT_ONCE = 0.5  # part of its height that an excursion must rise from one step to the next: what climbs slowly is none
+_FEW = 8  # with fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high
 _FEW_PERCENT = 15.0
-_ENOUGH = 32
-"""With fewer steps before it an excursion is reported only when there are so many after all."""
-_FEW_SPREADS = 6.0
-"""And so many times as high as all of them are apart."""
-_NEARLY = 0.5
-"""Share of the smallest spike from which on median and deviation are computed at once."""
-_ORDER_EVERY = 64
-"""Steps after which they are computed anyway."""
-_ORDER_SOONEST = 8
-"""Steps after which they are computed for a level that may be high."""
+_ENOUGH = 32  # with fewer steps before it an excursion is reported only when there are so many after all
+_FEW_SPREADS = 6.0  # and so many times as high as all of them are apart
+_NEARLY = 0.5  # share of the smallest spike from which on median and deviation are computed at once
+_ORDER_EVERY = 64  # steps after which they are computed anyway
+_ORDER_SOONEST = 8  # steps after which they are computed for a level that may be high
 _PEAKS = 4 * WINDOW
 """Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
-_NOTICEABLE = 0.1
-"""Part of an excursion's height from which on what malloc had kept free is mentioned."""
+_NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 
 
 class ExcursionKind(Enum):

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 
 from tbmem.model.sample import MemorySample
 
-_HYSTERESIS = 2.0
-"""Per cent by which use must fall below a threshold before passing it is reported again."""
-_SHARE = 0.2
-"""Share of the reserved memory that fragmentation must waste to be reported."""
-_SPLIT = 0.5
-"""Share of the loss that must lie in pieces of segments that are partly in use; the rest is free cache."""
-_LEAST = 256 << 20
-"""Bytes below which fragmentation does not matter."""
-_LASTING = 4
-"""Readings in a row that must show fragmentation."""
+_HYSTERESIS = 2.0  # per cent by which use must fall below a threshold before passing it is reported again
+_SHARE = 0.2  # share of the reserved memory that fragmentation must waste to be reported
+_SPLIT = 0.5  # share of the loss that must lie in pieces of segments that are partly in use; the rest is free cache
+_LEAST = 256 << 20  # bytes below which fragmentation does not matter
+_LASTING = 4  # readings in a row that must show fragmentation
 FRAGMENTATION_EVERY = 8
 """Steps between two readings of it."""
 

@@ -10,32 +10,19 @@ from itertools import pairwise
 
 from tbmem.analysis.detector.low_water_marks import LowWaterMark
 
-_FLAT = 0.02
-"""Share of the growth by which a mark may lie above the first one and still be before the trend."""
-_OUTGROWN = 2.0
-"""Factor by which explained growth must have gone on, in bytes and in steps, to be suspected again."""
-_PACE = 0.5
-"""Share of its former pace at which unexplained growth must have gone on to be suspected again."""
-_LATE = 1.05
-"""The same for growth of which it is known when it will end, in steps."""
-_JUMP = 0.45
-"""Largest single rise, as a share of the growth: above it memory has changed its level once, not grown."""
-_HALF = 0.2
-"""Smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun."""
-_LAST_QUARTER = 0.14
-"""The same for the last quarter."""
-_RISES = 0.6
-"""Smallest share of the marks that lie above the one before."""
-_LEAST_PART = 0.1
-"""Part of the largest rise that a rise must be to count."""
-_EVENTS_JUMP = 0.4
-"""Largest single rise among regular ones, as a share of the growth."""
-_EVEN = 0.5
-"""Rises that differ by no more than this factor are alike."""
-_COUNTS_CLIMB = 0.6
-"""Kendall's tau of the live allocations from which on they count as climbing."""
-_WORK_GROWS = 0.05
-"""Share by which the steps' own need must have grown to explain growth without new allocations."""
+_FLAT = 0.02  # share of the growth by which a mark may lie above the first one and still be before the trend
+_OUTGROWN = 2.0  # factor by which explained growth must have gone on, in bytes and in steps, to be suspected again
+_PACE = 0.5  # share of its former pace at which unexplained growth must have gone on to be suspected again
+_LATE = 1.05  # the same for growth of which it is known when it will end, in steps
+_JUMP = 0.45  # largest single rise, as a share of the growth: above it memory has changed its level once, not grown
+_HALF = 0.2  # smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun
+_LAST_QUARTER = 0.14  # the same for the last quarter
+_RISES = 0.6  # smallest share of the marks that lie above the one before
+_LEAST_PART = 0.1  # part of the largest rise that a rise must be to count
+_EVENTS_JUMP = 0.4  # largest single rise among regular ones, as a share of the growth
+_EVEN = 0.5  # rises that differ by no more than this factor are alike
+_COUNTS_CLIMB = 0.6  # Kendall's tau of the live allocations from which on they count as climbing
+_WORK_GROWS = 0.05  # share by which the steps' own need must have grown to explain growth without new allocations
 
 
 class TrendState(Enum):

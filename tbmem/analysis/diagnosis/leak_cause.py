@@ -12,19 +12,14 @@ from tbmem.model.evidence import Conclusion, Contents, Evidence, Holder, HolderK
 _EXPLAINED = 0.25
 """Share of the growth that a holder must keep for it to be the cause: malloc's figure also holds what Python and
 autograd add to each element, and the growth rate is an estimate."""
-_SURVIVING = 0.7
-"""Share of the watched steps whose allocations must still be alive at a leaking site."""
-_SHORT_LIVED = 0.35
-"""The same, below which a site keeps nothing: what is alive there was allocated in the last steps."""
-_CURRICULUM = 0.5
-"""Share of the recurring allocations that must have got larger for the workload itself to be growing."""
+_SURVIVING = 0.7  # share of the watched steps whose allocations must still be alive at a leaking site
+_SHORT_LIVED = 0.35  # the same, below which a site keeps nothing: what is alive there was allocated in the last steps
+_CURRICULUM = 0.5  # share of the recurring allocations that must have got larger for the workload itself to be growing
 _OUT_OF_SIGHT = 2 << 20
 """Growth in bytes from which memory without a known holder is a leak. Libraries keep records of
 their own that come to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
-_BESIDE = 3
-"""Holders that are named beside a surviving site."""
-_MISSES = 8
-"""Entries of a cache that was never hit, from which on it is called useless."""
+_BESIDE = 3  # holders that are named beside a surviving site
+_MISSES = 8  # entries of a cache that was never hit, from which on it is called useless
 
 
 def explain(

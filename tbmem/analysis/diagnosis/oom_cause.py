@@ -11,8 +11,7 @@ from tbmem.units import GIB, format_bytes
 
 _CONTEXT = 3 * GIB // 2
 """Bytes that CUDA's context and its kernels take of a device at most: less is not attributed to other processes."""
-_SMALL = 0.05
-"""Share of the capacity below which a cause that is not enough by itself is not reported."""
+_SMALL = 0.05  # share of the capacity below which a cause that is not enough by itself is not reported
 _OTHERS_ADVICE = (
     "see who is there with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"

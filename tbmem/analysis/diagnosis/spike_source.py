@@ -11,10 +11,8 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
-_NAMED = 3
-"""Sources that are named at most, ..."""
-_LEAST_PART = 0.1
-"""... each of which must have made this part of the difference."""
+_NAMED = 3  # sources that are named at most, ...
+_LEAST_PART = 0.1  # ... each of which must have made this part of the difference.
 
 
 class SpikeSource(NamedTuple):

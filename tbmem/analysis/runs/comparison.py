@@ -13,10 +13,8 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.analysis.statistics import outlier
 from tbmem.units import format_bytes, format_count, format_signed
 
-_FACTOR_PERCENT = 1000.0
-"""Growth in per cent from which it is given as a factor."""
-_MATERIAL_FRACTION = 0.001
-"""Fraction of the highest peak below which a change is ignored."""
+_FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
+_MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
 _FIGURES = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",

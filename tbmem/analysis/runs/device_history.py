@@ -64,10 +64,8 @@ def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
     return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
 
 
-_POINTS = 2048
-"""Limit of points; beyond it two neighbours become one."""
-_SETTLING = 0.2
-"""Share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there."""
+_POINTS = 2048  # limit of points; beyond it two neighbours become one
+_SETTLING = 0.2  # share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there
 
 
 class DeviceHistory:

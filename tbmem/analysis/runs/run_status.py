@@ -16,8 +16,7 @@ from tbmem.model.monitor_log import MonitorLog
 from tbmem.units import format_duration
 
 _MAX_FINDINGS = 200
-_SILENT_SECONDS = 60.0
-"""Time without a line after which a process that cannot be seen may have been killed."""
+_SILENT_SECONDS = 60.0  # time without a line after which a process that cannot be seen may have been killed
 _MAX_NAMED_RANKS = 8
 _VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingKind.NEAR_CAPACITY)
 

@@ -68,11 +68,9 @@ def _larger(left: Peaks, right: Peaks) -> Peaks:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_RESET_PEAK = b"5"
-"""Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
-_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes in which the system counts its peak, getrusage(2)."""
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
 _RSS_SECONDS = _PEAK_SECONDS = 0.02
 """Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
 in a training on a virtual machine."""

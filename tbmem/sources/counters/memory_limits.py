@@ -20,8 +20,7 @@ _OWN = (("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData"))
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2 = ("memory.max", "memory.current", "inactive_file")
 """Files of a control group: its limit, what it uses, and the line of ``memory.stat`` that can be reclaimed."""
-_NO_LIMIT = 1 << 60
-"""cgroup v1 writes 'no limit' as a number near 2**63."""
+_NO_LIMIT = 1 << 60  # cgroup v1 writes 'no limit' as a number near 2**63
 
 
 class HostState(NamedTuple):
