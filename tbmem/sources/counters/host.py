@@ -16,7 +16,7 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 from tbmem.model.oom import Limit
-from tbmem.sources.counters.child_processes import Children
+from tbmem.sources.counters.child_processes import PAGE, Children
 from tbmem.sources.counters.memory_limits import host_limits
 
 Peaks = tuple[int, ...]
@@ -24,10 +24,7 @@ Peaks = tuple[int, ...]
 
 
 class SharedPeak:
-    """One resetting counter, shared by all monitors of a process.
-
-    Two monitors that reset the same counter would each see only what happened since the other's reset.
-    """
+    """One resetting counter, shared by all monitors of a process: each would else miss what came before a reset."""
 
     def __init__(self, reset: Callable[[], object]) -> None:
         self._reset = reset
@@ -54,9 +51,8 @@ class SharedPeak:
             if reset:
                 self._reset()
             return reached
-        if len(self._missed) > 1:
-            for other, missed in self._missed.items():
-                self._missed[other] = _larger(reached, missed)
+        for other, missed in self._missed.items():
+            self._missed[other] = _larger(reached, missed)
         reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
         if reset:
             self._reset()
@@ -67,7 +63,6 @@ def _larger(left: Peaks, right: Peaks) -> Peaks:
     return tuple(map(max, left, right)) if right else left
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
@@ -80,12 +75,11 @@ _FLOOR_MARGIN = 4 << 20
 
 
 class HostMemory:
-    """The host's part of a sample: cheap figures at every step, expensive ones when they are refreshed.
+    """The host's part of a sample in bytes: cheap figures at every step, expensive ones when they are refreshed.
 
-    All in bytes: ``resident`` and ``private`` (the part without file and shared pages, though a child may still have
-    the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
-    control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
-    ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
+    ``resident`` and ``private`` (without file and shared pages, though a child may still have the same ones) are those
+    of the last ``read``; ``limit`` (the nearest of the machine's end, the control group's and the process's own),
+    ``total`` and ``available`` (up to there) of the last ``refresh``; ``workers_*`` of the last ``refresh_workers``.
     """
 
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
@@ -101,9 +95,6 @@ class HostMemory:
         self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
         self._run_peak = 0
         self.peak_rss()  # discards the peak before
-        self.limit: Limit | None = None
-        self.total: int | None = None
-        self.available: int | None = None
         self.workers_rss: int | None = None
         self.workers_private: int | None = None
         self.refresh()
@@ -114,8 +105,8 @@ class HostMemory:
         if self._statm is None:
             return int(self._process.memory_info().rss)
         _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
-        self.private = (int(resident) - int(shared)) * _PAGE
-        return int(resident) * _PAGE
+        self.private = (int(resident) - int(shared)) * PAGE
+        return int(resident) * PAGE
 
     def read(self, now: float) -> int | None:
         """Update ``resident`` and ``private``, unless that was done a moment ago.
@@ -158,7 +149,7 @@ class HostMemory:
     def refresh(self) -> None:
         """Read the total and available memory, which takes a fraction of a millisecond."""
         limits = host_limits()
-        self.limit = limits[0]
+        self.limit: Limit = limits[0]
         self.total, self.available = min(limit.total for limit in limits), self.limit.free
 
     def refresh_workers(self) -> None:
@@ -210,7 +201,6 @@ def _peak_source(pid: int) -> Callable[[], int]:
 
 def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
-    assert resource is not None
     return resource.getrusage(_SELF).ru_maxrss * _MAXRSS_UNIT
 
 

@@ -37,18 +37,15 @@ class HostState(NamedTuple):
 
 
 def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
-    """Memory limits of the machine, the control group and the process (``ulimit``).
-
-    Args:
-        root: Folder of ``proc`` and ``sys``, for the control group; tests use their own tree.
+    """Memory limits of the machine, the control group (by ``proc`` and ``sys`` of a root) and the process (``ulimit``).
 
     Returns:
         The tightest first; the machine is always among them.
     """
     memory = psutil.virtual_memory()
-    limits = [Limit(name=MACHINE, total=int(memory.total), free=int(memory.available)), *_own_limits()]
-    group = read_cgroup_memory(root)
-    return tuple(sorted([*limits, *([group] if group is not None else [])], key=lambda limit: limit.free))
+    machine = Limit(name=MACHINE, total=int(memory.total), free=int(memory.available))
+    limits = [machine, *_own_limits(), read_cgroup_memory(root)]
+    return tuple(sorted([limit for limit in limits if limit is not None], key=lambda limit: limit.free))
 
 
 def host_state(root: Path = Path("/")) -> HostState:
@@ -63,18 +60,22 @@ def _own_limits() -> list[Limit]:
     """RLIMIT_AS and RLIMIT_DATA, setrlimit(2), where they are set: they count addresses, not resident pages."""
     if resource is None:
         return []
-    ends = [(name, counter, resource.getrlimit(getattr(resource, name))[0]) for name, counter in _OWN]
-    ends = [entry for entry in ends if entry[-1] != resource.RLIM_INFINITY]
-    try:
-        status = Path("/proc/self/status").read_text() if ends else ""
-    except OSError:
-        return []
     limits = []
-    for name, counter, end in ends:
-        used = re.search(rf"^{counter}:\s+(\d+) kB", status, re.MULTILINE)
+    for name, counter in _OWN:
+        end = resource.getrlimit(getattr(resource, name))[0]
+        used = None if end == resource.RLIM_INFINITY else _status_bytes(counter)
         if used is not None:
-            limits.append(Limit(name=name, total=end, free=max(end - 1024 * int(used[1]), 0)))
+            limits.append(Limit(name=name, total=end, free=max(end - used, 0)))
     return limits
+
+
+def _status_bytes(counter: str) -> int | None:
+    """A counter of proc_pid_status(5), ``None`` where there is none."""
+    try:
+        match = re.search(rf"^{counter}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if match is None else 1024 * int(match[1])
 
 
 def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
@@ -117,14 +118,9 @@ def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
         return None
     if total >= _NO_LIMIT:
         return None
-    held = used - _reclaimable(folder / "memory.stat", reclaimable_name)
-    return Limit(name=CGROUP, total=total, free=max(total - held, 0))
-
-
-def _reclaimable(statistics: Path, name: str) -> int:
-    """Page cache that the kernel can reclaim; 0 where it is unknown."""
     try:
-        lines = [line.split() for line in statistics.read_text().splitlines()]
-        return sum(int(line[1]) for line in lines if line[:1] == [name])
+        lines = [line.split() for line in (folder / "memory.stat").read_text().splitlines()]
+        reclaimable = sum(int(line[1]) for line in lines if line[:1] == [reclaimable_name])
     except (OSError, ValueError, IndexError):
-        return 0
+        reclaimable = 0
+    return Limit(name=CGROUP, total=total, free=max(total - used + reclaimable, 0))

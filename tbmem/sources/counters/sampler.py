@@ -16,10 +16,6 @@ from tbmem.units import format_bytes
 _new_sample = tuple.__new__
 
 
-def _unknown() -> None:
-    """Stands for ``updated`` where optimizer steps are not observed."""
-
-
 class Counters:
     """Samples every watched device and the host.
 
@@ -50,7 +46,7 @@ class Counters:
     ) -> None:
         self._host = host
         self._rank = rank
-        self._updated = updated or _unknown
+        self._updated = updated or (lambda: None)
         self._find_devices = find_devices or devices_in_use
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
@@ -135,7 +131,7 @@ class Counters:
             if not getattr(device, "counts_malloc", True)
         ]
         limit = self._host.limit
-        if limit is not None and limit.name not in (MACHINE, CGROUP):
+        if limit.name not in (MACHINE, CGROUP):
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
         return notes
