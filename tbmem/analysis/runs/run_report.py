@@ -16,6 +16,7 @@ from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.run_summary import Peak
 
 _MAX_ROWS = 4000
+_LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")
 _COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
     "allocated": lambda row: row.sample.allocated,
     "lowest": lambda row: row.allocated_min,
@@ -29,7 +30,7 @@ _COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
 
 
 class Series(NamedTuple):
-    """Memory of one device of one rank. Bytes are NaN where a counter was not read."""
+    """Memory of one device of one rank; ``columns`` are bytes, NaN where a counter was not read."""
 
     rank: int
     device: str
@@ -49,6 +50,12 @@ class Series(NamedTuple):
         known = self.columns[name][~np.isnan(self.columns[name])]
         return int(known[-1]) if len(known) else None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The last values and the highest level as plain JSON values."""
+        highest = {"rows": len(self.step), "highest_bytes": self.most("highest")}
+        last = {f"{name}_bytes": self.last(name) for name in _LAST_VALUES}
+        return {"rank": self.rank, "device": self.device, **highest, **last}
+
     def level(self) -> F64:
         """Highest known value of each row: its peak, else what was allocated."""
         level: F64 = np.fmax(np.fmax(self.columns["peak"], self.columns["highest"]), self.columns["allocated"])
@@ -61,13 +68,12 @@ def series_of(logs: Sequence[MonitorLog]) -> tuple[Series, ...]:
     for log in logs:
         for row in log.rows:
             rows.setdefault((row.sample.rank, row.sample.device), {})[row.sample.step] = row
-    return tuple(_series(*key, device_rows) for key, device_rows in sorted(rows.items()))
-
-
-def _series(rank: int, device: str, rows: Mapping[int, SampleRow]) -> Series:
-    ordered = [rows[step] for step in sorted(rows)]
-    columns = {name: np.array([get(row) for row in ordered], np.float64) for name, get in _COLUMNS.items()}
-    return Series(rank, device, np.array(sorted(rows), np.int64), columns)
+    all_series = []
+    for (rank, device), by_step in sorted(rows.items()):
+        steps = sorted(by_step)
+        columns = {name: np.array([get(by_step[step]) for step in steps], np.float64) for name, get in _COLUMNS.items()}
+        all_series.append(Series(rank, device, np.array(steps, np.int64), columns))
+    return tuple(all_series)
 
 
 def downsampled(series: Series, most: int = _MAX_ROWS) -> Series:
@@ -78,12 +84,8 @@ def downsampled(series: Series, most: int = _MAX_ROWS) -> Series:
     stretch = even_intervals(count, most // 4)
     high, low = np.nan_to_num(series.level()), np.nan_to_num(series.columns["allocated"])
     rows = np.unique(np.concatenate([[0, count - 1], extremes(high, stretch), extremes(low, stretch)]))
-    return series._replace(
-        step=series.step[rows], columns={name: values[rows] for name, values in series.columns.items()}
-    )
-
-
-_LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")
+    columns = {name: values[rows] for name, values in series.columns.items()}
+    return series._replace(step=series.step[rows], columns=columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +109,13 @@ class RunReport:
     """Unix time; 0 if not known."""
     status: RunStatus
     peaks: tuple[Peak, ...]
-    """Of each device, by rank."""
     torch: str
     host: str
     notes: tuple[str, ...]
     """Gaps in the logs, one sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; of each series the last values and the highest level."""
+        """The report as plain JSON values."""
         return {
             "name": self.name,
             "path": self.path,
@@ -122,16 +123,7 @@ class RunReport:
             "seconds": round(self.seconds, 3),
             **self.status.to_dict(),
             "ranks": list(self.ranks),
-            "series": [
-                {
-                    "rank": each.rank,
-                    "device": each.device,
-                    "rows": len(each.step),
-                    "highest_bytes": each.most("highest"),
-                }
-                | {f"{name}_bytes": each.last(name) for name in _LAST_VALUES}
-                for each in self.series
-            ],
+            "series": [series.to_dict() for series in self.series],
             "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],
             "findings": [finding.to_dict() for finding in self.findings],
             "windows": [dict(window) for window in self.windows],

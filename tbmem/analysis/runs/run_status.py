@@ -25,12 +25,8 @@ def standing(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that hold: the last report of each leak, and no spike that proved to be part of a periodic pattern."""
     patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
     last = {_leak_key(finding): finding for finding in findings if finding.kind is FindingKind.LEAK}
-    return [
-        finding
-        for finding in findings
-        if last.get(_leak_key(finding), finding) is finding
-        and not any(_is_explained(finding, pattern) for pattern in patterns)
-    ]
+    latest = [finding for finding in findings if last.get(_leak_key(finding), finding) is finding]
+    return [finding for finding in latest if not any(_is_explained(finding, pattern) for pattern in patterns)]
 
 
 def _leak_key(finding: Finding) -> tuple[object, ...]:
@@ -85,7 +81,7 @@ class RankState:
 
     @property
     def devices(self) -> Sequence[DeviceHistory]:
-        """Its devices."""
+        """Its devices, each with at least one row."""
         return list(self._devices.values())
 
     @property
@@ -105,8 +101,7 @@ class RankState:
 
     def steps_per_second(self) -> float | None:
         """Speed of steps without a profiler; ``None`` where no duration is known."""
-        seconds = next((device.step_seconds for device in self.devices if device.step_seconds is not None), None)
-        return None if seconds is None else 1 / seconds
+        return next((1 / device.step_seconds for device in self.devices if device.step_seconds is not None), None)
 
     def verdict(self, device: str) -> FindingKind:
         """The verdict on a device: that of the run's end, else the one that its findings so far amount to."""
@@ -145,15 +140,11 @@ class RankState:
         trends = [kind for kind in kinds if kind in (FindingKind.LEAK, FindingKind.GROWING)]
         return trends[-1:] == [FindingKind.LEAK]
 
-    def _judged_steps(self, device: str) -> int:
-        """Steps that count for a verdict: neither warm-up nor, on the CPU, those under a profiler."""
-        patterns = (self.header.get("config") or {}).get("patterns") or {}
-        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
-        history = self._devices.get(device)
-        return 0 if history is None else history.judged - int(warmup)
-
     def _verdict_so_far(self, device: str) -> FindingKind:
-        kinds = [FindingKind.STABLE if self._judged_steps(device) >= ENOUGH_STEPS else FindingKind.WARMUP]
+        patterns = (self.header.get("config") or {}).get("patterns") or {}
+        warmup = int(patterns.get("warmup_steps", PatternsConfig().warmup_steps))
+        is_enough = device in self._devices and self._devices[device].judged - warmup >= ENOUGH_STEPS
+        kinds = [FindingKind.STABLE if is_enough else FindingKind.WARMUP]
         for finding in standing(self.findings):
             if finding.device not in (device, "") or finding.kind.is_quiet:
                 continue
@@ -180,7 +171,6 @@ class Standing(str, Enum):
     TERMINATED = "terminated"
     """Ended by a signal."""
     ENDED = "ended"
-    """Ended in order."""
     FILES = "files"
     """There is no log, only recordings."""
 
@@ -198,7 +188,7 @@ class RunStatus:
     text: str
     """For people: ``'ended by ValueError'``."""
     ended_by: str | None = None
-    """The exception or the signal that ended it."""
+    """An exception or a signal."""
     age: float | None = None
     """Seconds since the last line; ``None`` where no line has a time."""
     ranks: tuple[str, ...] = ()
@@ -256,20 +246,15 @@ def run_status(states: Sequence[RankState], now: float) -> RunStatus:
         if not is_same and status.standing is not Standing.STARTING:
             others.setdefault(status.text, []).append(state.rank)
     ages = [status.age for status in statuses if status.age is not None]
-    ranks = tuple(f"{_ranks(numbers)} {text}" for text, numbers in others.items())
-    return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), ranks)
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
-    return f"rank{'s' * (len(numbers) > 1)} {names}"
+    ranks = []
+    for text, numbers in others.items():
+        names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
+        ranks.append(f"rank{'s' * (len(numbers) > 1)} {names} {text}")
+    return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), tuple(ranks))
 
 
 def status_notes(states: Sequence[RankState], now: float, done: str = "judged") -> list[str]:
     """One note per rank that did not end in order: its figures reach only as far as its log."""
     pairs = [(state, rank_status(state, now)) for state in states]
-    return [
-        f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}"
-        for state, status in pairs
-        if status.standing is not Standing.ENDED
-    ]
+    broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
+    return [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
