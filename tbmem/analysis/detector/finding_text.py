@@ -35,10 +35,7 @@ _SUBJECTS = {
 _PHASES = {
     None: (None, ""),
     True: ("training", " (a training step)"),
-    False: (
-        "no optimizer step",
-        " (a step without an optimizer's: validation, or in the middle of an accumulation)",
-    ),
+    False: ("no optimizer step", " (a step without an optimizer's: validation, or in the middle of an accumulation)"),
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent

@@ -9,10 +9,7 @@ from typing import Any
 from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource, Site
 from tbmem.units import format_bytes, format_count
 
-KNOWN_BY = {
-    LineSource.SEEN: "it grew while this line ran",
-    LineSource.READ: "read in the source; nobody saw it run",
-}
+KNOWN_BY = {LineSource.SEEN: "it grew while this line ran", LineSource.READ: "read in the source; nobody saw it run"}
 
 ADVICE_FOR_SITES = (
     "find out who keeps what this line makes: a graph that is never freed, an extension in C++,"
