@@ -81,11 +81,7 @@ class Detector:
         return tuple(self._suspicions.values())
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
-        """Apply what the evidence says about one of ``suspicions``, unless it has meanwhile come to nothing.
-
-        Returns:
-            A leak, or that the suspicion is dismissed, or nothing.
-        """
+        """Apply what the evidence says about one of ``suspicions``; returns a leak, a dismissal, or nothing."""
         channel = self._feed.channels[suspicion.channel]
         standing = self._suspicions.pop(suspicion.channel, None)
         sample, trend = self._sample, channel.growth.trend
@@ -240,11 +236,7 @@ class VerdictHistory:
         return any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
-        """Note that excursions are periodic: spikes that belong to them are retracted.
-
-        Returns:
-            Whether no other channel has shown this period before.
-        """
+        """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
         is_news = not self._is_periodic(periodic.first_step)
         self._periodic[channel] = periodic
         members, period = periodic.members, periodic.period
@@ -273,15 +265,7 @@ class VerdictHistory:
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:
-    """Judge a recorded series as if it were live.
-
-    Args:
-        samples: Samples of one device of one rank, steps ascending.
-        patterns: When a pattern counts.
-
-    Returns:
-        All findings in order, the verdict last.
-    """
+    """Judge the samples of one device of one rank as if they were live: all findings in order, the verdict last."""
     detector = Detector(patterns)
     findings = detector.update_all(list(samples))
     return [*findings, *detector.close(), detector.verdict()]

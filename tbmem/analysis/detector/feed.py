@@ -95,11 +95,7 @@ class SampleFeed:
         return [MemorySample(*zip(sample)) for sample in samples]  # type: ignore[arg-type]
 
     def take(self, columns: Any) -> list[Event]:
-        """Judge samples that are alike, as one of the items of ``columns``.
-
-        Returns:
-            Events in the order of the steps; the same however many samples come at a time.
-        """
+        """Judge one of the items of ``columns``; returns events by step, whatever the number of samples at a time."""
         events: list[Event] = []
         self._judge_capacity(columns, events)
         if columns.profiled[0] and columns.device[0] == CPU:

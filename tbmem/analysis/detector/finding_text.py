@@ -45,15 +45,7 @@ _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 def leak(
     sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, ahead: Forecast | None, known_by: str
 ) -> Finding:
-    """Memory is kept from step to step.
-
-    Args:
-        sample: The latest one.
-        seen: The growth.
-        conclusion: What the evidence says; ``None`` where none was taken.
-        ahead: When it will have filled the memory.
-        known_by: What has shown the growth.
-    """
+    """Memory is kept from step to step; ``known_by`` says what has shown the growth."""
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     share = conclusion.share if conclusion is not None else None
     explained = "" if share is None else f", {100 * share:.0f} % of the growth explained"
@@ -122,14 +114,7 @@ def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None
 
 
 def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated: bool | None) -> Finding:
-    """One step, or a few, needed far more than the others.
-
-    Args:
-        sample: The latest one.
-        channel: Where it was seen.
-        excursion: The step, or the steps.
-        updated: Whether an optimizer stepped in that step: what tells training from validation.
-    """
+    """One step, or a few, needed more; ``updated``: an optimizer stepped, what tells training from validation."""
     phase, note = _PHASES[updated]
     step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
     if excursion.kept:

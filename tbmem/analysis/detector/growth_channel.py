@@ -42,13 +42,7 @@ class GrowthEvent(NamedTuple):
 
 
 class GrowthChannel:
-    """Watches one series for growth.
-
-    Args:
-        channel: Which one it is.
-        test: The test on its low-water marks.
-        block_steps: Steps of the finest blocks.
-    """
+    """Watches one series for growth, by a test on its low-water marks of blocks of so many steps."""
 
     def __init__(self, channel: Channel, test: GrowthTest, block_steps: int = BLOCK) -> None:
         self.channel = channel
@@ -96,10 +90,7 @@ class GrowthChannel:
         peaks: Sequence[int] | None,
         blocks: Sequence[int] | None,
     ) -> list[GrowthEvent]:
-        """The same for steps of which some were not read (``None``).
-
-        Of the others only those of the optimizer count, unless there are none for long.
-        """
+        """The same where some were not read; of the others those of the optimizer count, if there are any."""
         if False not in updated and None not in values:
             self._unstepped = 0
             return self.extend(steps, values, peaks, blocks)  # type: ignore[arg-type] # none is None
@@ -169,10 +160,7 @@ class GrowthChannel:
         return None
 
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
-        """The trend as a suspicion of a sample's device, with its rate in bytes per step and the steps between rises.
-
-        ``rate`` and ``gap`` are those of the moment in which it was found.
-        """
+        """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""
         level = round(trend.last.level + self._block.splice.bytes)
         return Suspicion(
             device=sample.device,

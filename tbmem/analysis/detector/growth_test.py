@@ -238,11 +238,7 @@ def _is_undecided(trend: Trend, last: LowWaterMark) -> bool:
 
 
 class Sawtooth:
-    """Remembers rises that fell back: epochs, collections, caches that are emptied.
-
-    Args:
-        least: Smallest height of a cycle in bytes.
-    """
+    """Remembers rises of at least so many bytes that fell back: epochs, collections, caches that are emptied."""
 
     def __init__(self, least: float) -> None:
         self._least = least

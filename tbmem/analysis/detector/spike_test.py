@@ -75,12 +75,7 @@ class Excursion:
 
 
 class SpikeTest:
-    """Tells spikes, shifts and periodic excursions apart, step by step.
-
-    Args:
-        spike_percent: Smallest height above the usual level in per cent of it.
-        min_spike: Smallest height in bytes.
-    """
+    """Tells excursions apart whose height has so many per cent of the usual level, and so many bytes, step by step."""
 
     def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
@@ -97,11 +92,10 @@ class SpikeTest:
         self.rebase()
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
-        """Add the levels of several steps, in bytes.
+        """Add the levels of several steps, in bytes; how many come at a time makes no difference.
 
         Returns:
-            The excursions of which it has become clear what became of them, each with the step at which it did; the
-            same however many steps come at a time.
+            The excursions of which it has become clear what became of them, each with the step at which it did.
         """
         excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
@@ -288,11 +282,9 @@ class ResidentPeaks(BoundedList[tuple[int, int]]):
         super().__init__(_PEAKS)
 
     def shown(self, excursion: Excursion) -> Excursion:
-        """An excursion, judged less malloc's free memory, in the peaks that the screens show.
+        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten.
 
-        Returns:
-            The excursion with the resident peak and the usual one, and what of its height they do not show; as it
-            was judged where its steps are no longer known.
+        ``kept`` is what of its height they do not show.
         """
         first, last = excursion.first_step, excursion.last_step
         within = [peak for step, peak in self if first <= step <= last]

@@ -16,11 +16,7 @@ FRAGMENTATION_EVERY = 8
 
 
 class CapacityTest:
-    """Compares a device's share of use with rising thresholds.
-
-    Args:
-        thresholds: Ascending percentages of the capacity.
-    """
+    """Compares a device's per cent in use with thresholds in ascending order."""
 
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
@@ -67,11 +63,7 @@ class FragmentationTest:
             self._highest = peak
 
     def update(self, reserved: int, split: int) -> bool:
-        """Add the bytes that the allocator holds, and of these the free pieces of segments that are partly in use.
-
-        Returns:
-            Whether much has been lost for a while, reported once until it gets better.
-        """
+        """Add bytes reserved and in split pieces; returns whether much is lost for a while, once until it is better."""
         self.never_used = reserved - self._highest
         if min(self.never_used, round(split / _SPLIT)) < max(_SHARE * reserved, _LEAST):
             self._times = 0

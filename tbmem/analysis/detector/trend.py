@@ -115,12 +115,9 @@ class Trend:
 
 
 def climbs(levels: Sequence[float], least: float, sigmas: float) -> bool:
-    """Whether levels climb throughout: no plateau, no single jump, hardly a fall.
+    """Whether at least six levels climb throughout: no plateau, no single jump, hardly a fall.
 
-    Args:
-        levels: At least six low-water marks.
-        least: Smallest growth that counts, in bytes.
-        sigmas: How far the order of the levels must be from one by chance (Mann and Kendall's z).
+    ``least`` bytes count; their order must be so many ``sigmas`` from one by chance (Mann and Kendall's z).
     """
     growth = levels[-1] - levels[0]
     if growth < least or growth <= 0:
@@ -171,13 +168,7 @@ def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
 
 
 def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
-    """Whether levels that never fall rise again and again after much the same number of blocks.
-
-    Args:
-        levels: Low-water marks without a fall.
-        least: Smallest growth that counts, in bytes.
-        events: How many separate rises there must be.
-    """
+    """Whether levels without a fall rise by ``least`` bytes in so many ``events``, each after much the same time."""
     growth = levels[-1] - levels[0]
     if growth < least or growth <= 0:
         return False
@@ -194,12 +185,8 @@ def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
 def is_explained(marks: Sequence[LowWaterMark], longer: Sequence[LowWaterMark]) -> bool:
     """Whether growth comes without new allocations because the steps themselves need more (longer sequences).
 
-    Args:
-        marks: Those that climb.
-        longer: Those and as many before them as there are.
-
-    Returns:
-        ``True`` also where a single tensor may be growing but there are too few marks to be sure.
+    ``longer`` are the climbing marks and as many before them as there are. It counts as explained also where a single
+    tensor may be growing but there are too few marks to be sure.
     """
     counts = [mark.blocks for mark in marks if mark.blocks is not None]
     if len(counts) < len(marks):

@@ -44,11 +44,7 @@ def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
 
 
 def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple[SpikeSource, ...]:
-    """What a step held at its peak and the other steps of the window do not hold at theirs.
-
-    Returns:
-        The largest first; nothing if the recording lacks the step, or all others.
-    """
+    """What a step, but not the window's others, held at its peak, the largest first; nothing without any of them."""
     others = _step_peaks(timeline, device)
     highest = others.pop(step, None)
     if highest is None or not others:

@@ -34,10 +34,7 @@ class Children:
         """By process id, the oldest figure first."""
 
     def read(self) -> tuple[int, int | None]:
-        """Sums of their resident memory (shared pages count once for each process) and of their private memory now.
-
-        The latter is ``None`` as long as that of one of them is not known.
-        """
+        """Sums of resident memory (shared pages count for each process) and of private memory, if known of all."""
         alive = find_children(self._pid)
         resident = sum(map(resident_bytes, alive))
         private = self._private = {pid: size for pid, size in self._private.items() if pid in alive}
@@ -90,10 +87,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def private_bytes(pid: int) -> int | None:
-    """Private memory of a process; 0 if it has ended, ``None`` without permission.
-
-    Pages that a forked child has in common with its parent are not private until one of them writes to them.
-    """
+    """Memory that only this process has, after a fork what was written; 0 if it has ended, ``None`` if refused."""
     try:
         return int(psutil.Process(pid).memory_full_info().uss)
     except psutil.NoSuchProcess:

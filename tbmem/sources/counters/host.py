@@ -40,10 +40,10 @@ class SharedPeak:
         self._missed.pop(reader, None)
 
     def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
-        """The peaks since this reader's last call, after which the counter starts anew.
+        """The peaks since the last call of a reader that has joined, after which the counter starts anew.
 
         Args:
-            reader: The reader, which must have joined.
+            reader: Who asks.
             reached: Present value of the counter.
             reset: False where the level equals the peak, so that a reset would change nothing.
         """

@@ -37,11 +37,7 @@ class HostState(NamedTuple):
 
 
 def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
-    """Memory limits of the machine, the control group (by ``proc`` and ``sys`` of a root) and the process (``ulimit``).
-
-    Returns:
-        The tightest first; the machine is always among them.
-    """
+    """Limits of the machine, the control group (in the files under ``root``) and the process, the tightest first."""
     memory = psutil.virtual_memory()
     machine = Limit(name=MACHINE, total=int(memory.total), free=int(memory.available))
     limits = [machine, *_own_limits(), read_cgroup_memory(root)]
@@ -79,11 +75,9 @@ def _status_bytes(counter: str) -> int | None:
 
 
 def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
-    """The limit of the process's control groups; memory that the kernel can reclaim counts as free.
+    """The tightest limit from the process's own control group up to the root; ``None`` where none is set.
 
-    Returns:
-        The tightest of all limits from the process's group up to the root, or ``None`` where none is set
-        (cgroup v2 ``memory.max``, v1 ``memory.limit_in_bytes``).
+    These are cgroup v2 ``memory.max`` and v1 ``memory.limit_in_bytes``; what the kernel can reclaim counts as free.
     """
     limits = [limit for folder, names in _folders(root) if (limit := _limit_of(folder, names)) is not None]
     return min(limits, key=lambda limit: limit.free, default=None)

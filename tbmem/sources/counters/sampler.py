@@ -20,8 +20,7 @@ class Counters:
     """Samples every watched device and the host.
 
     Args:
-        devices: ``'auto'`` (the accelerators on which this process holds memory, else the CPU) or names
-            separated by commas.
+        devices: ``'auto'`` (accelerators on which this process holds memory, else the CPU) or names with commas.
         host: The host's figures; closed with this object.
         rank: Global rank to write into each sample.
         reset_peaks: Whether peak counters may be reset at each sample.
@@ -69,13 +68,7 @@ class Counters:
             raise
 
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
-        """Read all counters: one sample per watched device, after those of the steps that were passed over.
-
-        Args:
-            step: The step that has just ended.
-            thorough: Also query the usage of each device from its driver, which is expensive.
-            profiled: The step ran under a profiler window.
-        """
+        """Read all counters, usage from drivers only if ``thorough``; samples that were passed over come first."""
         samples = self.passed(step - 1) if self._passed else []
         if self._auto and step - self.resumed_after >= self._look_at:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
