@@ -34,30 +34,25 @@ class CapacityEvent(NamedTuple):
 
     step: int
     percent: float
-    level: int
-    """Number of the threshold, from 1."""
+    level: int  # number of the threshold, from 1
 
 
 class FragmentationEvent(NamedTuple):
     """Memory is lost to fragmentation; in bytes."""
 
     step: int
-    never_used: int
-    """Reserved beyond the most that was allocated at once."""
-    fragmented: int
-    """In free pieces of segments that are partly in use."""
+    never_used: int  # reserved beyond the most that was allocated at once
+    fragmented: int  # in free pieces of segments that are partly in use
     reserved: int
 
 
 class ExcursionEvent(NamedTuple):
     """A level left the usual range."""
 
-    step: int
-    """When it became clear what it was."""
+    step: int  # when it became clear what it was
     channel: Channel
     excursion: Excursion
-    updated: bool | None
-    """Whether an optimizer stepped in its first step; ``None`` where that is not known."""
+    updated: bool | None  # whether an optimizer stepped in its first step; ``None`` where that is not known
 
 
 Event = GrowthEvent | ExcursionEvent | CapacityEvent | FragmentationEvent
@@ -70,10 +65,8 @@ class SampleFeed:
         self._warmup = patterns.warmup_steps
         self.channels = _channels(patterns)
         self.fragments = FragmentationTest()
-        self.judged = 0
-        """Number of judged steps."""
-        self.range: tuple[int, int] | None = None
-        """Lowest and highest level after a judged step, in bytes."""
+        self.judged = 0  # number of judged steps
+        self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
         self._spikes = {
             Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, patterns.min_spike_bytes),
             Channel.PEAK: SpikeTest(patterns.spike_percent, patterns.min_spike_bytes),

@@ -14,12 +14,9 @@ class Forecast(NamedTuple):
     """When a device will be full if memory goes on growing as it did, in steps."""
 
     steps: int
-    steps_low: int
-    """The same at the growth rate of the fastest tenth of the comparisons."""
-    steps_high: int | None
-    """And at that of the slowest; ``None`` if it then never ends."""
-    seconds: float | None = None
-    """``steps`` in seconds, where the time of a step is known."""
+    steps_low: int  # the same at the growth rate of the fastest tenth of the comparisons
+    steps_high: int | None  # and at that of the slowest; ``None`` if it then never ends
+    seconds: float | None = None  # ``steps`` in seconds, where the time of a step is known
 
 
 def forecast(

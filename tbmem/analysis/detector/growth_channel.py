@@ -34,10 +34,8 @@ class GrowthEvent(NamedTuple):
     channel: Channel
     change: Change
     trend: Trend
-    rate: float
-    """Bytes per step."""
-    gap: int = 1
-    """Steps between two rises of what is never given back."""
+    rate: float  # bytes per step
+    gap: int = 1  # steps between two rises of what is never given back
     forecast: Forecast | None = None
 
 
@@ -48,10 +46,8 @@ class GrowthChannel:
         self.channel = channel
         self.growth = test
         self.block_steps = block_steps
-        self.total: int | None = None
-        """Capacity in bytes; ``None`` where that is not known."""
-        self.available: int | None = None
-        """Bytes that are left instead, for memory that is shared with others."""
+        self.total: int | None = None  # capacity in bytes; ``None`` where that is not known
+        self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
         self._block = StepBlock(block_steps)
         self._variate = ControlVariate()
         self._recent: BoundedList[float] = BoundedList(_RECENT)

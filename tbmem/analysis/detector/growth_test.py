@@ -43,12 +43,9 @@ _CYCLES = 8  # cycles that are remembered
 class Change(Enum):
     """What has changed about the growth."""
 
-    SUSPECTED = "suspected"
-    """It may be a leak."""
-    CERTAIN = "certain"
-    """It has lasted longer than the patience, or has doubled since that was reported."""
-    FELL = "fell"
-    """Most of it is free again: it was a cycle, or a cache that was emptied."""
+    SUSPECTED = "suspected"  # it may be a leak
+    CERTAIN = "certain"  # it has lasted longer than the patience, or has doubled since that was reported
+    FELL = "fell"  # most of it is free again: it was a cycle, or a cache that was emptied
     ENDED = "ended"
     """It stays where it is, and has not gone on for as long as it lasted: a ramp, or a cache that is full."""
 
@@ -74,10 +71,8 @@ class GrowthTest:
         rises: int = _SUSPICIOUS_RISES,
     ) -> None:
         self.marks = LowWaterMarks()
-        self.trend: Trend | None = None
-        """The growth that stands; ``None`` while memory is not growing."""
-        self.dropped: Trend | None = None
-        """The one that stood before."""
+        self.trend: Trend | None = None  # the growth that stands; ``None`` while memory is not growing
+        self.dropped: Trend | None = None  # the one that stood before
         self.suspicious = suspicious
         self._sawtooth = Sawtooth(suspicious)
         self._patience = patience

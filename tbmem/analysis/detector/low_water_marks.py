@@ -20,16 +20,12 @@ class LowWaterMark(NamedTuple):
     """The minimum of one block of steps, in bytes."""
 
     level: float
-    step: int
-    """First step of the block: where memory climbs, that is where its lowest level is."""
-    tick: int
-    """Judged steps until its end."""
-    blocks: int | None = None
-    """Live allocations, where they are counted."""
+    step: int  # first step of the block: where memory climbs, that is where its lowest level is
+    tick: int  # judged steps until its end
+    blocks: int | None = None  # live allocations, where they are counted
     work: int | None = None
     """Distance of the peak from the level: what the steps themselves need. ``None`` where peaks are unknown."""
-    left_out: int = 0
-    """Steps before it that were not judged."""
+    left_out: int = 0  # steps before it that were not judged
 
     @property
     def point(self) -> Point:
@@ -91,10 +87,8 @@ class StepBlock:
 
     def __init__(self, steps: int = BLOCK) -> None:
         self.steps = steps
-        self.ticks = 0
-        """Judged steps so far."""
-        self.splice = Splice()
-        """What unjudged steps have added to levels and step numbers; taken out of the marks."""
+        self.ticks = 0  # judged steps so far
+        self.splice = Splice()  # what unjudged steps have added to levels and step numbers; taken out of the marks
         self.lifts: BoundedList[float] = BoundedList(_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
         self._passed = 0

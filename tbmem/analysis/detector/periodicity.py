@@ -24,10 +24,8 @@ class Periodicity:
 
     def __init__(self) -> None:
         self._events: BoundedList[tuple[int, int]] = BoundedList(_REMEMBERED)
-        self.period = 0
-        """Steps between two events, 0 while no period is known."""
-        self.members: Sequence[int] = ()
-        """Steps of the events from which the period is known."""
+        self.period = 0  # steps between two events, 0 while no period is known
+        self.members: Sequence[int] = ()  # steps of the events from which the period is known
 
     def add(self, step: int, height: int) -> bool:
         """Add an event and its height in bytes; returns whether it has revealed the period."""

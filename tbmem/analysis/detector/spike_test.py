@@ -45,8 +45,7 @@ class ExcursionKind(Enum):
     """What became of an excursion."""
 
     SPIKE = "spike"
-    SHIFT = "shift"
-    """Memory stayed there: a change of level."""
+    SHIFT = "shift"  # memory stayed there: a change of level
     PERIODIC = "periodic"
 
 
@@ -58,12 +57,9 @@ class Excursion:
     first_step: int
     last_step: int
     peak: int
-    usual: int
-    """Median of the steps before."""
-    period: int = 0
-    """Steps between two periodic ones."""
-    members: Sequence[int] = ()
-    """First steps of the periodic ones that are known."""
+    usual: int  # median of the steps before
+    period: int = 0  # steps between two periodic ones
+    members: Sequence[int] = ()  # first steps of the periodic ones that are known
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""

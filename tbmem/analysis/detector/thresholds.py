@@ -54,8 +54,7 @@ class FragmentationTest:
     def __init__(self) -> None:
         self._highest = 0
         self._times = 0
-        self.never_used = 0
-        """Bytes reserved at the last reading beyond the most that was allocated at once."""
+        self.never_used = 0  # bytes reserved at the last reading beyond the most that was allocated at once
 
     def note_peak(self, peak: int) -> None:
         """Note bytes that were allocated at once."""

@@ -29,10 +29,8 @@ class TrendState(Enum):
     """What the evidence says about a trend."""
 
     SUSPECTED = "suspected"
-    OPEN = "open"
-    """The evidence did not decide."""
-    EXPLAINED = "explained"
-    """The workload itself needs more."""
+    OPEN = "open"  # the evidence did not decide
+    EXPLAINED = "explained"  # the workload itself needs more
     LEAK = "leak"
 
 
@@ -40,23 +38,15 @@ class TrendState(Enum):
 class Trend:
     """A range of steps in which the low-water mark rose again and again, and may go on rising."""
 
-    first: LowWaterMark
-    """The last one before it began."""
-    last: LowWaterMark
-    """The one at which it last went on."""
-    scale: int
-    """Of the marks that climbed, and on which it is followed."""
-    blocks: int
-    """Number of these marks."""
+    first: LowWaterMark  # the last one before it began
+    last: LowWaterMark  # the one at which it last went on
+    scale: int  # of the marks that climbed, and on which it is followed
+    blocks: int  # number of these marks
     state: TrendState = TrendState.SUSPECTED
-    reported: float = 0.0
-    """Growth in bytes when it was last reported."""
-    lasting: bool = False
-    """It stays a leak even when it does not go on."""
-    outgrown_at: tuple[float, float] = (0.0, 0.0)
-    """Level in bytes and step from which on it is no longer explained."""
-    left_at: tuple[float, int] = (0.0, 0)
-    """Level in bytes and judged step when the evidence did not decide."""
+    reported: float = 0.0  # growth in bytes when it was last reported
+    lasting: bool = False  # it stays a leak even when it does not go on
+    outgrown_at: tuple[float, float] = (0.0, 0.0)  # level in bytes and step from which on it is no longer explained
+    left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
 
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
