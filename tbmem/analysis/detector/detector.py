@@ -22,8 +22,6 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
-__all__ = ["Detector", "judge"]
-
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
 _SPIKES = 16  # spikes that are remembered, the highest ones
 

@@ -70,33 +70,29 @@ def leak(
     return _finding(FindingKind.LEAK, sample, " · ".join(parts), evidence, seen.first_step, advice=advice)
 
 
-def suspect(sample: MemorySample, suspicion: Suspicion) -> Finding:
+def suspect(sample: MemorySample, seen: Suspicion) -> Finding:
     """Growth that may be a leak."""
-    message = (
-        f"{_SUBJECTS[suspicion.channel]} grows by {format_bytes(suspicion.bytes_per_step)} per step"
-        f" since step {suspicion.first_step}: it may be a leak"
-    )
-    return _finding(FindingKind.SUSPECT, sample, message, _numbers(suspicion), suspicion.first_step)
+    growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
+    message = f"{growth} since step {seen.first_step}: it may be a leak"
+    return _finding(FindingKind.SUSPECT, sample, message, _numbers(seen), seen.first_step)
 
 
-def dismissed(sample: MemorySample, suspicion: Suspicion, reason: str, facts: Mapping[str, Any]) -> Finding:
+def dismissed(sample: MemorySample, seen: Suspicion, reason: str, facts: Mapping[str, Any]) -> Finding:
     """A suspicion has come to nothing; ``reason`` is a clause, ``facts`` are what the evidence showed."""
-    message = f"{_SUBJECTS[suspicion.channel]} grew by {format_signed(suspicion.growth)}: no leak, {reason}"
-    evidence = {**_numbers(suspicion), "reason": reason, **facts}
-    return _finding(FindingKind.DISMISSED, sample, message, evidence, suspicion.first_step)
+    message = f"{_SUBJECTS[seen.channel]} grew by {format_signed(seen.growth)}: no leak, {reason}"
+    evidence = {**_numbers(seen), "reason": reason, **facts}
+    return _finding(FindingKind.DISMISSED, sample, message, evidence, seen.first_step)
 
 
 def retracted(sample: MemorySample, seen: Suspicion, *, fell: bool) -> Finding:
     """A leak that was reported is none: most of it is free again (``fell``), or it has stopped growing."""
-    growth = f"the growth of {_SUBJECTS[seen.channel]} reported before"
     if fell:
         reason = "most of the growth is free again"
-        message = f"{growth} has fallen back: something was released, it was no leak"
+        end = "has fallen back: something was released, it was no leak"
     else:
         reason = "it has not gone on for as long as it lasted"
-        message = (
-            f"{growth} has ended: it stays at {format_bytes(seen.level)}; something has filled up, it is no leak so far"
-        )
+        end = f"has ended: it stays at {format_bytes(seen.level)}; something has filled up, it is no leak so far"
+    message = f"the growth of {_SUBJECTS[seen.channel]} reported before {end}"
     evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
     return _finding(FindingKind.GROWING, sample, message, evidence, sample.step)
 
@@ -105,10 +101,8 @@ def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None
     """Memory grows because the workload does, or it is too early to call it a leak."""
     is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
     reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
-    message = (
-        f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step since step"
-        f" {seen.first_step} ({_grown(seen)} so far) · {reason}"
-    )
+    growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
+    message = f"{growth} since step {seen.first_step} ({_grown(seen)} so far) · {reason}"
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     return _finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
@@ -118,10 +112,8 @@ def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated:
     phase, note = _PHASES[updated]
     step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
     if excursion.kept:
-        message = (
-            f"{step} needed {format_signed(excursion.height)} more than usual{_kept(excursion)}:"
-            f" it reached {level}, the usual is {format_bytes(excursion.usual)}"
-        )
+        more = f"{format_signed(excursion.height)} more than usual{_kept(excursion)}"
+        message = f"{step} needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
@@ -131,10 +123,9 @@ def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated:
 def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
     """Steps need more than before, for good."""
     verb = "holds" if channel is Channel.ALLOCATED else "needs"
-    message = (
-        f"since step {excursion.first_step} each step {verb} {format_signed(excursion.height)} more"
-        f" ({format_bytes(excursion.usual)} before, {_level(channel, excursion)} now{_kept(excursion)})"
-    )
+    more = f"since step {excursion.first_step} each step {verb} {format_signed(excursion.height)} more"
+    levels = f"{format_bytes(excursion.usual)} before, {_level(channel, excursion)} now{_kept(excursion)}"
+    message = f"{more} ({levels})"
     return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message)
 
 
@@ -189,12 +180,8 @@ def fragmentation(sample: MemorySample, event: FragmentationEvent) -> Finding:
         f"{format_bytes(event.never_used)} ({share} that are reserved) were not in use even at the peak:"
         f" {format_bytes(event.fragmented)} are fragmented, in gaps between used blocks that fit no request"
     )
-    evidence = {
-        "channel": Channel.RESERVED.value,
-        "never_used_bytes": event.never_used,
-        "fragmented_bytes": event.fragmented,
-        "reserved_bytes": event.reserved,
-    }
+    sizes = {f"{name}_bytes": getattr(event, name) for name in ("never_used", "fragmented", "reserved")}
+    evidence = {"channel": Channel.RESERVED.value, **sizes}
     return _finding(FindingKind.FRAGMENTATION, sample, message, evidence, sample.step)
 
 
@@ -226,8 +213,7 @@ def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
 
 def no_steps() -> Finding:
     """Not one step was seen."""
-    kind, message = FindingKind.WARMUP, "no step was seen"
-    return Finding(kind=kind, severity=Severity.INFO, device="", first_step=0, last_step=0, message=message)
+    return _finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was seen", {}, 0)
 
 
 def _grown(seen: Suspicion) -> str:
@@ -251,12 +237,8 @@ def _numbers(suspicion: Suspicion) -> dict[str, Any]:
 def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
     if ahead is None:
         return {"steps_left": None}
-    return {
-        "steps_left": ahead.steps,
-        "steps_left_low": ahead.steps_low,
-        "steps_left_high": ahead.steps_high,
-        "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1),
-    }
+    steps = {"steps_left": ahead.steps, "steps_left_low": ahead.steps_low, "steps_left_high": ahead.steps_high}
+    return {**steps, "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1)}
 
 
 def _finding(

@@ -147,7 +147,7 @@ class GrowthTest:
                 return Change.SUSPECTED
         elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
-        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.ticks, _SHORTEST):
+        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.last.tick - trend.first.tick, _SHORTEST):
             return self._drop(trend, mark.tick, Change.ENDED)
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
@@ -48,13 +49,11 @@ class LowWaterMarks:
         """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
         self._count += 1
         self._scales[0].append(mark)
-        scale, count = 0, self._count
-        while not count & 1 and scale + 1 < SCALES:
-            finer = self._scales[scale]
-            scale += 1
-            count >>= 1
-            self._scales[scale].append(_merge(finer[-2], finer[-1]))
-        return scale
+        # each second block completes one of the next scale
+        completed = min((self._count & -self._count).bit_length(), SCALES)
+        for finer, coarser in pairwise(self._scales[:completed]):
+            coarser.append(_merge(finer[-2], finer[-1]))
+        return completed - 1
 
     def at(self, scale: int) -> list[LowWaterMark]:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
@@ -63,14 +62,9 @@ class LowWaterMarks:
 
 def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
     """The mark of two consecutive blocks."""
-    return LowWaterMark(
-        min(first.level, second.level),
-        first.step,
-        second.tick,
-        None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks),
-        None if first.work is None or second.work is None else min(first.work, second.work),
-        first.left_out,
-    )
+    blocks = None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks)
+    work = None if first.work is None or second.work is None else min(first.work, second.work)
+    return LowWaterMark(min(first.level, second.level), first.step, second.tick, blocks, work, first.left_out)
 
 
 def levels(marks: Sequence[LowWaterMark]) -> list[float]:
@@ -91,8 +85,7 @@ class StepBlock:
         self.splice = Splice()  # what unjudged steps have added to levels and step numbers; taken out of the marks
         self.lifts: BoundedList[float] = BoundedList(_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
-        self._passed = 0
-        self._first = 0
+        self._passed = self._first = 0
         self._low: float | None = None
         self._bottom = self._top = 0.0
         self._blocks: int | None = None

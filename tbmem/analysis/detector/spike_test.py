@@ -77,7 +77,6 @@ class SpikeTest:
         self._share = spike_percent / 100
         self._min_spike = min_spike
         self._recent: BoundedList[int] = BoundedList(WINDOW)
-        self._usual: int | None = None
         self._least = 0.0
         self._record = self._last = 0
         self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
@@ -114,32 +113,22 @@ class SpikeTest:
     def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
-        usual = self._usual
-        high = usual is not None and value > self._threshold
-        if usual is not None and self._pending:
-            if not high:
-                excursions = self._end_spike(usual, after=value)
-                self._learn((value,), value)
-                return excursions
+        high = value > self._threshold
+        if high and (self._pending or value - self._last >= _AT_ONCE * (value - self._usual)):
             self._pending.append((step, value))
-            return self._end_shift(usual) if len(self._pending) > RETURN_WITHIN else ()
-        if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
-            self._pending.append((step, value))
-        else:
-            self._learn((value,), value)
-        return ()
+            return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
+        excursions = self._end_spike(after=value) if self._pending else ()
+        self._learn((value,), value)
+        return excursions
 
     def close(self) -> Sequence[Excursion]:
         """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
-        usual = self._usual
-        excursions = self._end_spike(usual) if self._pending and usual is not None else ()
-        return [*excursions, *self._judge_early()]
+        return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
     def rebase(self) -> None:
         """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
-        self._usual = None
-        self._since_ordered = 0
+        self._usual = self._since_ordered = 0
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
         self._early.clear()
@@ -162,7 +151,6 @@ class SpikeTest:
         self._since_ordered = 0
         ordered = sorted(self._recent)
         usual, height = _usual_of(ordered)
-        self._usual = usual
         spread = ordered[-1] - ordered[0]
         if len(ordered) < _FEW:
             height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
@@ -171,27 +159,27 @@ class SpikeTest:
         elif len(ordered) < _ENOUGH:
             height = max(height, _SPREADS * spread)
         lowest = usual + max(self._share * usual, self._min_spike)
-        self._least = max(height, lowest - usual)
+        self._usual, self._least = usual, max(height, lowest - usual)
         self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _end_spike(self, usual: int, after: int = 0) -> Sequence[Excursion]:
+    def _end_spike(self, after: int = 0) -> Sequence[Excursion]:
         """The open excursion has come down to the level ``after``; what stays of it, if small, is no spike's height."""
         steps, levels = self._take_pending()
-        excursion = Excursion(ExcursionKind.SPIKE, steps[0], steps[-1], max(levels), usual)
+        excursion = Excursion(ExcursionKind.SPIKE, steps[0], steps[-1], max(levels), self._usual)
         before = len(self._recent)
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(excursion)
             return ()
         is_low = excursion.height <= self._least
-        is_lasting = excursion.peak - after < max(self._share * usual, self._min_spike)
+        is_lasting = excursion.peak - after < max(self._share * self._usual, self._min_spike)
         return self._news_of(excursion, counts=not (is_low or is_lasting))
 
-    def _end_shift(self, usual: int) -> Sequence[Excursion]:
+    def _end_shift(self) -> Sequence[Excursion]:
         """The open excursion has lasted: it is the new level, or little enough to be learned."""
         steps, levels = self._take_pending()
-        before, stays = len(self._recent), median_low(levels)
+        before, usual, stays = len(self._recent), self._usual, median_low(levels)
         if stays - usual <= self._least:
             self._learn_each(levels)
             return ()
@@ -211,13 +199,12 @@ class SpikeTest:
         stays = median_low(levels)
         high = stays + max(self._share * stays, self._min_spike)
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
-        if not above or levels[-1] > high:
-            self._learn_each(levels)
-            return
-        peak = max(level for _, level in above)
-        self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], peak, stays))
-        self._recent.extend(level for _, level in above)
-        self._learn_each([level for level in levels if level <= high])
+        if above and levels[-1] <= high:
+            peaks = [level for _, level in above]
+            self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays))
+            self._recent.extend(peaks)
+            levels = [level for level in levels if level <= high]
+        self._learn_each(levels)
 
     def _judge_early(self) -> Sequence[Excursion]:
         """Judge the excursions of the first steps, now that it is known what is usual."""

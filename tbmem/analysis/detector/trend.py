@@ -63,11 +63,6 @@ class Trend:
         """Bytes."""
         return self.last.level - self.first.level
 
-    @property
-    def ticks(self) -> int:
-        """Judged steps that it has lasted."""
-        return self.last.tick - self.first.tick
-
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
         if other.first.level < self.first.level and other.first.step < self.first.step:
@@ -77,7 +72,7 @@ class Trend:
         self.scale, self.blocks = other.scale, other.blocks
 
     def explain(self, ends_at: int | None) -> None:
-        """Attribute it to the workload until it goes on far beyond the step at which it must end, if that is known."""
+        """Attribute it to the workload, which ends at a step if that is known, until it goes on far beyond."""
         self.state = TrendState.EXPLAINED
         start, lasted = self.first.step, self.last.step - self.first.step
         if ends_at is None:
