@@ -116,9 +116,12 @@ class GrowthTest:
 
     def leave_open(self) -> None:
         """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
-        if self.trend is not None:
-            self.trend.leave_open()
-            self._postpone(self.trend.last.tick)
+        trend = self.trend
+        if trend is None:
+            return
+        if trend.state is TrendState.SUSPECTED:
+            trend.state, trend.left_at = TrendState.OPEN, (trend.last.level, trend.last.tick)
+        self._postpone(trend.last.tick)
 
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
@@ -159,7 +162,11 @@ class GrowthTest:
     def _look(self, scale: int, known: Sequence[LowWaterMark]) -> Change | None:
         last, trend = known[-1], self.trend
         growth = last.level - known[0].level
-        is_decided = trend is not None and not _is_undecided(trend, last)
+        is_decided = trend is not None and (
+            last.level - trend.first.level < _WORSE * trend.reported
+            if trend.state is TrendState.LEAK
+            else trend.state is TrendState.EXPLAINED
+        )
         if len(known) < _FEWEST or growth < _SUSPICIOUS_SHARE * last.level or is_decided:
             return None
         if growth >= self._least(known[0].level):
@@ -224,12 +231,6 @@ class GrowthTest:
     def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
         return part[-1].tick - part[0].tick < self._sawtooth.length and part[-1].level <= self._sawtooth.ceiling
-
-
-def _is_undecided(trend: Trend, last: LowWaterMark) -> bool:
-    if trend.state is TrendState.LEAK:
-        return last.level - trend.first.level >= _WORSE * trend.reported
-    return trend.state is not TrendState.EXPLAINED
 
 
 class Sawtooth:

@@ -43,7 +43,7 @@ class Periodicity:
 
     def _search(self) -> tuple[int, Sequence[int]]:
         """A period at whose distance three events follow each other, or of which four are multiples; else 0."""
-        steps = [step for step, _ in self._events]
+        steps, heights = [step for step, _ in self._events], dict(self._events)
         last = steps[-1]
         for before in reversed(steps[:-1]):
             period = last - before
@@ -58,14 +58,11 @@ class Periodicity:
             known = len(members) + any((last - start) % period == 0 for start in _STARTS)
             if len(chain) >= _MEMBERS or known >= max(_MULTIPLES, _MOST * len(steps)):
                 return period, tuple(reversed(members))
-            if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(chain[1], chain[0]):
+            # the first of two may be much higher, what libraries set up comes with it, but not the second
+            follows_start = len(chain) == _MEMBERS - 1 and chain[1] - period in _STARTS
+            if follows_start and heights[last] <= HIGHER * heights[chain[1]]:
                 return period, tuple(reversed(chain))
         return 0, ()
-
-    def _are_alike(self, first: int, second: int) -> bool:
-        """Whether the second is not much higher; the first may be, what libraries set up comes with it."""
-        height = dict(self._events)
-        return height[second] <= HIGHER * height[first]
 
 
 def belongs(step: int, members: Sequence[int], period: int) -> bool:

@@ -80,11 +80,6 @@ class Trend:
         else:
             self.outgrown_at = (self.last.level, start + _LATE * max(ends_at - start, lasted))
 
-    def leave_open(self) -> None:
-        """Note that the evidence did not decide."""
-        if self.state is TrendState.SUSPECTED:
-            self.state, self.left_at = TrendState.OPEN, (self.last.level, self.last.tick)
-
     @property
     def keeps_its_pace(self) -> bool:
         """Whether it has gone on since it was left open as it did before; a ramp that ended wavers at its height."""

@@ -108,8 +108,7 @@ class _Case:
 
     def end_of(self, holder: Holder) -> int | None:
         """Step at which a bounded holder is full."""
-        left = holder.steps_left
-        return None if left is None else self.evidence.last_step + left
+        return None if holder.steps_left is None else self.evidence.last_step + holder.steps_left
 
     @property
     def site(self) -> Site | None:
@@ -118,10 +117,9 @@ class _Case:
 
 
 def _reaches_bound(holder: Holder, room: int | None) -> bool:
-    if holder.bound is None:
-        return False
-    needed = max(holder.bound - holder.length, 0) * holder.bytes_per_element
-    return room is None or needed < room
+    if holder.bound is None or room is None:
+        return holder.bound is not None
+    return max(holder.bound - holder.length, 0) * holder.bytes_per_element < room
 
 
 def _is_collectable(holder: Holder, evidence: Evidence) -> bool:
@@ -133,10 +131,6 @@ def _is_collectable(holder: Holder, evidence: Evidence) -> bool:
 def _is_useless(holder: Holder) -> bool:
     """A cache that keeps things and was never hit: it only holds memory, until it is full and after."""
     return holder.kind is HolderKind.LRU_CACHE and holder.hits == 0 and holder.length >= _MISSES
-
-
-def _matters_beside(holder: Holder, top: Holder) -> bool:
-    return holder.bytes_per_step >= 0.2 * top.bytes_per_step and holder.contents is not Contents.OBJECTS
 
 
 def _rate_of(holders: Sequence[Holder]) -> float:
@@ -154,7 +148,8 @@ def _held(case: _Case) -> Conclusion | None:
     if not holders or not case.is_enough(_rate_of(holders)):
         return None
     top = _largest(holders)
-    others = [holder for holder in holders if holder is not top and _matters_beside(holder, top)]
+    known = [holder for holder in holders if holder is not top and holder.contents is not Contents.OBJECTS]
+    others = [holder for holder in known if holder.bytes_per_step >= 0.2 * top.bytes_per_step]
     return case.conclude(
         Outcome.CONFIRMED,
         leak_text.held_by(top, others),

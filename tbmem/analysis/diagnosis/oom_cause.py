@@ -25,21 +25,16 @@ _LIMIT_ADVICE = {
 
 
 def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
-    """Why a request did not fit, the most important reason first.
+    """Why a request did not fit, the most important reason first; of the findings, leaks of the same device count.
 
     A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
     Where there is none, the capacity is why, and what else took a good part of it follows.
-
-    Args:
-        shortage: What failed.
-        findings: Those of the detectors; leaks of the same device count.
     """
     reasons = [*_leaks(shortage, findings), *_fragmentation(shortage), *_others(shortage)]
     enough = [reason for reason in reasons if reason.enough]
     total = shortage.limits[0].total if shortage.limits else 0
     partly = [reason for reason in reasons if not reason.enough and reason.bytes >= _SMALL * total]
-    requested = shortage.requested
-    is_too_large = requested is not None and bool(shortage.limits) and requested > total
+    is_too_large = bool(shortage.limits) and (shortage.requested or 0) > total
     return (*enough, *partly) if enough and not is_too_large else (_capacity(shortage, is_too_large), *partly)
 
 
@@ -48,11 +43,9 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     standing: dict[str, Finding] = {}
     for finding in findings:
         channel = str(finding.evidence.get("channel", ""))
-        if finding.device != shortage.device:
-            continue
-        if finding.kind is FindingKind.LEAK:
+        if finding.device == shortage.device and finding.kind is FindingKind.LEAK:
             standing[channel] = finding
-        elif finding.kind is FindingKind.GROWING:
+        elif finding.device == shortage.device and finding.kind is FindingKind.GROWING:
             standing.pop(channel, None)
     if not standing:
         return []

@@ -153,7 +153,12 @@ class Comparison:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every total that changed, of recordings and of runs, the largest change first."""
-        figures = [figure for group in (self.devices, self.runs) for figure in _material_figures(group)]
+        figures: list[Figure] = []
+        for group in (self.devices, self.runs):
+            totals = [Figure(device.name, change) for device in group for change in device.totals]
+            peaks = [size for _, change in totals if "peak" in change.name for size in (change.before, change.after)]
+            highest = max(peaks, default=0)
+            figures += [figure for figure in totals if is_material(figure.change, highest)]
         return tuple(sorted(figures, key=lambda figure: -abs(figure.change.growth)))
 
     @property
@@ -251,13 +256,6 @@ def _figure(side: DeviceAnalysis | RunFigures, name: str) -> int | None:
         return side.peak.bytes
     size: int | None = getattr(side, name)
     return size
-
-
-def _material_figures(devices: Sequence[DeviceComparison]) -> list[Figure]:
-    peaks = [change for device in devices for change in device.totals if "peak" in change.name]
-    highest = max((max(peak.before, peak.after) for peak in peaks), default=0)
-    figures = [Figure(device.name, change) for device in devices for change in device.totals]
-    return [figure for figure in figures if is_material(figure.change, highest)]
 
 
 def is_material(change: Change, peak: int) -> bool:

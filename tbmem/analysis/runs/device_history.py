@@ -82,17 +82,17 @@ class DeviceHistory:
         """Steps without a profiler's memory."""
         self._peak = RunPeak()
         self._has_plain_level = False
+        self.levels, self.peaks = BoundedMaxima(), BoundedMaxima()
+        """Level after the steps, and peak within them where it is known, in bytes."""
+        self.step_time = StepTime()
         self._splice = Splice()
-        self._step_time = StepTime()
         self._low_water: list[Point] = []
-        self._levels = _BoundedMaxima()
-        self._peaks = _BoundedMaxima()
 
     def add(self, row: SampleRow) -> None:
         """Add one row."""
         sample = self.last = row.sample
         self._peak.add_row(row)
-        self._step_time.add(sample.step, sample.time, profiled=sample.profiled)
+        self.step_time.add(sample.step, sample.time, profiled=sample.profiled)
         if sample.holds_profiler:
             self._splice.interrupt()  # the profiler's own records lie in the same heap
             self.last_level = self.last_level if self._has_plain_level else sample.allocated
@@ -101,12 +101,12 @@ class DeviceHistory:
         if sample.allocated is not None:
             self.last_level, self._has_plain_level = sample.allocated, True
         if sample.peak is not None:
-            self._peaks.add(sample.peak)
+            self.peaks.add(sample.peak)
         if row.allocated_min is None or row.allocated_max is None:
             return  # the level was not read in these steps
         # where memory climbs, the lowest level of a row is that of its first step
         self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
-        self._levels.add(row.allocated_max)
+        self.levels.add(row.allocated_max)
         if len(self._low_water) > _POINTS:
             even = len(self._low_water) // 2 * 2
             pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
@@ -117,25 +117,12 @@ class DeviceHistory:
         """The run's peak."""
         return self._peak.peak
 
-    def levels(self, count: int) -> list[int]:
-        """Level after the steps in bytes, as the maxima of at most ``count`` parts of the run."""
-        return self._levels.parts(count)
-
-    def peaks(self, count: int) -> list[int]:
-        """Peak within the steps in the same form; empty where none is known."""
-        return self._peaks.parts(count)
-
     def growth_per_step(self) -> float | None:
         """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points."""
         return growth_rate(self._low_water[int(len(self._low_water) * _SETTLING) :])
 
-    @property
-    def step_seconds(self) -> float | None:
-        """Duration of a step in seconds; ``None`` where none is known."""
-        return self._step_time.seconds
 
-
-class _BoundedMaxima:
+class BoundedMaxima:
     """Maxima of equally long parts of a growing sequence, in bounded memory."""
 
     def __init__(self) -> None:
@@ -144,6 +131,7 @@ class _BoundedMaxima:
         self._open = 0
 
     def add(self, value: int) -> None:
+        """Add one value."""
         if self._open:
             self._values[-1] = max(self._values[-1], value)
         else:
@@ -154,6 +142,7 @@ class _BoundedMaxima:
             self._part_length *= 2
 
     def parts(self, count: int) -> list[int]:
+        """Maxima of at most ``count`` parts."""
         if not self._values:
             return []
         parts = np.array_split(np.asarray(self._values), min(count, len(self._values)))

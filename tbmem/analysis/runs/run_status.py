@@ -101,7 +101,8 @@ class RankState:
 
     def steps_per_second(self) -> float | None:
         """Speed of steps without a profiler; ``None`` where no duration is known."""
-        return next((1 / device.step_seconds for device in self.devices if device.step_seconds is not None), None)
+        seconds = (device.step_time.seconds for device in self.devices)
+        return next((1 / known for known in seconds if known is not None), None)
 
     def verdict(self, device: str) -> FindingKind:
         """The verdict on a device: that of the run's end, else the one that its findings so far amount to."""
