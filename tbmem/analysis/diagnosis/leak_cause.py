@@ -56,8 +56,7 @@ class _Case:
         self.rate = max(suspicion.bytes_per_step, 1.0)
         self.min_rate = min_rate
         self.sites = [site for site in evidence.sites or () if site.share >= _SURVIVING]
-        self.surviving = sum(site.bytes_per_step for site in self.sites)
-        """Bytes per watched step that are still alive."""
+        self.surviving = sum(site.bytes_per_step for site in self.sites)  # bytes per watched step that are still alive
         least = min(min_rate, _EXPLAINED * self.rate)
         self.bounded: list[Holder] = []
         self.collectable: list[Holder] = []

@@ -21,10 +21,8 @@ class SpikeSource(NamedTuple):
     line: str
     """``'model/attention.py:41 forward'``; empty where no stack was recorded. Of a trace it is the function's first."""
     operator: str
-    bytes: int
-    """What it held at the step's peak, less the median of what it holds at the other steps' peaks."""
-    allocations: int
-    """Those alive at the step's peak."""
+    bytes: int  # what it held at the step's peak, less the median of what it holds at the other steps' peaks
+    allocations: int  # those alive at the step's peak
 
     def __str__(self) -> str:
         place = self.line or self.operator or "a place without a stack"

@@ -17,35 +17,26 @@ from tbmem.units import format_bytes, format_signed
 class Limits:
     """Limits of a run; ``None`` where one is not checked."""
 
-    max_peak: int | None = None
-    """Bytes."""
-    max_growth: float | None = None
-    """Bytes per step."""
+    max_peak: int | None = None  # bytes
+    max_growth: float | None = None  # bytes per step
     no_leak: bool = False
-    baseline: Mapping[str, int] | None = None
-    """Peaks in bytes by rank and device, as from ``peaks_of``."""
+    baseline: Mapping[str, int] | None = None  # peaks in bytes by rank and device, as from ``peaks_of``
     baseline_levels: Mapping[str, int] | None = None
     """Levels at the end in bytes, as from ``levels_of``; devices that are missing here are not checked."""
-    tolerance: float = 0.05
-    """Fraction by which a peak or a level may exceed the baseline's."""
+    tolerance: float = 0.05  # fraction by which a peak or a level may exceed the baseline's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One check of one device."""
 
-    check: str
-    """``'max-peak'``, ``'max-growth'``, ``'no-leak'`` or ``'baseline'``."""
-    place: str
-    """``'rank 0 cpu'``."""
+    check: str  # ``'max-peak'``, ``'max-growth'``, ``'no-leak'`` or ``'baseline'``
+    place: str  # ``'rank 0 cpu'``
     holds: bool
     message: str
-    measured: float | None = None
-    """Bytes, or bytes per step."""
-    limit: float | None = None
-    """In the same unit."""
-    details: Sequence[str] = ()
-    """Messages and advice of its findings."""
+    measured: float | None = None  # bytes, or bytes per step
+    limit: float | None = None  # in the same unit
+    details: Sequence[str] = ()  # messages and advice of its findings
 
 
 def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:

@@ -35,8 +35,7 @@ class Change:
     name: str
     before: int
     after: int
-    stack: tuple[str, ...] = ()
-    """Frames of a stack, innermost first; ``name`` is then its line."""
+    stack: tuple[str, ...] = ()  # frames of a stack, innermost first; ``name`` is then its line
 
     @property
     def bytes(self) -> int:
@@ -83,8 +82,7 @@ class DeviceComparison:
 
     key: str
     name: str
-    before_name: str
-    """Name of the device before, which may differ."""
+    before_name: str  # name of the device before, which may differ
     totals: tuple[Change, ...]
     """``peak_bytes``, ``reserved_bytes``, ``allocated_bytes``, ... as far as both sides have them."""
     by_category: tuple[Change, ...] = ()
@@ -122,8 +120,7 @@ class RunFigures(NamedTuple):
     """Figures of a device from the live logs of a run in bytes, each the highest of its ranks."""
 
     run_peak_bytes: int | None
-    run_last_bytes: int | None
-    """Allocated at the end of the log."""
+    run_last_bytes: int | None  # allocated at the end of the log
 
 
 def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
@@ -141,11 +138,9 @@ def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
 class Comparison:
     """Changes from one recording or run to another."""
 
-    before: str
-    """Short name."""
+    before: str  # short name
     after: str
-    devices: tuple[DeviceComparison, ...]
-    """Of the recordings."""
+    devices: tuple[DeviceComparison, ...]  # of the recordings
     runs: tuple[DeviceComparison, ...] = ()
     """Of the whole runs according to their live logs, ``run_peak_bytes`` first; without breakdowns."""
     notes: tuple[str, ...] = ()
@@ -192,8 +187,7 @@ class OddOne:
 
     name: str
     device: str
-    figure: str
-    """``'peak_bytes'`` or ``'reserved_bytes'``."""
+    figure: str  # ``'peak_bytes'`` or ``'reserved_bytes'``
     value: int
     median: int
     message: str

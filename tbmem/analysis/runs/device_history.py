@@ -78,8 +78,7 @@ class DeviceHistory:
         self.last: MemorySample | None = None
         self.last_level: int | None = None
         """Allocated after the last step, without the profiler's memory if such a step is known."""
-        self.judged = 0
-        """Steps without a profiler's memory."""
+        self.judged = 0  # steps without a profiler's memory
         self._peak = RunPeak()
         self._has_plain_level = False
         self.levels, self.peaks = BoundedMaxima(), BoundedMaxima()

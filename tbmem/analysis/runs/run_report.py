@@ -34,8 +34,7 @@ class Series(NamedTuple):
 
     rank: int
     device: str
-    step: I64
-    """Ascending; of a resumed run's repeated steps the later one counts."""
+    step: I64  # ascending; of a resumed run's repeated steps the later one counts
     columns: Mapping[str, F64]
     """``allocated`` after the step, its ``lowest`` and ``highest`` in the steps of the row, ``reserved``, ``peak``
     within the steps, ``host`` (resident memory), ``workers`` (of child processes), ``capacity``."""
@@ -94,25 +93,18 @@ class RunReport:
 
     name: str
     path: str
-    series: tuple[Series, ...]
-    """By rank and device."""
-    findings: tuple[Finding, ...]
-    """By step."""
-    windows: tuple[Mapping[str, Any], ...]
-    """As logged, with the ``rank``."""
+    series: tuple[Series, ...]  # by rank and device
+    findings: tuple[Finding, ...]  # by step
+    windows: tuple[Mapping[str, Any], ...]  # as logged, with the ``rank``
     ranks: tuple[int, ...]
-    steps: int
-    """Last step that was logged."""
-    seconds: float
-    """From the start to the last line."""
-    started: float
-    """Unix time; 0 if not known."""
+    steps: int  # last step that was logged
+    seconds: float  # from the start to the last line
+    started: float  # Unix time; 0 if not known
     status: RunStatus
     peaks: tuple[Peak, ...]
     torch: str
     host: str
-    notes: tuple[str, ...]
-    """Gaps in the logs, one sentence each."""
+    notes: tuple[str, ...]  # gaps in the logs, one sentence each
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""

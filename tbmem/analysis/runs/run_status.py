@@ -51,8 +51,7 @@ class RankState:
         self.signal: dict[str, Any] | None = None
         self.is_alive: bool | None = None
         """Whether its process exists; set by the reader of the log, ``None`` where that cannot be known."""
-        self.has_begun = False
-        """Whether anything but the header has been logged."""
+        self.has_begun = False  # whether anything but the header has been logged
         self.findings: list[Finding] = []
         self._devices: dict[str, DeviceHistory] = {}
 
@@ -160,20 +159,15 @@ class Standing(str, Enum):
     """Status of a run or of a rank; of several ranks the first in this order counts for the run."""
 
     RUNNING = "running"
-    STARTING = "starting"
-    """No step has been logged yet."""
+    STARTING = "starting"  # no step has been logged yet
     UNKNOWN = "unknown"
     """Nothing was logged for a minute, and the process cannot be seen from here, as on another machine."""
     OUT_OF_MEMORY = "out_of_memory"
-    FAILED = "failed"
-    """Ended by an exception."""
-    DIED = "died"
-    """The process is gone and logged no end: it was killed, or crashed."""
-    TERMINATED = "terminated"
-    """Ended by a signal."""
+    FAILED = "failed"  # ended by an exception
+    DIED = "died"  # the process is gone and logged no end: it was killed, or crashed
+    TERMINATED = "terminated"  # ended by a signal
     ENDED = "ended"
-    FILES = "files"
-    """There is no log, only recordings."""
+    FILES = "files"  # there is no log, only recordings
 
     @property
     def is_over(self) -> bool:
@@ -186,14 +180,10 @@ class RunStatus:
     """Status of a run, or of one rank of it."""
 
     standing: Standing
-    text: str
-    """For people: ``'ended by ValueError'``."""
-    ended_by: str | None = None
-    """An exception or a signal."""
-    age: float | None = None
-    """Seconds since the last line; ``None`` where no line has a time."""
-    ranks: tuple[str, ...] = ()
-    """Ranks whose status differs: ``'rank 1 died without an end: killed?'``."""
+    text: str  # for people: ``'ended by ValueError'``
+    ended_by: str | None = None  # an exception or a signal
+    age: float | None = None  # seconds since the last line; ``None`` where no line has a time
+    ranks: tuple[str, ...] = ()  # ranks whose status differs: ``'rank 1 died without an end: killed?'``
 
     @property
     def sentence(self) -> str:

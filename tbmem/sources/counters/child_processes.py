@@ -30,8 +30,7 @@ class Children:
         self._clock = clock
         self._credit = _CREDIT
         self._credited_at = clock()
-        self._private: dict[int, int | None] = {}
-        """By process id, the oldest figure first."""
+        self._private: dict[int, int | None] = {}  # by process id, the oldest figure first
 
     def read(self) -> tuple[int, int | None]:
         """Sums of resident memory (shared pages count for each process) and of private memory, if known of all."""

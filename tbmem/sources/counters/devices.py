@@ -22,8 +22,7 @@ _SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
 class Device(Protocol):
     """One device whose memory can be read."""
 
-    name: str
-    """``'cuda:0'``; as in ``MemorySample.device``."""
+    name: str  # ``'cuda:0'``; as in ``MemorySample.device``
 
     @property
     def rest(self) -> float:
@@ -147,8 +146,7 @@ class CpuDevice(Device):
 
     def __init__(self, host: HostMemory, heap: MallocHeap) -> None:
         self._host, self._heap = host, heap
-        self.counts_malloc = heap.usable
-        """Whether the figures are malloc's, not the resident memory."""
+        self.counts_malloc = heap.usable  # whether the figures are malloc's, not the resident memory
         if heap.usable:
             self.read = heap.read  # type: ignore[method-assign]  # called in every step
 

@@ -53,8 +53,7 @@ class MallocHeap:
         self._not_before = self._spent = 0.0
         self._skips_left = 0
         self._last_costs = (0.0, 0.0)
-        self.rest = 0.0
-        """Seconds after the last reading for which no other is due; 0 where each step may have one."""
+        self.rest = 0.0  # seconds after the last reading for which no other is due; 0 where each step may have one
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:

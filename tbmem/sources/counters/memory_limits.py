@@ -26,14 +26,10 @@ _NO_LIMIT = 1 << 60  # cgroup v1 writes 'no limit' as a number near 2**63
 class HostState(NamedTuple):
     """The host at one moment, in bytes."""
 
-    limits: tuple[Limit, ...]
-    """The tightest first."""
-    total: int
-    """Of the machine."""
-    free: int
-    """Of the machine, what reclaiming would give included."""
-    resident: int
-    """Of this process."""
+    limits: tuple[Limit, ...]  # the tightest first
+    total: int  # of the machine
+    free: int  # of the machine, what reclaiming would give included
+    resident: int  # of this process
 
 
 def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:

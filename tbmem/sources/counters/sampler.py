@@ -49,8 +49,7 @@ class Counters:
         self._find_devices = find_devices or devices_in_use
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
-        self.resumed_after = 0
-        """Steps before this run, where a training run is resumed."""
+        self.resumed_after = 0  # steps before this run, where a training run is resumed
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
