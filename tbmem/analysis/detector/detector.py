@@ -153,14 +153,19 @@ class Detector:
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
             return finding_text.periodic(sample, channel, excursion) if is_news else None
-        if self._history.has_spike(excursion) or self._history.expects(channel, excursion.first_step):
-            return None
-        return finding_text.spike(sample, channel, excursion, event.updated)
+        is_known = self._history.explains(channel, excursion)
+        return None if is_known else finding_text.spike(sample, channel, excursion, event.updated)
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
         if event.change is Change.SUSPECTED:
-            return self._suspect(sample, channel, event)
+            if not self._awaits_evidence:
+                return ()
+            if self._is_malloc(channel, trend):
+                channel.growth.leave_open()
+                return ()
+            suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
+            return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
             is_malloc = self._is_malloc(channel, trend)
@@ -173,15 +178,6 @@ class Detector:
             reason = "it fell back by itself" if fell else "it ended by itself"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
-
-    def _suspect(self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent) -> Sequence[Finding]:
-        if not self._awaits_evidence:
-            return ()
-        if self._is_malloc(channel, event.trend):
-            channel.growth.leave_open()
-            return ()
-        self._suspicions[channel.channel] = suspicion = channel.suspicion(event.trend, sample, event.rate, event.gap)
-        return (finding_text.suspect(sample, suspicion),)
 
     def _is_malloc(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether the resident memory grows only because malloc hands out more, which another channel shows."""
@@ -228,10 +224,11 @@ class VerdictHistory:
         else:
             self.latest[finding.kind] = finding
 
-    def has_spike(self, excursion: Excursion) -> bool:
-        """Whether a spike was reported of one of an excursion's steps."""
+    def explains(self, channel: Channel, excursion: Excursion) -> bool:
+        """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
         first, last = excursion.first_step, excursion.last_step
-        return any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        is_reported = any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        return is_reported or (channel not in self._periodic and self._is_periodic(first))
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
         """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
@@ -240,10 +237,6 @@ class VerdictHistory:
         members, period = periodic.members, periodic.period
         self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
         return is_news
-
-    def expects(self, channel: Channel, step: int) -> bool:
-        """Whether a spike of a channel that has no period of its own belongs to that of another one."""
-        return channel not in self._periodic and self._is_periodic(step)
 
     def severe(self, *, fragmented: bool) -> Finding | None:
         """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""

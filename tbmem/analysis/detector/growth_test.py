@@ -241,8 +241,9 @@ class Sawtooth:
         self._lowest, self._highest = math.inf, -math.inf
         self._start = 0
         self._leap = 0.0
-        self._lengths: BoundedList[int] = BoundedList(_CYCLES)
-        self._ceilings: BoundedList[float] = BoundedList(_CYCLES)
+        self._cycles: BoundedList[tuple[int, float]] = BoundedList(_CYCLES)
+        self.length = 0  # judged steps of the longest cycle remembered, 0 if there was none
+        self.ceiling = -math.inf  # how high a cycle like those remembered may rise, in bytes
 
     def add(self, tick: int, level: float) -> bool:
         """Add a low-water mark (judged steps so far, bytes); returns whether a cycle has just ended."""
@@ -250,8 +251,8 @@ class Sawtooth:
         if height >= self._least and self._highest - level > _FALLEN_BACK * height:
             gradual = self._leap <= _LEAP * height
             if gradual:
-                self._lengths.append(tick - self._start)
-                self._ceilings.append(self._highest + _MARGIN * height)
+                self._cycles.append((tick - self._start, self._highest + _MARGIN * height))
+                self.length, self.ceiling = (max(column) for column in zip(*self._cycles, strict=True))
             self._begin(tick, level)
             return gradual
         if level < self._lowest:
@@ -264,13 +265,3 @@ class Sawtooth:
     def _begin(self, tick: int, level: float) -> None:
         self._lowest = self._highest = level
         self._start, self._leap = tick, 0.0
-
-    @property
-    def length(self) -> int:
-        """Judged steps of the longest cycle remembered, 0 if there was none."""
-        return max(self._lengths, default=0)
-
-    @property
-    def ceiling(self) -> float:
-        """How high a cycle like those remembered may rise, in bytes."""
-        return max(self._ceilings, default=-math.inf)

@@ -259,8 +259,6 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
 class ResidentPeaks(BoundedList[tuple[int, int]]):
     """Steps and their resident peaks in bytes, as every screen shows them."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         super().__init__(_PEAKS)
 

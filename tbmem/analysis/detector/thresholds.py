@@ -21,12 +21,7 @@ class CapacityTest:
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
         self._is_news = [True] * len(self._thresholds)
-        self._has_passed = False
-
-    @property
-    def next_news(self) -> float:
-        """Per cent below which nothing can change."""
-        return 0.0 if self._has_passed else self._thresholds[0]
+        self.next_news = self._thresholds[0]  # per cent below which nothing can change
 
     def update(self, percent: float) -> int:
         """Add the per cent of the capacity in use; returns the number (1, 2, 3) of a threshold newly passed, or 0."""
@@ -39,7 +34,7 @@ class CapacityTest:
                 news = number + 1
             elif percent < threshold - _HYSTERESIS:
                 self._is_news[number] = True
-        self._has_passed = not all(self._is_news)
+        self.next_news = self._thresholds[0] if all(self._is_news) else 0.0
         return news
 
 

@@ -56,6 +56,9 @@ class _Case:
         self.rate = max(suspicion.bytes_per_step, 1.0)
         self.min_rate = min_rate
         self.sites = [site for site in evidence.sites or () if site.share >= _SURVIVING]
+        stacked = [site for site in self.sites if site.stack]
+        self.site = max(stacked, key=lambda site: site.bytes_per_step, default=None)
+        """The surviving site with lines of the user that keeps most."""
         self.surviving = sum(site.bytes_per_step for site in self.sites)  # bytes per watched step that are still alive
         least = min(min_rate, _EXPLAINED * self.rate)
         self.bounded: list[Holder] = []
@@ -108,11 +111,6 @@ class _Case:
     def end_of(self, holder: Holder) -> int | None:
         """Step at which a bounded holder is full."""
         return None if holder.steps_left is None else self.evidence.last_step + holder.steps_left
-
-    @property
-    def site(self) -> Site | None:
-        """The surviving site with lines of the user that keeps most."""
-        return max((site for site in self.sites if site.stack), key=lambda site: site.bytes_per_step, default=None)
 
 
 def _reaches_bound(holder: Holder, room: int | None) -> bool:

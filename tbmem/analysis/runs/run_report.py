@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -148,17 +148,14 @@ def run_report(
         peaks=tuple(device.peak for state in states for device in state.devices if device.peak is not None),
         torch=str(headers[0].get("torch", "")) if headers else "",
         host=", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
-        notes=tuple(_notes(ranks, logs)),
+        notes=tuple(note for rank, log in zip(ranks, logs, strict=True) for note in _notes(rank, log)),
     )
 
 
-def _notes(ranks: Sequence[int], logs: Sequence[MonitorLog]) -> list[str]:
-    notes = []
-    for rank, log in zip(ranks, logs, strict=True):
-        if log.damaged_lines:
-            notes.append(f"Rank {rank}: {log.damaged_lines} lines of the log could not be read.")
-        if len(log.headers) > 1:
-            notes.append(f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count.")
-        if not log.rows:
-            notes.append(f"Rank {rank}: not one sample was logged.")
-    return notes
+def _notes(rank: int, log: MonitorLog) -> Iterator[str]:
+    if log.damaged_lines:
+        yield f"Rank {rank}: {log.damaged_lines} lines of the log could not be read."
+    if len(log.headers) > 1:
+        yield f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count."
+    if not log.rows:
+        yield f"Rank {rank}: not one sample was logged."

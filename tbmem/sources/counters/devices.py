@@ -207,12 +207,9 @@ def _caching_modules() -> dict[str, Any]:
 
 def available_devices() -> list[str]:
     """Every device whose memory can be watched here."""
-    names = [CPU]
-    for kind, module in _caching_modules().items():
-        names += [f"{kind}:{index}" for index in range(module.device_count())]
-    if torch.backends.mps.is_available():
-        names.append("mps")
-    return names
+    kinds = _caching_modules().items()
+    names = [f"{kind}:{index}" for kind, module in kinds for index in range(module.device_count())]
+    return [CPU, *names, *(("mps",) if torch.backends.mps.is_available() else ())]
 
 
 def devices_in_use() -> list[str]:

@@ -117,11 +117,9 @@ class Counters:
 
     def notes(self) -> list[str]:
         """Notes on the figures of this machine."""
-        notes = [
-            f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
-            for device in self._devices.values()
-            if not getattr(device, "counts_malloc", True)
-        ]
+        resident = [device.name for device in self._devices.values() if not getattr(device, "counts_malloc", True)]
+        text = "malloc has no counters here, so allocated and reserved are the resident memory"
+        notes = [f"{name}: {text}" for name in resident]
         limit = self._host.limit
         if limit.name not in (MACHINE, CGROUP):
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
