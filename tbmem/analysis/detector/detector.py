@@ -27,12 +27,7 @@ _SPIKES = 16  # spikes that are remembered, the highest ones
 
 
 class Detector:
-    """Judges one device of one rank.
-
-    Args:
-        patterns: When a pattern counts.
-        awaits_evidence: Whether suspicions are answered through ``conclude``; if not, none is reported.
-    """
+    """Judges one device of one rank; with ``awaits_evidence`` suspicions are reported, and answered by ``conclude``."""
 
     def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
         self._awaits_evidence = awaits_evidence

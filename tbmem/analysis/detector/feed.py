@@ -1,7 +1,4 @@
-"""Feeds a device's samples to its tests (growth, spikes, thresholds) and gathers their events.
-
-Samples are handed on as columns, many at a time where they are alike: that is what makes judging cheap.
-"""
+"""Feeds a device's samples, as columns where they are alike, to its tests and gathers their events."""
 
 from __future__ import annotations
 
@@ -226,8 +223,7 @@ class SampleFeed:
             self._judge_percent(step, 100.0 * max(amount or 0 for amount in amounts) / total, events)
 
     def _judge_percent(self, step: int, percent: float, events: list[Event]) -> None:
-        level = self._capacity.update(percent)
-        if level:
+        if level := self._capacity.update(percent):
             events.append(CapacityEvent(step, percent, level))
 
 

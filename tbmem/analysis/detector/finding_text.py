@@ -14,12 +14,7 @@ from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
 
-_SEVERITIES = {
-    FindingKind.LEAK: Severity.CRITICAL,
-    FindingKind.SPIKE: Severity.WARNING,
-    FindingKind.FRAGMENTATION: Severity.WARNING,
-}
-"""Of the kinds that are more than information."""
+_WARNINGS = (FindingKind.SPIKE, FindingKind.FRAGMENTATION)
 _CAPACITY = (
     (Severity.INFO, "memory is tight"),
     (Severity.WARNING, "memory is nearly full"),
@@ -67,7 +62,8 @@ def leak(
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
         evidence |= conclusion.evidence
     advice = conclusion.advice if conclusion is not None else ""
-    return _finding(FindingKind.LEAK, sample, " · ".join(parts), evidence, seen.first_step, advice=advice)
+    severity, message = Severity.CRITICAL, " · ".join(parts)
+    return _finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
 
 
 def suspect(sample: MemorySample, seen: Suspicion) -> Finding:
@@ -141,10 +137,9 @@ def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Fi
 
 def _level(channel: Channel, excursion: Excursion) -> str:
     """The highest level, by the name under which the screens show it."""
-    if channel is Channel.ALLOCATED:
-        return format_bytes(excursion.peak)
     resident = "resident " if excursion.kept is not None else ""
-    return f"a {resident}peak of {format_bytes(excursion.peak)}"
+    name = "" if channel is Channel.ALLOCATED else f"a {resident}peak of "
+    return f"{name}{format_bytes(excursion.peak)}"
 
 
 def _above_usual(excursion: Excursion) -> str:
@@ -254,7 +249,7 @@ def _finding(
 ) -> Finding:
     return Finding(
         kind=kind,
-        severity=severity or _SEVERITIES.get(kind, Severity.INFO),
+        severity=severity or (Severity.WARNING if kind in _WARNINGS else Severity.INFO),
         device=sample.device,
         rank=sample.rank,
         first_step=first_step,

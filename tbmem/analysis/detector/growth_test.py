@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from enum import Enum
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels
-from tbmem.analysis.detector.trend import (
-    Trend,
-    TrendState,
-    climbs,
-    is_explained,
-    is_line,
-    rises_regularly,
-    since_last_fall,
-)
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels, since_last_fall
+from tbmem.analysis.detector.trend import Trend, TrendState, climbs, is_explained, is_line, rises_regularly
 
 _SUSPICIOUS = 24 << 10  # bytes from which on growth may be suspected
 _SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level

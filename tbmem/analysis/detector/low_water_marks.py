@@ -72,6 +72,12 @@ def levels(marks: Sequence[LowWaterMark]) -> list[float]:
     return [mark.level for mark in marks]
 
 
+def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
+    """The marks from the last one on that was lower than the one before."""
+    falls = (at for at in range(len(marks) - 1, 0, -1) if marks[at].level < marks[at - 1].level)
+    return marks[next(falls, 0) :]
+
+
 class StepBlock:
     """Gathers readings into the finest blocks.
 
@@ -98,13 +104,9 @@ class StepBlock:
     def add(
         self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
     ) -> LowWaterMark | None:
-        """Add steps that were all read and return the mark of the block once it is complete.
+        """Add steps that were all read, no more than there is ``room`` for; returns the block's mark once complete.
 
-        Args:
-            step: Number of the first of them.
-            levels: Corrected levels in bytes, no more than there is ``room`` for.
-            tops: How high each step reached, in bytes.
-            blocks: Live allocations, where they are counted.
+        ``step`` is the first of them; levels are corrected, ``tops`` are how high each step reached, in bytes.
         """
         low, top = min(levels), max(tops)
         bottom = low if tops is levels else min(tops)

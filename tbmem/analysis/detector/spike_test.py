@@ -87,11 +87,7 @@ class SpikeTest:
         self.rebase()
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
-        """Add the levels of several steps, in bytes; how many come at a time makes no difference.
-
-        Returns:
-            The excursions of which it has become clear what became of them, each with the step at which it did.
-        """
+        """Add the levels of steps; returns each excursion with the step at which it became clear what became of it."""
         excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
         while start < count:
@@ -263,10 +259,7 @@ class ResidentPeaks(BoundedList[tuple[int, int]]):
         super().__init__(_PEAKS)
 
     def shown(self, excursion: Excursion) -> Excursion:
-        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten.
-
-        ``kept`` is what of its height they do not show.
-        """
+        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
         first, last = excursion.first_step, excursion.last_step
         within = [peak for step, peak in self if first <= step <= last]
         before = [peak for step, peak in self if first - WINDOW <= step < first]

@@ -95,10 +95,7 @@ class Trend:
 
 
 def climbs(levels: Sequence[float], least: float, sigmas: float) -> bool:
-    """Whether at least six levels climb throughout: no plateau, no single jump, hardly a fall.
-
-    ``least`` bytes count; their order must be so many ``sigmas`` from one by chance (Mann and Kendall's z).
-    """
+    """Whether levels climb throughout, in an order so many ``sigmas`` from chance (Mann and Kendall's z)."""
     growth = levels[-1] - levels[0]
     if growth < least or growth <= 0:
         return False
@@ -141,12 +138,6 @@ def is_line(levels: Sequence[float]) -> bool:
     return changes[0] >= _EVEN * usual and usual >= _EVEN * changes[-1]
 
 
-def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
-    """The marks from the last one on that was lower than the one before."""
-    falls = (at for at in range(len(marks) - 1, 0, -1) if marks[at].level < marks[at - 1].level)
-    return marks[next(falls, 0) :]
-
-
 def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
     """Whether levels without a fall rise by ``least`` bytes in so many ``events``, each after much the same time."""
     growth = levels[-1] - levels[0]
@@ -163,11 +154,7 @@ def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
 
 
 def is_explained(marks: Sequence[LowWaterMark], longer: Sequence[LowWaterMark]) -> bool:
-    """Whether growth comes without new allocations because the steps themselves need more (longer sequences).
-
-    ``longer`` are the climbing marks and as many before them as there are. It counts as explained also where a single
-    tensor may be growing but there are too few marks to be sure.
-    """
+    """Whether growth without new allocations comes from steps that need more, or there are too few marks to be sure."""
     counts = [mark.blocks for mark in marks if mark.blocks is not None]
     if len(counts) < len(marks):
         return False

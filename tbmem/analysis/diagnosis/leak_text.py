@@ -95,8 +95,7 @@ def fills_up(holder: Holder, step: int) -> str:
 def survives(site: Site, beside: Sequence[Holder]) -> str:
     """``allocated at model.py:12  y = x.tanh() · what 7 of 7 watched steps allocated there is still alive``."""
     where = f"allocated at {site.stack[0]}" if site.stack else f"allocated by {site.operator or 'an operator'}"
-    if site.in_backward:
-        where += " (in the backward pass)"
+    where += " (in the backward pass)" if site.in_backward else ""
     alive = f"what {site.generations} of {site.steps} watched steps allocated there is still alive"
     sentence = f"{where} · {alive}, {format_bytes(site.bytes_per_step)} a step"
     if not beside:
@@ -113,9 +112,8 @@ def cause_of(holder: Holder) -> str:
 
 def cause_of_site(site: Site) -> str:
     """The kind of leak in words, where no holder is known."""
-    if site.in_backward:
-        return "a graph that was never freed"
-    return "memory that is never freed, held outside of Python's sight"
+    outside = "memory that is never freed, held outside of Python's sight"
+    return "a graph that was never freed" if site.in_backward else outside
 
 
 def advice_for(holder: Holder) -> str:

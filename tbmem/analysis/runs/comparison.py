@@ -214,12 +214,11 @@ def _is_known(analysis: Analysis) -> bool:
 
 
 def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceComparison:
-    figures = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes", "peak_reserved_bytes")
     return DeviceComparison(
         key=after.key,
         name=after.name,
         before_name=before.name,
-        totals=_totals(before, after, ("peak_bytes", *figures)),
+        totals=_totals(before, after, [name for name in _FIGURES if name not in RunFigures._fields]),
         by_category=changes(before.by_category, after.by_category),
         by_module=changes(before.by_module, after.by_module),
         by_line=changes(before.by_line, after.by_line),
@@ -240,9 +239,8 @@ _Side = TypeVar("_Side", DeviceAnalysis, RunFigures)
 def _totals(before: _Side, after: _Side, names: Sequence[str]) -> tuple[Change, ...]:
     """Changes of figures that both sides have."""
     rows = [(name, _figure(before, name), _figure(after, name)) for name in names]
-    return tuple(
-        Change(name=name, before=old, after=new) for name, old, new in rows if old is not None and new is not None
-    )
+    known = [(name, old, new) for name, old, new in rows if old is not None and new is not None]
+    return tuple(Change(name=name, before=old, after=new) for name, old, new in known)
 
 
 def _figure(side: DeviceAnalysis | RunFigures, name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -126,12 +127,10 @@ class RankState:
 
     def _final_verdict(self, device: str) -> Finding | None:
         for verdict in (self.end or {}).get("verdicts", ()):
-            try:
+            with suppress(KeyError, ValueError, TypeError):
                 finding = Finding.from_dict(verdict)
-            except (KeyError, ValueError, TypeError):
-                continue
-            if finding.device == device:
-                return finding
+                if finding.device == device:
+                    return finding
         return None
 
     def is_leaking(self, device: str) -> bool:

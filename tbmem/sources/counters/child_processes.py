@@ -25,11 +25,10 @@ class Children:
     processes first, then of those with the oldest figures.
     """
 
-    def __init__(self, pid: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pid = pid or os.getpid()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pid = os.getpid()
         self._clock = clock
-        self._credit = _CREDIT
-        self._credited_at = clock()
+        self._credit, self._credited_at = _CREDIT, clock()
         self._private: dict[int, int | None] = {}  # by process id, the oldest figure first
 
     def read(self) -> tuple[int, int | None]:

@@ -216,9 +216,8 @@ def devices_in_use() -> list[str]:
     """The accelerators on which this process holds memory, without initializing one; else the CPU."""
     names = []
     for kind, module in _caching_modules().items():
-        if module.is_initialized():
-            held = [index for index in range(module.device_count()) if module.memory_reserved(index) > 0]
-            names += [f"{kind}:{index}" for index in held]
+        indices = range(module.device_count()) if module.is_initialized() else ()
+        names += [f"{kind}:{index}" for index in indices if module.memory_reserved(index) > 0]
     if torch.backends.mps.is_available() and torch.mps.current_allocated_memory() > 0:
         names.append("mps")
     return names or [CPU]

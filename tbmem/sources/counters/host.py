@@ -40,13 +40,7 @@ class SharedPeak:
         self._missed.pop(reader, None)
 
     def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
-        """The peaks since the last call of a reader that has joined, after which the counter starts anew.
-
-        Args:
-            reader: Who asks.
-            reached: Present value of the counter.
-            reset: False where the level equals the peak, so that a reset would change nothing.
-        """
+        """The peaks since this reader's last call; the counter starts anew (``reset``) unless it is at its level."""
         if len(self._missed) == 1 and not self._missed[reader]:
             if reset:
                 self._reset()
@@ -85,7 +79,7 @@ class HostMemory:
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
         self._process = psutil.Process()
         self._children = Children() if workers else None
-        self.resident = 0
+        self.resident = self._run_peak = 0
         self.private: int | None = None
         self._rss_read_at = self.read_at = self.read_again_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
@@ -93,7 +87,6 @@ class HostMemory:
         self._peak = peak.join(self) if peak is not None else None
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
         self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
-        self._run_peak = 0
         self.peak_rss()  # discards the peak before
         self.workers_rss: int | None = None
         self.workers_private: int | None = None
@@ -109,14 +102,10 @@ class HostMemory:
         return int(resident) * PAGE
 
     def read(self, now: float) -> int | None:
-        """Update ``resident`` and ``private``, unless that was done a moment ago.
+        """Update ``resident`` and ``private``; returns the peak since the last reading, ``None`` if unknown.
 
-        Args:
-            now: Unix time in seconds. In a long loop of very short steps the resident size is read every 20 ms, and
-                the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
-
-        Returns:
-            The largest resident memory since the last reading in bytes; ``None`` where it is unknown.
+        In a long loop of very short steps the resident size is read every 20 ms of Unix time ``now``, and the peak
+        when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
         """
         self.read_at = now
         self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * _PEAK_SECONDS), now) + _PEAK_SECONDS

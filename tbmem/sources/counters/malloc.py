@@ -38,12 +38,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 class MallocHeap:
-    """Reads malloc's counters, less often where a reading is expensive.
-
-    Args:
-        mallinfo2: The C function; ``None`` where the process has none.
-        clock: Seconds, for the rationing.
-    """
+    """Reads malloc's counters (``mallinfo2``: ``None`` where it has none), less often where a reading is expensive."""
 
     def __init__(
         self, mallinfo2: Callable[[], _Mallinfo2] | None, clock: Callable[[], float] = time.perf_counter

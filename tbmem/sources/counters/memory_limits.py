@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,10 +72,7 @@ def _status_bytes(counter: str) -> int | None:
 
 
 def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
-    """The tightest limit from the process's own control group up to the root; ``None`` where none is set.
-
-    These are cgroup v2 ``memory.max`` and v1 ``memory.limit_in_bytes``; what the kernel can reclaim counts as free.
-    """
+    """The tightest limit of the control groups up to the root, if any; what can be reclaimed counts as free."""
     limits = [limit for folder, names in _folders(root) if (limit := _limit_of(folder, names)) is not None]
     return min(limits, key=lambda limit: limit.free, default=None)
 
@@ -108,9 +106,8 @@ def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
         return None
     if total >= _NO_LIMIT:
         return None
-    try:
+    reclaimable = 0
+    with suppress(OSError, ValueError, IndexError):
         lines = [line.split() for line in (folder / "memory.stat").read_text().splitlines()]
         reclaimable = sum(int(line[1]) for line in lines if line[:1] == [reclaimable_name])
-    except (OSError, ValueError, IndexError):
-        reclaimable = 0
     return Limit(name=CGROUP, total=total, free=max(total - used + reclaimable, 0))
