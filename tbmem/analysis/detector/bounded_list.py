@@ -24,13 +24,13 @@ class BoundedList(list[T]):
         self._maxlen = maxlen
 
     def append(self, value: T) -> None:
-        """Add a value; the oldest one is dropped where there are too many."""
+        """Add a value and drop the oldest one where there are too many."""
         super().append(value)
         if len(self) > self._maxlen:
             del self[0]
 
     def extend(self, values: Iterable[T]) -> None:
-        """Add values in their order; the oldest are dropped where there are too many."""
+        """Add values in their order and drop the oldest where there are too many."""
         super().extend(values)
         if len(self) > self._maxlen:
             del self[: -self._maxlen]

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_ENOUGH = 32
-"""Steps from which the relation is learned."""
-_WINDOW = 512
-"""Steps after which what was learned counts half."""
-_MEAN = 32
-"""Steps over which the usual need is averaged."""
-_MOVING = 0.25
-"""Share of steps in which both must have changed: where they hardly ever do there is no noise to remove."""
-_SMALLEST = 512
-"""Bytes of the smallest block of an allocator: less is no change of a step's need."""
-_OUTLIER = 6.0
-"""Times the usual change from which on a change counts less."""
-_EXPLAINED = 0.25
-"""Share of the changes (r squared) that the peaks must explain."""
-_CHANCE = 10.0
-"""The same for few steps, divided by their number: chance explains some of few changes."""
-_CHANGED = 0.1
-"""Relative change of the relation from which on the new one is used."""
+_ENOUGH = 32  # steps from which the relation is learned
+_WINDOW = 512  # steps after which what was learned counts half
+_MEAN = 32  # steps over which the usual need is averaged
+_MOVING = 0.25  # share of steps in which both must have changed: where they hardly ever do there is no noise to remove
+_SMALLEST = 512  # bytes of the smallest block of an allocator: less is no change of a step's need
+_OUTLIER = 6.0  # times the usual change from which on a change counts less
+_EXPLAINED = 0.25  # share of the changes (r squared) that the peaks must explain
+_CHANCE = 10.0  # the same for few steps, divided by their number: chance explains some of few changes
+_CHANGED = 0.1  # relative change of the relation from which on the new one is used
 
 
 class ControlVariate:
@@ -33,9 +24,9 @@ class ControlVariate:
     """
 
     def __init__(self) -> None:
-        self.slope = 0.0
-        """Bytes left behind for each byte that the step itself needed; 0 where there is no relation."""
-        self._offset = 0.0
+        self._slope = self._offset = 0.0
+        """Bytes left behind for each byte that the step itself needed, 0 where there is no relation; and what keeps the
+        corrected level from jumping when that changes."""
         self._need: float | None = None
         self._level = -1
         self._steps = self._moved = 0.0
@@ -45,12 +36,7 @@ class ControlVariate:
         self._due = _ENOUGH
 
     def correct(self, levels: Sequence[int], peaks: Sequence[int]) -> Sequence[float]:
-        """The levels that steps of usual size would have left behind, in bytes.
-
-        Args:
-            levels: Bytes held when each step ended.
-            peaks: Highest within each.
-        """
+        """The levels at the steps' ends that steps of usual size would have left behind, in bytes."""
         level = levels[0]
         if self._is_still(level) and levels.count(level) == len(levels):
             # nothing moves: all that must be noted is that time passes
@@ -60,7 +46,7 @@ class ControlVariate:
         return [self._correct(level, peak) for level, peak in zip(levels, peaks, strict=True)]
 
     def _is_still(self, level: int) -> bool:
-        return level == self._level and not self.slope and not self._offset
+        return level == self._level and not self._slope and not self._offset
 
     def _correct(self, level: int, peak: int) -> float:
         need = float(peak - level)
@@ -82,10 +68,10 @@ class ControlVariate:
             self._nn += weight * more_need * more_need
         if self._steps >= self._due:
             self._learn()
-        if not self.slope:
+        if not self._slope:
             self._last = level + self._offset
         elif abs(need - self._mean) <= _OUTLIER * self._usual_need:
-            self._last = level - self.slope * need + self._offset
+            self._last = level - self._slope * need + self._offset
         # else the relation does not reach so far: as if the step had not been read
         if weight == 1.0:
             self._mean += (need - self._mean) / _MEAN
@@ -114,9 +100,9 @@ class ControlVariate:
             and self._nl * self._nl >= (_EXPLAINED + _CHANCE / self._steps) * self._nn * self._ll
         )
         slope = min(self._nl / self._nn, 1.0) if related else 0.0
-        if abs(slope - self.slope) > _CHANGED * max(slope, self.slope):
-            self._offset += (slope - self.slope) * self._mean
-            self.slope = slope
+        if abs(slope - self._slope) > _CHANGED * max(slope, self._slope):
+            self._offset += (slope - self._slope) * self._mean
+            self._slope = slope
 
 
 def _ratio(value: float, usual: float) -> float:

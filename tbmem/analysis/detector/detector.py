@@ -10,7 +10,6 @@ from typing import Any
 
 from tbmem.analysis.detector import finding_text
 from tbmem.analysis.detector.feed import CPU, CapacityEvent, Event, ExcursionEvent, SampleFeed
-from tbmem.analysis.detector.finding_text import GrowthFacts
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
@@ -23,21 +22,12 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
-__all__ = ["Detector", "judge"]
-
-_SHARE_EXPLAINED = 0.5
-"""Share of the resident memory's growth that malloc must show for it to be the same growth."""
-_SPIKES = 16
-"""Spikes that are remembered, the highest ones."""
+_SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_SPIKES = 16  # spikes that are remembered, the highest ones
 
 
 class Detector:
-    """Judges one device of one rank.
-
-    Args:
-        patterns: When a pattern counts.
-        awaits_evidence: Whether suspicions are answered through ``conclude``; if not, none is reported.
-    """
+    """Judges one device of one rank; with ``awaits_evidence`` suspicions are reported, and answered by ``conclude``."""
 
     def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
         self._awaits_evidence = awaits_evidence
@@ -56,11 +46,7 @@ class Detector:
         return self.update_all((sample,))
 
     def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Judge several samples: the same findings as from ``update`` one by one, at a fraction of the cost.
-
-        Args:
-            samples: Samples of the device, steps ascending.
-        """
+        """Judge samples in the order of their steps: as ``update`` one by one, at a fraction of the cost."""
         if not samples:
             return []
         self._sample = samples[-1]
@@ -88,15 +74,7 @@ class Detector:
         return tuple(self._suspicions.values())
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
-        """Apply what the evidence says about a suspicion.
-
-        Args:
-            suspicion: One of ``suspicions``; one that has meanwhile come to nothing is ignored.
-            conclusion: What the evidence says.
-
-        Returns:
-            A leak, or that the suspicion is dismissed, or nothing.
-        """
+        """Apply what the evidence says about one of ``suspicions``; returns a leak, a dismissal, or nothing."""
         channel = self._feed.channels[suspicion.channel]
         standing = self._suspicions.pop(suspicion.channel, None)
         sample, trend = self._sample, channel.growth.trend
@@ -111,7 +89,7 @@ class Detector:
             return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
         channel.growth.confirm()
-        return (finding_text.leak(sample, self._current_facts(channel, trend, sample)),)
+        return (self._current_leak(sample, channel, trend),)
 
     def close(self) -> Sequence[Finding]:
         """End the run: report what was still open."""
@@ -125,12 +103,11 @@ class Detector:
         sample, feed = self._sample, self._feed
         if sample is None:
             return finding_text.no_steps()
-        growing = [
-            (channel, channel.growth.trend) for channel in feed.channels.values() if channel.growth.trend is not None
-        ]
+        channels = feed.channels.values()
+        growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
         for channel, trend in growing:
             if trend.state is TrendState.LEAK:
-                return finding_text.leak(sample, self._current_facts(channel, trend, sample))
+                return self._current_leak(sample, channel, trend)
         severe = self._history.severe(fragmented=feed.fragments.stands)
         if severe is not None:
             return severe
@@ -138,9 +115,10 @@ class Detector:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
         for channel, trend in growing:
             if channel.growth.is_material(trend) and not self._is_malloc(channel, trend):
-                return finding_text.growing(sample, self._current_facts(channel, trend, sample))
+                suspicion = channel.suspicion(trend, sample, channel.rate(trend))
+                return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
         lowest, highest = feed.range or (0, 0)
-        periodic = self._history.latest(FindingKind.PERIODIC)
+        periodic = self._history.latest.get(FindingKind.PERIODIC)
         return self._history.shift() or finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
@@ -150,7 +128,7 @@ class Detector:
         if isinstance(event, ExcursionEvent):
             finding = self._report_excursion(sample, event)
         elif isinstance(event, CapacityEvent):
-            finding = finding_text.near_capacity(sample, event.percent, event.level)
+            finding = finding_text.near_capacity(sample, event)
         else:
             finding = finding_text.fragmentation(sample, event)
         if finding is None:
@@ -162,7 +140,7 @@ class Detector:
         """The excursion as a finding, unless another channel has reported it."""
         channel, excursion = event.channel, event.excursion
         if excursion.kind is ExcursionKind.SHIFT:
-            shift = self._history.latest(FindingKind.LEVEL_SHIFT)
+            shift = self._history.latest.get(FindingKind.LEVEL_SHIFT)
             is_known = shift is not None and shift.first_step == excursion.first_step
             if is_known or excursion.height < self._least_shift * excursion.usual:
                 return None
@@ -170,37 +148,31 @@ class Detector:
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
             return finding_text.periodic(sample, channel, excursion) if is_news else None
-        if self._history.has_spike(excursion) or self._history.expects(channel, excursion.first_step):
-            return None
-        return finding_text.spike(sample, channel, excursion, event.updated)
+        is_known = self._history.explains(channel, excursion)
+        return None if is_known else finding_text.spike(sample, channel, excursion, event.updated)
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
         if event.change is Change.SUSPECTED:
-            return self._suspect(sample, channel, event)
+            if not self._awaits_evidence:
+                return ()
+            if self._is_malloc(channel, trend):
+                channel.growth.leave_open()
+                return ()
+            suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
+            return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
-            if self._is_malloc(channel, trend):
-                return ()
-            return (finding_text.leak(sample, self._facts(channel, trend, sample, event.rate, event.forecast)),)
+            is_malloc = self._is_malloc(channel, trend)
+            return () if is_malloc else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
-        facts = self._facts(channel, trend, sample, event.rate)
         self._conclusions.pop(event.channel, None)
         if trend.state is TrendState.LEAK and not self._is_malloc(channel, trend):
-            return (finding_text.retracted(sample, facts, fell=fell),)
+            return (finding_text.retracted(sample, channel.suspicion(trend, sample, event.rate), fell=fell),)
         if standing is not None:
             reason = "it fell back by itself" if fell else "it ended by itself"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
-
-    def _suspect(self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent) -> Sequence[Finding]:
-        if not self._awaits_evidence:
-            return ()
-        if self._is_malloc(channel, event.trend):
-            channel.growth.leave_open()
-            return ()
-        self._suspicions[channel.channel] = suspicion = channel.suspicion(event.trend, sample, event.rate, event.gap)
-        return (finding_text.suspect(sample, suspicion),)
 
     def _is_malloc(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether the resident memory grows only because malloc hands out more, which another channel shows."""
@@ -210,61 +182,56 @@ class Detector:
         before, after = allocated.level_at(trend.first.step), allocated.level_at(trend.last.step)
         return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * trend.growth
 
-    def _current_facts(self, channel: GrowthChannel, trend: Trend, sample: MemorySample) -> GrowthFacts:
-        return self._facts(channel, trend, sample, channel.rate(trend), channel.forecast(trend, sample.step))
+    def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
+        return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
 
-    def _facts(
-        self, channel: GrowthChannel, trend: Trend, sample: MemorySample, rate: float, ahead: Forecast | None = None
-    ) -> GrowthFacts:
-        return GrowthFacts(
-            suspicion=channel.suspicion(trend, sample, rate),
-            block=channel.steps_of(trend),
-            blocks=trend.blocks,
-            conclusion=self._conclusions.get(channel.channel),
-            forecast=None if ahead is None else ahead.timed(self._step_time.seconds),
-        )
+    def _leak(
+        self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
+    ) -> Finding:
+        seconds = self._step_time.seconds
+        if ahead is not None and seconds is not None:
+            ahead = ahead._replace(seconds=ahead.steps * seconds)
+        block = channel.block_steps << trend.scale
+        known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
+        conclusion = self._conclusions.get(channel.channel)
+        return finding_text.leak(sample, channel.suspicion(trend, sample, rate), conclusion, ahead, known_by)
 
 
 class VerdictHistory:
     """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
 
     def __init__(self) -> None:
+        self.latest: dict[FindingKind, Finding] = {}
+        """The last finding of each kind that is neither spike nor near capacity."""
         self._spikes: list[Finding] = []
-        self._latest: dict[FindingKind, Finding] = {}
         self._fullest: Finding | None = None
         self._periodic: dict[Channel, Excursion] = {}
 
     def add(self, finding: Finding) -> None:
         """Add a finding that was reported."""
         if finding.kind is FindingKind.SPIKE:
-            ordered = sorted([*self._spikes, finding], key=_height, reverse=True)
+            ordered = sorted([*self._spikes, finding], key=lambda spike: -spike.evidence["height_bytes"])
             self._spikes = ordered[:_SPIKES]
         elif finding.kind is FindingKind.NEAR_CAPACITY:
-            if self._fullest is None or _RANK[finding.severity] >= _RANK[self._fullest.severity]:
+            order = list(Severity)
+            if self._fullest is None or order.index(finding.severity) >= order.index(self._fullest.severity):
                 self._fullest = finding
         else:
-            self._latest[finding.kind] = finding
+            self.latest[finding.kind] = finding
 
-    def has_spike(self, excursion: Excursion) -> bool:
-        """Whether a spike was reported of one of an excursion's steps."""
+    def explains(self, channel: Channel, excursion: Excursion) -> bool:
+        """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
         first, last = excursion.first_step, excursion.last_step
-        return any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        is_reported = any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        return is_reported or (channel not in self._periodic and self._is_periodic(first))
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
-        """Note that excursions are periodic: spikes that belong to them are retracted.
-
-        Returns:
-            Whether no other channel has shown this period before.
-        """
+        """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
         is_news = not self._is_periodic(periodic.first_step)
         self._periodic[channel] = periodic
         members, period = periodic.members, periodic.period
         self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
         return is_news
-
-    def expects(self, channel: Channel, step: int) -> bool:
-        """Whether a spike of a channel that has no period of its own belongs to that of another one."""
-        return channel not in self._periodic and self._is_periodic(step)
 
     def severe(self, *, fragmented: bool) -> Finding | None:
         """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
@@ -272,38 +239,19 @@ class VerdictHistory:
             return self._fullest
         if self._spikes:
             return self._spikes[0]
-        return self._latest.get(FindingKind.FRAGMENTATION) if fragmented else None
+        return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
 
     def shift(self) -> Finding | None:
         """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
-        shift = self.latest(FindingKind.LEVEL_SHIFT)
+        shift = self.latest.get(FindingKind.LEVEL_SHIFT)
         return None if shift is None or self._is_periodic(shift.first_step) else shift
-
-    def latest(self, kind: FindingKind) -> Finding | None:
-        """The last finding of a kind that is neither spike nor near capacity."""
-        return self._latest.get(kind)
 
     def _is_periodic(self, step: int) -> bool:
         return any(belongs(step, each.members, each.period) for each in self._periodic.values())
 
 
-_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
-
-
-def _height(spike: Finding) -> int:
-    return int(spike.evidence["height_bytes"])
-
-
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:
-    """Judge a recorded series as if it were live.
-
-    Args:
-        samples: Samples of one device of one rank, steps ascending.
-        patterns: When a pattern counts.
-
-    Returns:
-        All findings in order, the verdict last.
-    """
+    """Judge the samples of one device of one rank as if they were live: all findings in order, the verdict last."""
     detector = Detector(patterns)
     findings = detector.update_all(list(samples))
     return [*findings, *detector.close(), detector.verdict()]

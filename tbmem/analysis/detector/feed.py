@@ -1,7 +1,4 @@
-"""Feeds a device's samples to its tests (growth, spikes, thresholds) and gathers their events.
-
-Samples are handed on as columns, many at a time where they are alike: that is what makes judging cheap.
-"""
+"""Feeds a device's samples, as columns where they are alike, to its tests and gathers their events."""
 
 from __future__ import annotations
 
@@ -19,12 +16,10 @@ from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB, parse_bytes
 
-_RESIDENT_SUSPICIOUS = 1 * MIB
-"""Resident memory comes in pages and arenas: less is no sign of anything."""
+_RESIDENT_SUSPICIOUS = 1 * MIB  # resident memory comes in pages and arenas: less is no sign of anything
 _RESIDENT_RISES = 7
 _RESIDENT_GROWTH = 8 * MIB
-_WORKERS_PATIENCE = 60
-"""Readings of the child processes, at most one a second, over which they must have grown."""
+_WORKERS_PATIENCE = 60  # readings of the child processes, at most one a second, over which they must have grown
 _WORKERS_SECONDS = 1.0
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
@@ -36,31 +31,25 @@ class CapacityEvent(NamedTuple):
 
     step: int
     percent: float
-    level: int
-    """Number of the threshold, from 1."""
+    level: int  # number of the threshold, from 1
 
 
 class FragmentationEvent(NamedTuple):
-    """Memory is lost to fragmentation."""
+    """Memory is lost to fragmentation; in bytes."""
 
     step: int
-    never_used: int
-    """Bytes that are reserved beyond the most that was allocated at once."""
-    fragmented: int
-    """Bytes in free pieces of segments that are partly in use."""
+    never_used: int  # reserved beyond the most that was allocated at once
+    fragmented: int  # in free pieces of segments that are partly in use
     reserved: int
-    """Bytes that the allocator holds."""
 
 
 class ExcursionEvent(NamedTuple):
     """A level left the usual range."""
 
-    step: int
-    """When it became clear what it was."""
+    step: int  # when it became clear what it was
     channel: Channel
     excursion: Excursion
-    updated: bool | None = None
-    """Whether an optimizer stepped in its first step; ``None`` where that is not known."""
+    updated: bool | None  # whether an optimizer stepped in its first step; ``None`` where that is not known
 
 
 Event = GrowthEvent | ExcursionEvent | CapacityEvent | FragmentationEvent
@@ -73,10 +62,8 @@ class SampleFeed:
         self._warmup = patterns.warmup_steps
         self.channels = _channels(patterns)
         self.fragments = FragmentationTest()
-        self.judged = 0
-        """Steps that were judged."""
-        self.range: tuple[int, int] | None = None
-        """Lowest and highest level after a judged step, in bytes."""
+        self.judged = 0  # number of judged steps
+        self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
         self._spikes = {
             Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, parse_bytes(patterns.min_spike)),
             Channel.PEAK: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_spike)),
@@ -98,14 +85,7 @@ class SampleFeed:
         return [MemorySample(*zip(sample)) for sample in samples]  # type: ignore[arg-type]
 
     def take(self, columns: Any) -> list[Event]:
-        """Judge samples that are alike.
-
-        Args:
-            columns: One of those that ``columns`` returned.
-
-        Returns:
-            Events in the order of the steps; the same however many samples come at a time.
-        """
+        """Judge one of the items of ``columns``; returns events by step, whatever the number of samples at a time."""
         events: list[Event] = []
         self._judge_capacity(columns, events)
         if columns.profiled[0] and columns.device[0] == CPU:
@@ -129,11 +109,8 @@ class SampleFeed:
 
     def close(self) -> list[Event]:
         """End what is still open: nothing follows, or nothing that is judged."""
-        return [
-            self._excursion_event(excursion.last_step, channel, excursion)
-            for channel, test in self._spikes.items()
-            for excursion in test.close()
-        ]
+        ends = [(channel, excursion) for channel, test in self._spikes.items() for excursion in test.close()]
+        return [self._excursion_event(excursion.last_step, channel, excursion) for channel, excursion in ends]
 
     def _excursion_event(self, step: int, channel: Channel, excursion: Excursion) -> ExcursionEvent:
         updated = dict(self._updated).get(excursion.first_step)
@@ -142,7 +119,6 @@ class SampleFeed:
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
-        available, total = columns.host_available, columns.device_total
         levels = [columns.peak_allocated, columns.live_blocks]
         if columns.peak_allocated[0] is not None:
             # a heap without exact peaks may be read now and then only: its levels are judged one by one anyway
@@ -150,8 +126,7 @@ class SampleFeed:
         return not (
             True in columns.profiled
             or any(column.count(None) % count for column in levels)
-            or available.count(available[0]) != count
-            or total.count(total[0]) != count
+            or any(column.count(column[0]) != count for column in (columns.host_available, columns.device_total))
             or columns.step[0] <= self._warmup
         )
 
@@ -168,9 +143,7 @@ class SampleFeed:
         peaks = None if columns.peak_allocated[0] is None else columns.peak_allocated
         blocks = None if columns.live_blocks[0] is None else columns.live_blocks
         events += self.channels[Channel.ALLOCATED].extend_updated(columns.updated, steps, levels, peaks, blocks)
-        if None in levels:
-            steps = [step for step, level in zip(steps, levels, strict=True) if level is not None]
-            levels = [level for level in levels if level is not None]
+        steps, levels = _known(steps, levels)
         if levels:
             low, high = min(levels), max(levels)
             self.range = (low, high) if self.range is None else (min(self.range[0], low), max(self.range[1], high))
@@ -193,10 +166,8 @@ class SampleFeed:
         """
         steps, values, peaks = [], [], []
         for at, peak in enumerate(columns.host_peak_rss):
-            if peak is None:
-                continue
             free = _free_heap(columns, at - 1) if at else self._free_heap
-            if free is not None:
+            if peak is not None and free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))
                 peaks.append(peak)
@@ -211,21 +182,15 @@ class SampleFeed:
             return
         for at in range(-columns.step[0] % FRAGMENTATION_EVERY, len(reserved), FRAGMENTATION_EVERY):
             if split[at] is not None and self.fragments.update(reserved[at], split[at]):
-                event = FragmentationEvent(columns.step[at], self.fragments.never_used, split[at], reserved[at])
-                events.append(event)
+                lost = self.fragments.never_used
+                events.append(FragmentationEvent(columns.step[at], lost, split[at], reserved[at]))
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         values = columns.host_rss
         if self._has_private or columns.host_private[0] is not None:
             self._has_private = True
             values = columns.host_private
-        channel = self.channels[Channel.HOST]
-        if None not in values:
-            events += channel.extend(columns.step, values)
-            return
-        for step, value in zip(columns.step, values, strict=True):
-            if value is not None:
-                events += channel.extend((step,), (value,))
+        events += self.channels[Channel.HOST].extend(*_known(columns.step, values))
 
     def _judge_workers(self, columns: Any, events: list[Event]) -> None:
         last, read_at = self._workers
@@ -258,9 +223,16 @@ class SampleFeed:
             self._judge_percent(step, 100.0 * max(amount or 0 for amount in amounts) / total, events)
 
     def _judge_percent(self, step: int, percent: float, events: list[Event]) -> None:
-        level = self._capacity.update(percent)
-        if level:
+        if level := self._capacity.update(percent):
             events.append(CapacityEvent(step, percent, level))
+
+
+def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence[int], Sequence[int]]:
+    """The steps whose value was read, and the values."""
+    if None not in values:
+        return steps, values  # type: ignore[return-value]
+    known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+    return [step for step, _ in known], [value for _, value in known]
 
 
 def _free_heap(columns: Any, at: int) -> int | None:
@@ -272,18 +244,14 @@ def _free_heap(columns: Any, at: int) -> int | None:
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
     patience, percent = patterns.patience, patterns.min_growth_percent
     allocated = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
-    host, workers = (
-        GrowthTest(
+    channels = {Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated)}
+    for channel, readings in ((Channel.HOST, patience), (Channel.WORKERS, min(patience, _WORKERS_PATIENCE))):
+        resident = GrowthTest(
             patience=readings,
             min_growth=max(parse_bytes(patterns.min_growth), _RESIDENT_GROWTH),
             min_growth_percent=percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,
         )
-        for readings in (patience, min(patience, _WORKERS_PATIENCE))
-    )
-    return {
-        Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated),
-        Channel.HOST: GrowthChannel(Channel.HOST, host, 2 * BLOCK),
-        Channel.WORKERS: GrowthChannel(Channel.WORKERS, workers, 2 * BLOCK),
-    }
+        channels[channel] = GrowthChannel(channel, resident, 2 * BLOCK)
+    return channels

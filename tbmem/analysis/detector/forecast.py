@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tbmem.analysis.growth_rate import Point, quantile, slopes, thinned
 
-_LOW, _HIGH = 0.1, 0.9
-"""Quantiles of the slopes that make the band."""
+_LOW, _HIGH = 0.1, 0.9  # quantiles of the slopes that make the band
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """When a device will be full if memory goes on growing as it did."""
+class Forecast(NamedTuple):
+    """When a device will be full if memory goes on growing as it did, in steps."""
 
     steps: int
-    """Steps from the last point on."""
-    steps_low: int
-    """The same at the growth rate of the fastest tenth of the comparisons."""
-    steps_high: int | None
-    """And at that of the slowest; ``None`` if it then never ends."""
-    seconds: float | None = None
-    """``steps`` in seconds, where the time of a step is known."""
-    seconds_low: float | None = None
-    seconds_high: float | None = None
-
-    def timed(self, step_seconds: float | None) -> Forecast:
-        """The same with seconds, where those of a step are known."""
-        if step_seconds is None:
-            return self
-        late = None if self.steps_high is None else self.steps_high * step_seconds
-        return replace(
-            self, seconds=self.steps * step_seconds, seconds_low=self.steps_low * step_seconds, seconds_high=late
-        )
+    steps_low: int  # the same at the growth rate of the fastest tenth of the comparisons
+    steps_high: int | None  # and at that of the slowest; ``None`` if it then never ends
+    seconds: float | None = None  # ``steps`` in seconds, where the time of a step is known
 
 
 def forecast(
-    points: Sequence[Point],
-    *,
-    capacity: float | None = None,
-    room: float | None = None,
-    lift: float = 0.0,
-    step: int | None = None,
+    points: Sequence[Point], *, capacity: float | None = None, room: float | None = None, lift: float = 0.0, step: int
 ) -> Forecast | None:
     """Estimate when low-water marks will have filled a device; ``None`` where they do not climb.
 
@@ -51,7 +29,7 @@ def forecast(
         capacity: Bytes that there are in all.
         room: Bytes that are left, where the capacity is not known.
         lift: How far the steps reach above the marks, in bytes.
-        step: The step from which to count; by default that of the last point.
+        step: The step from which to count.
     """
     points = thinned(points)
     ordered = slopes(points)
@@ -60,13 +38,12 @@ def forecast(
     middle, low, high = (quantile(ordered, share) for share in (0.5, _LOW, _HIGH))
     if middle <= 0:
         return None
-    since = points[-1].step if step is None else step
 
     def steps_at(slope: float) -> int:
         left = room
         if capacity is not None:
             starts = sorted(level - slope * at for at, level in points)
-            left = capacity - quantile(starts, 0.5) - slope * since
+            left = capacity - quantile(starts, 0.5) - slope * step
         assert left is not None
         return max(round((left - lift) / slope), 0)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.control_variate import ControlVariate
 from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
-from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock
+from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock, levels
 from tbmem.analysis.detector.trend import Trend, rises_regularly
 from tbmem.analysis.growth_rate import Point, growth_rate
 from tbmem.model.evidence import Channel, Suspicion
@@ -19,52 +19,36 @@ from tbmem.model.sample import MemorySample
 
 _LONG_UNSTEPPED = 64
 """Samples without an optimizer step from which on every sample is judged: it is another kind of loop."""
-_STEEP_PERCENT = 2.5
-"""Rise from one block of four steps to the next, in per cent, that may be the end."""
-_STEEP = ((4, 64), (3, 16))
-"""So many such blocks are enough if memory will have run out in so many steps."""
-_LEAST_PART = 0.1
-"""A rise of the level counts as one if it is at least this part of the largest."""
-_ENOUGH, _RISES = 28, 5
-"""Readings, and regular rises among them, that are suspicious where none ever falls."""
-_ENOUGH_MARKS = 6
-"""Marks that tell a rate better than finer ones that do not reach back to where the growth began."""
-_RECENT = 48
-"""Readings in which the distance of rises is looked for."""
+_STEEP_PERCENT = 2.5  # rise from one block of four steps to the next, in per cent, that may be the end
+_STEEP = ((4, 64), (3, 16))  # so many such blocks are enough if memory will have run out in so many steps
+_LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this part of the largest
+_ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
+_ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
+_RECENT = 48  # readings in which the distance of rises is looked for
 
 
 class GrowthEvent(NamedTuple):
-    """Something has changed about the growth of a channel."""
+    """Something has changed about the growth of a channel; the trend, its rate and forecast are those of that step."""
 
     step: int
     channel: Channel
     change: Change
     trend: Trend
-    """As it was then."""
-    rate: float
-    """Its growth rate then, in bytes per step."""
-    gap: int = 1
-    """Steps between two rises of what is never given back."""
+    rate: float  # bytes per step
+    gap: int = 1  # steps between two rises of what is never given back
     forecast: Forecast | None = None
 
 
 class GrowthChannel:
-    """Watches one series for growth.
+    """Watches one series for growth, by a test on its low-water marks of blocks of so many steps."""
 
-    Args:
-        channel: Which one it is.
-        test: The test on its low-water marks.
-        block: Steps of the finest blocks.
-    """
-
-    def __init__(self, channel: Channel, test: GrowthTest, block: int = BLOCK) -> None:
+    def __init__(self, channel: Channel, test: GrowthTest, block_steps: int = BLOCK) -> None:
         self.channel = channel
         self.growth = test
-        self.total: int | None = None
-        """Capacity in bytes; ``None`` where that is not known."""
-        self.available: int | None = None
-        """Bytes that are left instead, for memory that is shared with others."""
-        self._block = StepBlock(block)
+        self.block_steps = block_steps
+        self.total: int | None = None  # capacity in bytes; ``None`` where that is not known
+        self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
+        self._block = StepBlock(block_steps)
         self._variate = ControlVariate()
         self._recent: BoundedList[float] = BoundedList(_RECENT)
         self._unstepped = 0
@@ -76,29 +60,22 @@ class GrowthChannel:
         peaks: Sequence[int] | None = None,
         blocks: Sequence[int] | None = None,
     ) -> list[GrowthEvent]:
-        """Add steps that were all read.
-
-        Args:
-            steps: Their numbers.
-            values: Bytes held at their ends.
-            peaks: Highest within each, where that is known exactly.
-            blocks: Live allocations, where they are counted.
-        """
+        """Add steps that were all read: bytes held at their ends, peaks and live allocations where both are exact."""
         events: list[GrowthEvent] = []
-        levels = values if peaks is None else self._variate.correct(values, peaks)
-        tops = levels if peaks is None else peaks
+        corrected = values if peaks is None else self._variate.correct(values, peaks)
+        tops = corrected if peaks is None else peaks
         start, stop, count = 0, self._block.room, len(values)
         while start < count:
             if start or stop < count:
-                part, number = levels[start:stop], blocks and blocks[start:stop]
+                part, number = corrected[start:stop], blocks and blocks[start:stop]
                 high = part if peaks is None else peaks[start:stop]
             else:
-                part, number, high = levels, blocks, tops
+                part, number, high = corrected, blocks, tops
             self._recent.extend(part)
             mark = self._block.add(steps[start], part, high, number)
             if mark is not None:
                 events += self._judge(mark, steps[min(stop, count) - 1])
-            start, stop = stop, stop + self._block.steps
+            start, stop = stop, stop + self.block_steps
         return events
 
     def extend_updated(
@@ -106,13 +83,10 @@ class GrowthChannel:
         updated: Sequence[bool | None],
         steps: Sequence[int],
         values: Sequence[int | None],
-        peaks: Sequence[int] | None = None,
-        blocks: Sequence[int] | None = None,
+        peaks: Sequence[int] | None,
+        blocks: Sequence[int] | None,
     ) -> list[GrowthEvent]:
-        """The same for steps of which some were not read (``None``).
-
-        Of the others only those of the optimizer count, unless there are none for long.
-        """
+        """The same where some were not read; of the others those of the optimizer count, if there are any."""
         if False not in updated and None not in values:
             self._unstepped = 0
             return self.extend(steps, values, peaks, blocks)  # type: ignore[arg-type] # none is None
@@ -136,7 +110,7 @@ class GrowthChannel:
         growth = self.growth
         change = growth.add(mark)
         if change is None and growth.trend is None and self._rises():
-            change = growth.suspect_last(_ENOUGH // self._block.steps)
+            change = growth.suspect_last(_ENOUGH // self.block_steps)
         if change is None and self._is_steep(mark):
             change = growth.confirm_early()
         if change is None:
@@ -149,13 +123,12 @@ class GrowthChannel:
 
     def _rises(self) -> bool:
         """Whether the readings themselves, which are exact, rise regularly without ever falling."""
-        recent = self._recent
-        if len(recent) < _ENOUGH or recent[-1] - recent[0] < self.growth.suspicious:
+        recent, least = self._recent, self.growth.suspicious
+        if len(recent) < _ENOUGH or recent[-1] - recent[0] < least:
             return False
-        last = list(recent)[-_ENOUGH:]
-        if any(after < before for before, after in pairwise(last)):
-            return False
-        return rises_regularly(last, self.growth.suspicious, _RISES)
+        last = recent[-_ENOUGH:]
+        never_falls = all(before <= after for before, after in pairwise(last))
+        return never_falls and rises_regularly(last, least, _RISES)
 
     def _is_steep(self, mark: LowWaterMark) -> bool:
         """Whether memory will have run out before the patience ends."""
@@ -168,7 +141,7 @@ class GrowthChannel:
         if left is None:
             return False
         for count, steps in _STEEP:
-            last = [mark.level for mark in list(marks)[-count:]]
+            last = levels(marks[-count:])
             rises = [after - before for before, after in pairwise(last)]
             if len(last) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
                 return True
@@ -183,14 +156,7 @@ class GrowthChannel:
         return None
 
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
-        """The trend as a suspicion of a sample's device.
-
-        Args:
-            trend: What grows.
-            sample: One of the device.
-            rate: Growth in bytes per step at that moment.
-            gap: Steps between two rises.
-        """
+        """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""
         level = round(trend.last.level + self._block.splice.bytes)
         return Suspicion(
             device=sample.device,
@@ -203,18 +169,12 @@ class GrowthChannel:
             bytes_per_step=rate,
             judged_steps=trend.last.point.step - trend.first.point.step,
             gap=gap,
-            from_the_start=trend.first.tick <= 4 * self._block.steps,
+            from_the_start=trend.first.tick <= 4 * self.block_steps,
         )
-
-    def steps_of(self, trend: Trend) -> int:
-        """Judged steps of the blocks in which a trend was found."""
-        return self._block.steps << trend.scale
 
     def _gap(self) -> int:
         """Steps between two rises of what is never given back."""
-        lows: list[float] = []
-        for value in reversed(self._recent):
-            lows.append(min(value, lows[-1]) if lows else value)
+        lows = list(accumulate(reversed(self._recent), min))
         rises = [later - earlier for later, earlier in pairwise(lows)]
         least = _LEAST_PART * max(rises, default=0)
         at = [index for index, rise in enumerate(rises) if rise > least]
@@ -222,15 +182,14 @@ class GrowthChannel:
 
     def forecast(self, trend: Trend, step: int) -> Forecast | None:
         """When the trend will have filled what is left, counted from a step."""
+        if self.total is None and self.available is None:
+            return None
         splice = self._block.splice
         # within a block a trend reaches above its mark by itself
-        lift = max(max(self._block.lifts, default=0.0) - (self._block.steps - 1) * self.rate(trend), 0.0)
-        now = step - splice.steps
-        if self.total is not None:
-            return forecast(self._points(trend), capacity=self.total - splice.bytes, lift=lift, step=now)
-        if self.available is not None:
-            return forecast(self._points(trend), room=self.available, lift=lift, step=now)
-        return None
+        lift = max(max(self._block.lifts, default=0.0) - (self.block_steps - 1) * self.rate(trend), 0.0)
+        capacity = None if self.total is None else self.total - splice.bytes
+        points = self._points(trend)
+        return forecast(points, capacity=capacity, room=self.available, lift=lift, step=step - splice.steps)
 
     def rate(self, trend: Trend) -> float:
         """Growth in bytes per judged step."""

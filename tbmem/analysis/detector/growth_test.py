@@ -7,65 +7,37 @@ from collections.abc import Sequence
 from enum import Enum
 
 from tbmem.analysis.detector.bounded_list import BoundedList
-from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels
-from tbmem.analysis.detector.trend import (
-    Trend,
-    TrendState,
-    climbs,
-    is_explained,
-    is_line,
-    rises_regularly,
-    since_last_fall,
-)
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels, since_last_fall
+from tbmem.analysis.detector.trend import Trend, TrendState, climbs, is_explained, is_line, rises_regularly
 
-_SUSPICIOUS = 24 << 10
-"""Bytes from which on growth may be suspected."""
-_SUSPICIOUS_SHARE = 1e-6
-"""The same as a share of the level."""
-_LINE, _LINE_SIGMAS = 7, 3.0
-"""Marks of the finest blocks, one like the other, that are suspicious: 28 steps."""
-_SHORT, _SHORT_SIGMAS = 9, 3.4
-"""Marks of the finest blocks that are suspicious where they climb less evenly: 36 steps."""
-_FEWEST = 6
-"""Marks below which nothing is suspected."""
-_LONG, _LONG_SIGMAS = 12, 4.0
-"""Marks at any scale; fewer say too little about order and chance."""
+_SUSPICIOUS = 24 << 10  # bytes from which on growth may be suspected
+_SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level
+_LINE, _LINE_SIGMAS = 7, 3.0  # marks of the finest blocks, one like the other, that are suspicious: 28 steps
+_SHORT, _SHORT_SIGMAS = 9, 3.4  # marks of the finest blocks that are suspicious where they climb less evenly: 36 steps
+_FEWEST = 6  # marks below which nothing is suspected
+_LONG, _LONG_SIGMAS = 12, 4.0  # marks at any scale; fewer say too little about order and chance
 _CERTAIN_SIGMAS = 4.9
-_SUSPICIOUS_RISES = 4
-"""Regular rises without a fall that are suspicious where readings are exact."""
-_CERTAIN_RISES = 7
-"""Those that are certain."""
-_GOES_ON = 0.02
-"""Share of the growth by which it must have gone on to be alive."""
-_NEARLY = 0.97
-"""Share of the patience that is enough, since blocks do not end on it."""
-_SHORTEST = 32
-"""Judged steps after which growth that does not go on has ended, however short it was."""
-_FIRST_WAIT = 64
-"""Judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time."""
-_STEEP = 4
-"""Finest blocks that are enough where memory is about to run out."""
-_WORSE = 2.0
-"""Factor by which certain growth must have gone on to be reported again."""
-_FALLEN_BACK = 0.5
-"""Share of a rise that must be free again for it to have been a cycle."""
+_SUSPICIOUS_RISES, _CERTAIN_RISES = 4, 7
+"""Regular rises without a fall that are suspicious where readings are exact, and that are certain."""
+_GOES_ON = 0.02  # share of the growth by which it must have gone on to be alive
+_NEARLY = 0.97  # share of the patience that is enough, since blocks do not end on it
+_SHORTEST = 32  # judged steps after which growth that does not go on has ended, however short it was
+_FIRST_WAIT = 64  # judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
+_STEEP = 4  # finest blocks that are enough where memory is about to run out
+_WORSE = 2.0  # factor by which certain growth must have gone on to be reported again
+_FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
-_MARGIN = 0.25
-"""Share of its height by which the next cycle may be higher."""
-_CYCLES = 8
-"""Cycles that are remembered."""
+_MARGIN = 0.25  # share of its height by which the next cycle may be higher
+_CYCLES = 8  # cycles that are remembered
 
 
 class Change(Enum):
     """What has changed about the growth."""
 
-    SUSPECTED = "suspected"
-    """It may be a leak."""
-    CERTAIN = "certain"
-    """It has lasted longer than the patience, or has doubled since that was reported."""
-    FELL = "fell"
-    """Most of it is free again: it was a cycle, or a cache that was emptied."""
+    SUSPECTED = "suspected"  # it may be a leak
+    CERTAIN = "certain"  # it has lasted longer than the patience, or has doubled since that was reported
+    FELL = "fell"  # most of it is free again: it was a cycle, or a cache that was emptied
     ENDED = "ended"
     """It stays where it is, and has not gone on for as long as it lasted: a ramp, or a cache that is full."""
 
@@ -91,10 +63,8 @@ class GrowthTest:
         rises: int = _SUSPICIOUS_RISES,
     ) -> None:
         self.marks = LowWaterMarks()
-        self.trend: Trend | None = None
-        """The growth that stands; ``None`` while memory is not growing."""
-        self.dropped: Trend | None = None
-        """The one that stood before."""
+        self.trend: Trend | None = None  # the growth that stands; ``None`` while memory is not growing
+        self.dropped: Trend | None = None  # the one that stood before
         self.suspicious = suspicious
         self._sawtooth = Sawtooth(suspicious)
         self._patience = patience
@@ -122,11 +92,6 @@ class GrowthTest:
                     return change
         return None
 
-    def postpone(self, tick: int) -> None:
-        """Suspect nothing for a while after a judged step, each time for twice as long."""
-        self._not_before = tick + self._wait
-        self._wait *= 2
-
     def suspect_last(self, count: int) -> Change | None:
         """Suspect the growth of the last ``count`` marks, whose readings are suspicious by themselves."""
         known = list(self.marks.at(0))
@@ -138,17 +103,17 @@ class GrowthTest:
 
     def confirm_early(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
-        part = list(self.marks.at(0))[-_STEEP:]
-        if self._is_cycle(part):
-            return None
-        return Change.CERTAIN if self._make_certain(Trend.over(part, 0)) else None
+        part = self.marks.at(0)[-_STEEP:]
+        return Change.CERTAIN if not self._is_cycle(part) and self._make_certain(Trend.over(part, 0)) else None
 
     def leave_open(self) -> None:
         """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
         trend = self.trend
-        if trend is not None:
-            trend.leave_open()
-            self.postpone(trend.last.tick)
+        if trend is None:
+            return
+        if trend.state is TrendState.SUSPECTED:
+            trend.state, trend.left_at = TrendState.OPEN, (trend.last.level, trend.last.tick)
+        self._postpone(trend.last.tick)
 
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
@@ -162,6 +127,11 @@ class GrowthTest:
     def _least(self, base: float) -> float:
         return max(self._min_growth, self._min_share * base)
 
+    def _postpone(self, tick: int) -> None:
+        """Suspect nothing for a while after a judged step, each time for twice as long."""
+        self._not_before = tick + self._wait
+        self._wait *= 2
+
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
         if mark.level > trend.last.level + _GOES_ON * trend.growth:
             trend.last = mark
@@ -172,24 +142,24 @@ class GrowthTest:
                 return Change.SUSPECTED
         elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
-        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.ticks, _SHORTEST):
+        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.last.tick - trend.first.tick, _SHORTEST):
             return self._drop(trend, mark.tick, Change.ENDED)
         return None
 
     def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
         self.trend, self.dropped = None, trend
-        self.postpone(tick)
+        self._postpone(tick)
         return change
 
     def _look(self, scale: int, known: Sequence[LowWaterMark]) -> Change | None:
-        last = known[-1]
+        last, trend = known[-1], self.trend
         growth = last.level - known[0].level
-        trend = self.trend
-        if (
-            len(known) < _FEWEST
-            or growth < _SUSPICIOUS_SHARE * last.level
-            or (trend is not None and not _is_undecided(trend, last))
-        ):
+        is_decided = trend is not None and (
+            last.level - trend.first.level < _WORSE * trend.reported
+            if trend.state is TrendState.LEAK
+            else trend.state is TrendState.EXPLAINED
+        )
+        if len(known) < _FEWEST or growth < _SUSPICIOUS_SHARE * last.level or is_decided:
             return None
         if growth >= self._least(known[0].level):
             climbing = self._certain(known)
@@ -219,8 +189,7 @@ class GrowthTest:
     def _certain(self, known: Sequence[LowWaterMark]) -> Sequence[LowWaterMark] | None:
         """The marks of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
-        block = known[-1].tick - known[-2].tick
-        since = tick - _NEARLY * self._patience + block
+        since = tick - _NEARLY * self._patience + (tick - known[-2].tick)
         count = next((size for size in range(_LONG, len(known) + 1) if known[-size].tick <= since), None)
         for size in dict.fromkeys((count, len(known))) if count is not None else ():
             part = known[-size:]
@@ -229,13 +198,8 @@ class GrowthTest:
             if not is_explained(part, known):
                 return part
         part = since_last_fall(known)
-        if (
-            part[0].tick > since
-            or self._is_cycle(part)
-            or not rises_regularly(levels(part), self._least(part[0].level), _CERTAIN_RISES)
-        ):
-            return None
-        return None if is_explained(part, known) else part
+        least = self._least(part[0].level)
+        return part if part[0].tick <= since and self._is_regular(part, known, least, _CERTAIN_RISES) else None
 
     def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
         """The marks that are suspicious, if there are any."""
@@ -247,38 +211,31 @@ class GrowthTest:
             if (count > _LINE or is_line(levels(part))) and not is_explained(part, known):
                 return part
         part = since_last_fall(known)
-        if len(part) < _LINE or self._is_cycle(part):
-            return None
-        if not rises_regularly(levels(part), self.suspicious, self._rises):
-            return None
-        return None if is_explained(part, known) else part
+        return part if len(part) >= _LINE and self._is_regular(part, known, self.suspicious, self._rises) else None
+
+    def _is_regular(
+        self, part: Sequence[LowWaterMark], known: Sequence[LowWaterMark], least: float, rises: int
+    ) -> bool:
+        """Whether marks without a fall rise so many times, by ``least`` bytes in all, and nothing explains it."""
+        is_match = not self._is_cycle(part) and rises_regularly(levels(part), least, rises)
+        return is_match and not is_explained(part, known)
 
     def _is_cycle(self, part: Sequence[LowWaterMark]) -> bool:
         """Whether memory has risen as long and as high before, and come back."""
         return part[-1].tick - part[0].tick < self._sawtooth.length and part[-1].level <= self._sawtooth.ceiling
 
 
-def _is_undecided(trend: Trend, last: LowWaterMark) -> bool:
-    if trend.state is TrendState.LEAK:
-        return last.level - trend.first.level >= _WORSE * trend.reported
-    return trend.state is not TrendState.EXPLAINED
-
-
 class Sawtooth:
-    """Remembers rises that fell back: epochs, collections, caches that are emptied.
-
-    Args:
-        least: Smallest height of a cycle in bytes.
-    """
+    """Remembers rises of at least so many bytes that fell back: epochs, collections, caches that are emptied."""
 
     def __init__(self, least: float) -> None:
         self._least = least
-        self._lowest = math.inf
-        self._highest = -math.inf
+        self._lowest, self._highest = math.inf, -math.inf
         self._start = 0
         self._leap = 0.0
-        self._lengths: BoundedList[int] = BoundedList(_CYCLES)
-        self._ceilings: BoundedList[float] = BoundedList(_CYCLES)
+        self._cycles: BoundedList[tuple[int, float]] = BoundedList(_CYCLES)
+        self.length = 0  # judged steps of the longest cycle remembered, 0 if there was none
+        self.ceiling = -math.inf  # how high a cycle like those remembered may rise, in bytes
 
     def add(self, tick: int, level: float) -> bool:
         """Add a low-water mark (judged steps so far, bytes); returns whether a cycle has just ended."""
@@ -286,8 +243,8 @@ class Sawtooth:
         if height >= self._least and self._highest - level > _FALLEN_BACK * height:
             gradual = self._leap <= _LEAP * height
             if gradual:
-                self._lengths.append(tick - self._start)
-                self._ceilings.append(self._highest + _MARGIN * height)
+                self._cycles.append((tick - self._start, self._highest + _MARGIN * height))
+                self.length, self.ceiling = (max(column) for column in zip(*self._cycles, strict=True))
             self._begin(tick, level)
             return gradual
         if level < self._lowest:
@@ -299,15 +256,4 @@ class Sawtooth:
 
     def _begin(self, tick: int, level: float) -> None:
         self._lowest = self._highest = level
-        self._start = tick
-        self._leap = 0.0
-
-    @property
-    def length(self) -> int:
-        """Judged steps of the longest cycle remembered, 0 if there was none."""
-        return max(self._lengths, default=0)
-
-    @property
-    def ceiling(self) -> float:
-        """How high a cycle like those remembered may rise, in bytes."""
-        return max(self._ceilings, default=-math.inf)
+        self._start, self._leap = tick, 0.0

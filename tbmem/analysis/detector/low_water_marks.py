@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tbmem.analysis.detector.bounded_list import BoundedList
@@ -13,25 +14,19 @@ BLOCK = 4
 MARKS_PER_SCALE = 24
 SCALES = 10
 """Blocks are 4 to 2048 steps long; memory is bounded by MARKS_PER_SCALE * SCALES marks."""
-_LIFTS = 64
-"""Blocks whose height above their low-water mark is remembered."""
+_LIFTS = 64  # blocks whose height above their low-water mark is remembered
 
 
 class LowWaterMark(NamedTuple):
-    """The minimum of one block of steps."""
+    """The minimum of one block of steps, in bytes."""
 
     level: float
-    """Bytes."""
-    step: int
-    """First step of the block: where memory climbs, that is where its lowest level is."""
-    tick: int
-    """Judged steps until its end."""
-    blocks: int | None = None
-    """Live allocations, where they are counted."""
+    step: int  # first step of the block: where memory climbs, that is where its lowest level is
+    tick: int  # judged steps until its end
+    blocks: int | None = None  # live allocations, where they are counted
     work: int | None = None
-    """Distance of the peak from the level: what the steps themselves need. Bytes; ``None`` where peaks are unknown."""
-    left_out: int = 0
-    """Steps before it that were not judged."""
+    """Distance of the peak from the level: what the steps themselves need. ``None`` where peaks are unknown."""
+    left_out: int = 0  # steps before it that were not judged
 
     @property
     def point(self) -> Point:
@@ -53,36 +48,34 @@ class LowWaterMarks:
     def add(self, mark: LowWaterMark) -> int:
         """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
         self._count += 1
-        scales = self._scales
-        scales[0].append(mark)
-        scale, count = 0, self._count
-        while not count & 1 and scale + 1 < SCALES:
-            finer = scales[scale]
-            scale += 1
-            count >>= 1
-            scales[scale].append(_merge(finer[-2], finer[-1]))
-        return scale
+        self._scales[0].append(mark)
+        # each second block completes one of the next scale
+        completed = min((self._count & -self._count).bit_length(), SCALES)
+        for finer, coarser in pairwise(self._scales[:completed]):
+            coarser.append(_merge(finer[-2], finer[-1]))
+        return completed - 1
 
-    def at(self, scale: int) -> BoundedList[LowWaterMark]:
+    def at(self, scale: int) -> list[LowWaterMark]:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return self._scales[scale]
 
 
 def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
     """The mark of two consecutive blocks."""
-    return LowWaterMark(
-        min(first.level, second.level),
-        first.step,
-        second.tick,
-        None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks),
-        None if first.work is None or second.work is None else min(first.work, second.work),
-        first.left_out,
-    )
+    blocks = None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks)
+    work = None if first.work is None or second.work is None else min(first.work, second.work)
+    return LowWaterMark(min(first.level, second.level), first.step, second.tick, blocks, work, first.left_out)
 
 
 def levels(marks: Sequence[LowWaterMark]) -> list[float]:
-    """The levels of marks, in bytes."""
+    """The levels of marks."""
     return [mark.level for mark in marks]
+
+
+def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
+    """The marks from the last one on that was lower than the one before."""
+    falls = (at for at in range(len(marks) - 1, 0, -1) if marks[at].level < marks[at - 1].level)
+    return marks[next(falls, 0) :]
 
 
 class StepBlock:
@@ -94,14 +87,11 @@ class StepBlock:
 
     def __init__(self, steps: int = BLOCK) -> None:
         self.steps = steps
-        self.ticks = 0
-        """Judged steps so far."""
-        self.splice = Splice()
-        """What unjudged steps have added to levels and step numbers; taken out of the marks."""
+        self.ticks = 0  # judged steps so far
+        self.splice = Splice()  # what unjudged steps have added to levels and step numbers; taken out of the marks
         self.lifts: BoundedList[float] = BoundedList(_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
-        self._passed = 0
-        self._first = 0
+        self._passed = self._first = 0
         self._low: float | None = None
         self._bottom = self._top = 0.0
         self._blocks: int | None = None
@@ -114,13 +104,9 @@ class StepBlock:
     def add(
         self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
     ) -> LowWaterMark | None:
-        """Add steps that were all read and return the mark of the block once it is complete.
+        """Add steps that were all read, no more than there is ``room`` for; returns the block's mark once complete.
 
-        Args:
-            step: Number of the first of them.
-            levels: Corrected levels in bytes, no more than there is ``room`` for.
-            tops: How high each reached, in bytes.
-            blocks: Live allocations, where they are counted.
+        ``step`` is the first of them; levels are corrected, ``tops`` are how high each step reached, in bytes.
         """
         low, top = min(levels), max(tops)
         bottom = low if tops is levels else min(tops)
@@ -151,8 +137,7 @@ class StepBlock:
         self._clear()
 
     def _close(self, low: float) -> LowWaterMark:
-        level = self.splice.join(self._first, low).level
-        work = round(self._bottom - low)
+        level, work = self.splice.join(self._first, low).level, round(self._bottom - low)
         mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         self.lifts.append(self._top - low)
         self._clear()

@@ -6,19 +6,15 @@ from collections.abc import Sequence
 
 from tbmem.analysis.detector.bounded_list import BoundedList
 
-_REMEMBERED = 12
-"""Events that are remembered."""
+_REMEMBERED = 12  # events that are remembered
 _MEMBERS = 3
 """Events that make a period; the start of the run counts as one of them, where loops that do something at each step
 whose number is a multiple of the period have done it for the first time, and nothing is judged yet."""
-_STARTS = (0, 1)
-"""Numbers of the step at which such a loop began, counted from 1 or from 0."""
+_STARTS = (0, 1)  # numbers of the step at which such a loop began, counted from 1 or from 0
 HIGHER = 1.5
 """Factor by which an event must be higher than the periodic ones to be none of them."""
-_MULTIPLES, _MOST = 4, 0.75
-"""Or so many, and this share of all, if some of the periodic events did not happen."""
-_SHORTEST = 8
-"""Steps of the shortest period: what is more frequent belongs to the usual."""
+_MULTIPLES, _MOST = 4, 0.75  # or so many, and this share of all, if some of the periodic events did not happen
+_SHORTEST = 8  # steps of the shortest period: what is more frequent belongs to the usual
 _LOOSE, _LOOSEST = 0.06, 4
 """Share of the period, and steps, by which an event may be early or late; always at least one step."""
 
@@ -27,34 +23,27 @@ class Periodicity:
     """Finds the period of events that recur."""
 
     def __init__(self) -> None:
-        self._steps: BoundedList[int] = BoundedList(_REMEMBERED)
-        self._heights: BoundedList[int] = BoundedList(_REMEMBERED)
-        self.period = 0
-        """Steps between two events, 0 while no period is known."""
-        self.members: Sequence[int] = ()
-        """Steps of the events from which the period is known."""
+        self._events: BoundedList[tuple[int, int]] = BoundedList(_REMEMBERED)
+        self.period = 0  # steps between two events, 0 while no period is known
+        self.members: Sequence[int] = ()  # steps of the events from which the period is known
 
     def add(self, step: int, height: int) -> bool:
         """Add an event and its height in bytes; returns whether it has revealed the period."""
-        self._steps.append(step)
-        self._heights.append(height)
+        self._events.append((step, height))
         if self.period:
             if self.expects(step):
                 self.members = (*self.members[-_REMEMBERED:], step)
             return False
-        match = self._search()
-        if match is None:
-            return False
-        self.period, self.members = match
-        return True
+        self.period, self.members = self._search()
+        return bool(self.period)
 
     def expects(self, step: int) -> bool:
         """Whether a step is one of the period, however many are left out."""
         return bool(self.period) and _fits(step, self.members[-1], self.period)
 
-    def _search(self) -> tuple[int, Sequence[int]] | None:
-        """A period at whose distance three events follow each other, or of which four are multiples."""
-        steps = list(self._steps)
+    def _search(self) -> tuple[int, Sequence[int]]:
+        """A period at whose distance three events follow each other, or of which four are multiples; else 0."""
+        steps, heights = [step for step, _ in self._events], dict(self._events)
         last = steps[-1]
         for before in reversed(steps[:-1]):
             period = last - before
@@ -69,14 +58,11 @@ class Periodicity:
             known = len(members) + any((last - start) % period == 0 for start in _STARTS)
             if len(chain) >= _MEMBERS or known >= max(_MULTIPLES, _MOST * len(steps)):
                 return period, tuple(reversed(members))
-            if len(chain) == _MEMBERS - 1 and chain[-1] - period in _STARTS and self._are_alike(*reversed(chain)):
+            # the first of two may be much higher, what libraries set up comes with it, but not the second
+            follows_start = len(chain) == _MEMBERS - 1 and chain[1] - period in _STARTS
+            if follows_start and heights[last] <= HIGHER * heights[chain[1]]:
                 return period, tuple(reversed(chain))
-        return None
-
-    def _are_alike(self, first: int, second: int) -> bool:
-        """Whether the second is not much higher; the first may be, what libraries set up comes with it."""
-        height = dict(zip(self._steps, self._heights, strict=True))
-        return height[second] <= HIGHER * height[first]
+        return 0, ()
 
 
 def belongs(step: int, members: Sequence[int], period: int) -> bool:
@@ -91,5 +77,4 @@ def _fits(step: int, other: int, period: int) -> bool:
 
 
 def _tolerance(period: int) -> float:
-    """Steps by which an event may be early or late."""
     return max(1.0, min(_LOOSE * period, _LOOSEST))

@@ -20,108 +20,80 @@ WINDOW = 64
 RETURN_WITHIN = 5
 """Steps after which an excursion that has not come down again is the new level."""
 _SIGMAS = 8.0
-_MAD_TO_SIGMA = 1.4826
-"""Median absolute deviation to standard deviation of a normal distribution."""
+_MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation of a normal distribution
 _SPREADS = 2.0
 """With a full window it is enough to be so many times as far from the median as the highest of the window."""
-_RECORD = 1.03
-"""A spike must pass the highest level so far by 3 %: what recurs is reported once."""
-_HIGHER = 1.2
-"""And a later spike must be higher above the usual than those before by this factor."""
+_RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
+_HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
-_AT_ONCE = 0.5
-"""Part of its height that an excursion must rise from one step to the next: what climbs slowly is none."""
-_FEW = 8
-"""With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
+_AT_ONCE = 0.5  # part of its height that an excursion must rise from one step to the next: what climbs slowly is none
+_FEW = 8  # with fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high
 _FEW_PERCENT = 15.0
-_ENOUGH = 32
-"""With fewer steps before it an excursion is reported only when there are so many after all."""
-_FEW_SPREADS = 6.0
-"""And so many times as high as all of them are apart."""
-_NEARLY = 0.5
-"""Share of the smallest spike from which on median and deviation are computed at once."""
-_ORDER_EVERY = 64
-"""Steps after which they are computed anyway."""
-_ORDER_SOONEST = 8
-"""Steps after which they are computed for a level that may be high."""
+_ENOUGH = 32  # with fewer steps before it an excursion is reported only when there are so many after all
+_FEW_SPREADS = 6.0  # and so many times as high as all of them are apart
+_NEARLY = 0.5  # share of the smallest spike from which on median and deviation are computed at once
+_ORDER_EVERY = 64  # steps after which they are computed anyway
+_ORDER_SOONEST = 8  # steps after which they are computed for a level that may be high
 _PEAKS = 4 * WINDOW
 """Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
-_NOTICEABLE = 0.1
-"""Part of an excursion's height from which on what malloc had kept free is mentioned."""
+_NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 
 
 class ExcursionKind(Enum):
     """What became of an excursion."""
 
     SPIKE = "spike"
-    SHIFT = "shift"
-    """Memory stayed there: a change of level."""
+    SHIFT = "shift"  # memory stayed there: a change of level
     PERIODIC = "periodic"
-    """It recurs with a period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excursion:
-    """A step, or a few, whose level left the usual range."""
+    """A step, or a few, whose level left the usual range; in bytes."""
 
     kind: ExcursionKind
     first_step: int
     last_step: int
     peak: int
-    """Highest level in bytes."""
-    usual: int
-    """Median of the steps before in bytes."""
-    period: int = 0
-    """Steps between two periodic ones."""
-    members: Sequence[int] = ()
-    """First steps of the periodic ones that are known."""
+    usual: int  # median of the steps before
+    period: int = 0  # steps between two periodic ones
+    members: Sequence[int] = ()  # first steps of the periodic ones that are known
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
 
     @property
     def height(self) -> int:
-        """Bytes above the usual."""
+        """How far it reached above the usual."""
         return self.peak - self.usual + (self.kept or 0)
 
 
 class SpikeTest:
-    """Tells spikes, shifts and periodic excursions apart, step by step.
-
-    Args:
-        spike_percent: Smallest height above the usual level in per cent of it.
-        min_spike: Smallest height in bytes.
-    """
+    """Tells excursions apart whose height has so many per cent of the usual level, and so many bytes, step by step."""
 
     def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
         self._recent: BoundedList[int] = BoundedList(WINDOW)
-        self._since_ordered = 0
-        self._usual: int | None = None
-        self._threshold = self._worth_a_look = math.inf
         self._least = 0.0
-        self._record = 0
-        self._last = 0
+        self._record = self._last = 0
         self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._periodic_height = 0
         self.periodicity = Periodicity()
+        self.rebase()
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> list[tuple[int, Excursion]]:
-        """Add the levels of several steps, in bytes.
-
-        Returns:
-            The excursions of which it has become clear what became of them, each with the step at which it did; the
-            same however many steps come at a time.
-        """
+        """Add the levels of steps; returns each excursion with the step at which it became clear what became of it."""
         excursions: list[tuple[int, Excursion]] = []
         start, count = 0, len(values)
         while start < count:
-            stop = min(start + self._room(), count)
+            # levels that may be added before median and deviation are computed
+            room = max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
+            stop = min(start + room, count)
             chunk = values[start:stop]
             highest = max(chunk)
             if self._pending or highest > self._worth_a_look:
@@ -137,39 +109,25 @@ class SpikeTest:
     def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
-        usual = self._usual
-        high = usual is not None and value > self._threshold
-        if usual is not None and self._pending:
-            if not high:
-                excursions = self._resolve(usual, ExcursionKind.SPIKE, after=value)
-                self._learn((value,), value)
-                return excursions
+        high = value > self._threshold
+        if high and (self._pending or value - self._last >= _AT_ONCE * (value - self._usual)):
             self._pending.append((step, value))
-            return self._resolve(usual, ExcursionKind.SHIFT) if len(self._pending) > RETURN_WITHIN else ()
-        if high and usual is not None and value - self._last >= _AT_ONCE * (value - usual):
-            self._pending.append((step, value))
-        else:
-            self._learn((value,), value)
-        return ()
+            return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
+        excursions = self._end_spike(after=value) if self._pending else ()
+        self._learn((value,), value)
+        return excursions
 
     def close(self) -> Sequence[Excursion]:
         """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
-        usual = self._usual
-        excursions = self._resolve(usual, ExcursionKind.SPIKE) if self._pending and usual is not None else ()
-        return [*excursions, *self._judge_early()]
+        return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
     def rebase(self) -> None:
         """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
-        self._usual = None
-        self._since_ordered = 0
+        self._usual = self._since_ordered = 0
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
         self._early.clear()
-
-    def _room(self) -> int:
-        """Levels that may be added before median and deviation are computed."""
-        return max(_ORDER_EVERY - self._since_ordered, 1) if len(self._recent) >= _ENOUGH else 1
 
     def _learn(self, values: Sequence[int], highest: int) -> None:
         self._recent.extend(values)
@@ -189,7 +147,6 @@ class SpikeTest:
         self._since_ordered = 0
         ordered = sorted(self._recent)
         usual, height = _usual_of(ordered)
-        self._usual = usual
         spread = ordered[-1] - ordered[0]
         if len(ordered) < _FEW:
             height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
@@ -198,54 +155,55 @@ class SpikeTest:
         elif len(ordered) < _ENOUGH:
             height = max(height, _SPREADS * spread)
         lowest = usual + max(self._share * usual, self._min_spike)
-        self._least = max(height, lowest - usual)
+        self._usual, self._least = usual, max(height, lowest - usual)
         self._threshold = usual + _ALMOST * self._least
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
-    def _resolve(self, usual: int, kind: ExcursionKind, after: int = 0) -> Sequence[Excursion]:
-        """Decide about the open excursion.
-
-        Args:
-            usual: The level before it, in bytes.
-            kind: What became of it.
-            after: The level to which it came down; a part of it that stays, if small, is no spike's height.
-        """
-        steps = [step for step, _ in self._pending]
-        levels = [level for _, level in self._pending]
-        self._pending.clear()
+    def _end_spike(self, after: int = 0) -> Sequence[Excursion]:
+        """The open excursion has come down to the level ``after``; what stays of it, if small, is no spike's height."""
+        steps, levels = self._take_pending()
+        excursion = Excursion(ExcursionKind.SPIKE, steps[0], steps[-1], max(levels), self._usual)
         before = len(self._recent)
-        if kind is ExcursionKind.SHIFT:
-            stays = median_low(levels)
-            if stays - usual <= self._least:
-                self._learn_each(levels)
-                return ()
-            self.rebase()
-            self._settle(steps, levels)
-            return (Excursion(kind, steps[0], steps[-1], stays, usual),) if before >= 2 * _FEW else ()
-        excursion = Excursion(kind, steps[0], steps[-1], max(levels), usual)
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(excursion)
             return ()
         is_low = excursion.height <= self._least
-        is_lasting = excursion.peak - after < max(self._share * usual, self._min_spike)
+        is_lasting = excursion.peak - after < max(self._share * self._usual, self._min_spike)
         return self._news_of(excursion, counts=not (is_low or is_lasting))
+
+    def _end_shift(self) -> Sequence[Excursion]:
+        """The open excursion has lasted: it is the new level, or little enough to be learned."""
+        steps, levels = self._take_pending()
+        before, usual, stays = len(self._recent), self._usual, median_low(levels)
+        if stays - usual <= self._least:
+            self._learn_each(levels)
+            return ()
+        self.rebase()
+        self._settle(steps, levels)
+        is_known = before >= 2 * _FEW
+        return (Excursion(ExcursionKind.SHIFT, steps[0], steps[-1], stays, usual),) if is_known else ()
+
+    def _take_pending(self) -> tuple[list[int], list[int]]:
+        """Steps and levels of the open excursion, which is one no more."""
+        steps, levels = [step for step, _ in self._pending], [level for _, level in self._pending]
+        self._pending.clear()
+        return steps, levels
 
     def _settle(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         """Learn the new level. What stood above it and came down again may be a spike that came with the change."""
         stays = median_low(levels)
         high = stays + max(self._share * stays, self._min_spike)
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
-        if not above or levels[-1] > high:
-            self._learn_each(levels)
-            return
-        peak = max(level for _, level in above)
-        self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], peak, stays))
-        self._recent.extend(level for _, level in above)
-        self._learn_each([level for level in levels if level <= high])
+        if above and levels[-1] <= high:
+            peaks = [level for _, level in above]
+            self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays))
+            self._recent.extend(peaks)
+            levels = [level for level in levels if level <= high]
+        self._learn_each(levels)
 
     def _judge_early(self) -> Sequence[Excursion]:
-        """Judge the excursions of the first steps now that it is known what is usual."""
+        """Judge the excursions of the first steps, now that it is known what is usual."""
         early, self._early = self._early, []
         excursions: list[Excursion] = []
         for excursion in early:
@@ -257,12 +215,7 @@ class SpikeTest:
         return excursions
 
     def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
-        """The excursion itself, the period that it reveals, or nothing if its like was there before.
-
-        Args:
-            excursion: A spike.
-            counts: Whether it may be reported as a spike; else it counts for a period only.
-        """
+        """The spike itself if it ``counts`` as one, the period that it reveals, or nothing if its like was there."""
         # high steps with a gap between them are one event
         apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         is_expected = self.periodicity.expects(excursion.first_step)
@@ -300,26 +253,13 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
 
 
 class ResidentPeaks(BoundedList[tuple[int, int]]):
-    """Steps and their resident peaks in bytes, as every screen shows them.
-
-    They are judged less what malloc had free when a step began.
-    """
-
-    __slots__ = ()
+    """Steps and their resident peaks in bytes, as every screen shows them."""
 
     def __init__(self) -> None:
         super().__init__(_PEAKS)
 
     def shown(self, excursion: Excursion) -> Excursion:
-        """An excursion in the peaks that the screens show.
-
-        Args:
-            excursion: Its peak and what is usual are less malloc's free memory.
-
-        Returns:
-            The excursion with the resident peak and the usual one, and what of its height they do not show; as it
-            was judged where its steps are no longer known.
-        """
+        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
         first, last = excursion.first_step, excursion.last_step
         within = [peak for step, peak in self if first <= step <= last]
         before = [peak for step, peak in self if first - WINDOW <= step < first]

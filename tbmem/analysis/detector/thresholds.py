@@ -6,36 +6,22 @@ from collections.abc import Sequence
 
 from tbmem.model.sample import MemorySample
 
-_HYSTERESIS = 2.0
-"""Per cent by which use must fall below a threshold before passing it is reported again."""
-_SHARE = 0.2
-"""Share of the reserved memory that fragmentation must waste to be reported."""
-_SPLIT = 0.5
-"""Share of the loss that must lie in pieces of segments that are partly in use; the rest is free cache."""
-_LEAST = 256 << 20
-"""Bytes below which fragmentation does not matter."""
-_LASTING = 4
-"""Readings in a row that must show fragmentation."""
+_HYSTERESIS = 2.0  # per cent by which use must fall below a threshold before passing it is reported again
+_SHARE = 0.2  # share of the reserved memory that fragmentation must waste to be reported
+_SPLIT = 0.5  # share of the loss that must lie in pieces of segments that are partly in use; the rest is free cache
+_LEAST = 256 << 20  # bytes below which fragmentation does not matter
+_LASTING = 4  # readings in a row that must show fragmentation
 FRAGMENTATION_EVERY = 8
 """Steps between two readings of it."""
 
 
 class CapacityTest:
-    """Compares a device's share of use with rising thresholds.
-
-    Args:
-        thresholds: Ascending percentages of the capacity.
-    """
+    """Compares a device's per cent in use with thresholds in ascending order."""
 
     def __init__(self, thresholds: Sequence[float]) -> None:
         self._thresholds = tuple(thresholds)
         self._is_news = [True] * len(self._thresholds)
-        self._has_passed = False
-
-    @property
-    def next_news(self) -> float:
-        """Per cent below which nothing can change."""
-        return 0.0 if self._has_passed else self._thresholds[0]
+        self.next_news = self._thresholds[0]  # per cent below which nothing can change
 
     def update(self, percent: float) -> int:
         """Add the per cent of the capacity in use; returns the number (1, 2, 3) of a threshold newly passed, or 0."""
@@ -48,7 +34,7 @@ class CapacityTest:
                 news = number + 1
             elif percent < threshold - _HYSTERESIS:
                 self._is_news[number] = True
-        self._has_passed = not all(self._is_news)
+        self.next_news = self._thresholds[0] if all(self._is_news) else 0.0
         return news
 
 
@@ -63,8 +49,7 @@ class FragmentationTest:
     def __init__(self) -> None:
         self._highest = 0
         self._times = 0
-        self.never_used = 0
-        """Bytes reserved at the last reading beyond the most that was allocated at once."""
+        self.never_used = 0  # bytes reserved at the last reading beyond the most that was allocated at once
 
     def note_peak(self, peak: int) -> None:
         """Note bytes that were allocated at once."""
@@ -72,15 +57,7 @@ class FragmentationTest:
             self._highest = peak
 
     def update(self, reserved: int, split: int) -> bool:
-        """Add a reading.
-
-        Args:
-            reserved: Bytes that the allocator holds.
-            split: Of these, free pieces of segments that are partly in use.
-
-        Returns:
-            Whether much has been lost for a while, reported once until it gets better.
-        """
+        """Add bytes reserved and in split pieces; returns whether much is lost for a while, once until it is better."""
         self.never_used = reserved - self._highest
         if min(self.never_used, round(split / _SPLIT)) < max(_SHARE * reserved, _LEAST):
             self._times = 0

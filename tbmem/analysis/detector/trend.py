@@ -10,43 +10,27 @@ from itertools import pairwise
 
 from tbmem.analysis.detector.low_water_marks import LowWaterMark
 
-_FLAT = 0.02
-"""Share of the growth by which a mark may lie above the first one and still be before the trend."""
-_OUTGROWN = 2.0
-"""Factor by which explained growth must have gone on, in bytes and in steps, to be suspected again."""
-_PACE = 0.5
-"""Share of its former pace at which unexplained growth must have gone on to be suspected again."""
-_LATE = 1.05
-"""The same for growth of which it is known when it will end, in steps."""
-_JUMP = 0.45
-"""Largest single rise, as a share of the growth: above it memory has changed its level once, not grown."""
-_HALF = 0.2
-"""Smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun."""
-_LAST_QUARTER = 0.14
-"""The same for the last quarter."""
-_RISES = 0.6
-"""Smallest share of the marks that lie above the one before."""
-_LEAST_PART = 0.1
-"""Part of the largest rise that a rise must be to count."""
-_EVENTS_JUMP = 0.4
-"""Largest single rise among regular ones, as a share of the growth."""
-_EVEN = 0.5
-"""Rises that differ by no more than this factor are alike."""
-_COUNTS_CLIMB = 0.6
-"""Kendall's tau of the live allocations from which on they count as climbing."""
-_WORK_GROWS = 0.05
-"""Share by which the steps' own need must have grown to explain growth without new allocations."""
+_FLAT = 0.02  # share of the growth by which a mark may lie above the first one and still be before the trend
+_OUTGROWN = 2.0  # factor by which explained growth must have gone on, in bytes and in steps, to be suspected again
+_PACE = 0.5  # share of its former pace at which unexplained growth must have gone on to be suspected again
+_LATE = 1.05  # the same for growth of which it is known when it will end, in steps
+_JUMP = 0.45  # largest single rise, as a share of the growth: above it memory has changed its level once, not grown
+_HALF = 0.2  # smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun
+_LAST_QUARTER = 0.14  # the same for the last quarter
+_RISES = 0.6  # smallest share of the marks that lie above the one before
+_LEAST_PART = 0.1  # part of the largest rise that a rise must be to count
+_EVENTS_JUMP = 0.4  # largest single rise among regular ones, as a share of the growth
+_EVEN = 0.5  # rises that differ by no more than this factor are alike
+_COUNTS_CLIMB = 0.6  # Kendall's tau of the live allocations from which on they count as climbing
+_WORK_GROWS = 0.05  # share by which the steps' own need must have grown to explain growth without new allocations
 
 
 class TrendState(Enum):
-    """What is known about a trend."""
+    """What the evidence says about a trend."""
 
     SUSPECTED = "suspected"
-    """No evidence has been taken yet."""
-    OPEN = "open"
-    """The evidence did not decide."""
-    EXPLAINED = "explained"
-    """The workload itself needs more."""
+    OPEN = "open"  # the evidence did not decide
+    EXPLAINED = "explained"  # the workload itself needs more
     LEAK = "leak"
 
 
@@ -54,29 +38,20 @@ class TrendState(Enum):
 class Trend:
     """A range of steps in which the low-water mark rose again and again, and may go on rising."""
 
-    first: LowWaterMark
-    """The last one before it began."""
-    last: LowWaterMark
-    """The one at which it last went on."""
-    scale: int
-    """Scale of the marks that climbed, and on which it is followed."""
-    blocks: int
-    """Number of these marks."""
+    first: LowWaterMark  # the last one before it began
+    last: LowWaterMark  # the one at which it last went on
+    scale: int  # of the marks that climbed, and on which it is followed
+    blocks: int  # number of these marks
     state: TrendState = TrendState.SUSPECTED
-    reported: float = 0.0
-    """Growth in bytes when it was last reported."""
-    lasting: bool = False
-    """It stays a leak even when it does not go on."""
-    outgrown_at: tuple[float, float] = (0.0, 0.0)
-    """Level in bytes and step from which on it is no longer explained."""
-    left_at: tuple[float, int] = (0.0, 0)
-    """Level in bytes and judged step when the evidence did not decide."""
+    reported: float = 0.0  # growth in bytes when it was last reported
+    lasting: bool = False  # it stays a leak even when it does not go on
+    outgrown_at: tuple[float, float] = (0.0, 0.0)  # level in bytes and step from which on it is no longer explained
+    left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
 
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
         """The trend that climbing marks of a scale show."""
-        growth = marks[-1].level - marks[0].level
-        first = marks[0]
+        first, growth = marks[0], marks[-1].level - marks[0].level
         for mark in marks:
             if mark.level - marks[0].level > _FLAT * growth:
                 break
@@ -85,13 +60,8 @@ class Trend:
 
     @property
     def growth(self) -> float:
-        """Growth in bytes."""
+        """Bytes."""
         return self.last.level - self.first.level
-
-    @property
-    def ticks(self) -> int:
-        """Judged steps that it has lasted."""
-        return self.last.tick - self.first.tick
 
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
@@ -102,22 +72,13 @@ class Trend:
         self.scale, self.blocks = other.scale, other.blocks
 
     def explain(self, ends_at: int | None) -> None:
-        """Attribute it to the workload until it goes on far beyond that.
-
-        Args:
-            ends_at: Step at which it must end, if that is known.
-        """
+        """Attribute it to the workload, which ends at a step if that is known, until it goes on far beyond."""
         self.state = TrendState.EXPLAINED
         start, lasted = self.first.step, self.last.step - self.first.step
         if ends_at is None:
             self.outgrown_at = (self.first.level + _OUTGROWN * self.growth, start + _OUTGROWN * lasted)
         else:
             self.outgrown_at = (self.last.level, start + _LATE * max(ends_at - start, lasted))
-
-    def leave_open(self) -> None:
-        """Note that the evidence did not decide."""
-        if self.state is TrendState.SUSPECTED:
-            self.state, self.left_at = TrendState.OPEN, (self.last.level, self.last.tick)
 
     @property
     def keeps_its_pace(self) -> bool:
@@ -134,13 +95,7 @@ class Trend:
 
 
 def climbs(levels: Sequence[float], least: float, sigmas: float) -> bool:
-    """Whether levels climb throughout: no plateau, no single jump, hardly a fall.
-
-    Args:
-        levels: At least six low-water marks.
-        least: Smallest growth that counts, in bytes.
-        sigmas: How far the order of the levels must be from one by chance (Mann and Kendall's z).
-    """
+    """Whether levels climb throughout, in an order so many ``sigmas`` from chance (Mann and Kendall's z)."""
     growth = levels[-1] - levels[0]
     if growth < least or growth <= 0:
         return False
@@ -183,22 +138,8 @@ def is_line(levels: Sequence[float]) -> bool:
     return changes[0] >= _EVEN * usual and usual >= _EVEN * changes[-1]
 
 
-def since_last_fall(marks: Sequence[LowWaterMark]) -> Sequence[LowWaterMark]:
-    """The marks from the last one on that was lower than the one before."""
-    for at in range(len(marks) - 1, 0, -1):
-        if marks[at].level < marks[at - 1].level:
-            return marks[at:]
-    return marks
-
-
 def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
-    """Whether levels that never fall rise again and again after much the same number of blocks.
-
-    Args:
-        levels: Low-water marks without a fall.
-        least: Smallest growth that counts, in bytes.
-        events: How many separate rises there must be.
-    """
+    """Whether levels without a fall rise by ``least`` bytes in so many ``events``, each after much the same time."""
     growth = levels[-1] - levels[0]
     if growth < least or growth <= 0:
         return False
@@ -213,15 +154,7 @@ def rises_regularly(levels: Sequence[float], least: float, events: int) -> bool:
 
 
 def is_explained(marks: Sequence[LowWaterMark], longer: Sequence[LowWaterMark]) -> bool:
-    """Whether growth comes without new allocations because the steps themselves need more (longer sequences).
-
-    Args:
-        marks: Those that climb.
-        longer: Those and as many before them as there are.
-
-    Returns:
-        ``True`` also where a single tensor may be growing but there are too few marks to be sure.
-    """
+    """Whether growth without new allocations comes from steps that need more, or there are too few marks to be sure."""
     counts = [mark.blocks for mark in marks if mark.blocks is not None]
     if len(counts) < len(marks):
         return False

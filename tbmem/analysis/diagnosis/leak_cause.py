@@ -7,33 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.diagnosis import leak_text
-from tbmem.model.evidence import (
-    Conclusion,
-    Contents,
-    Evidence,
-    Holder,
-    HolderKind,
-    Outcome,
-    Site,
-    Suspicion,
-)
+from tbmem.model.evidence import Conclusion, Contents, Evidence, Holder, HolderKind, Outcome, Site, Suspicion
 
 _EXPLAINED = 0.25
 """Share of the growth that a holder must keep for it to be the cause: malloc's figure also holds what Python and
 autograd add to each element, and the growth rate is an estimate."""
-_SURVIVING = 0.7
-"""Share of the watched steps whose allocations must still be alive at a leaking site."""
-_SHORT_LIVED = 0.35
-"""The same, below which a site keeps nothing: what is alive there was allocated in the last steps."""
-_CURRICULUM = 0.5
-"""Share of the recurring allocations that must have got larger for the workload itself to be growing."""
+_SURVIVING = 0.7  # share of the watched steps whose allocations must still be alive at a leaking site
+_SHORT_LIVED = 0.35  # the same, below which a site keeps nothing: what is alive there was allocated in the last steps
+_CURRICULUM = 0.5  # share of the recurring allocations that must have got larger for the workload itself to be growing
 _OUT_OF_SIGHT = 2 << 20
 """Growth in bytes from which memory without a known holder is a leak. Libraries keep records of
 their own that come to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
-_BESIDE = 3
-"""Holders that are named beside a surviving site."""
-_MISSES = 8
-"""Entries of a cache that was never hit, from which on it is called useless."""
+_BESIDE = 3  # holders that are named beside a surviving site
+_MISSES = 8  # entries of a cache that was never hit, from which on it is called useless
 
 
 def explain(
@@ -58,9 +44,7 @@ def explain(
         conclusion = decide(case)
         if conclusion is not None:
             return conclusion
-    is_large = case.rate >= min_rate and suspicion.growth >= _OUT_OF_SIGHT
-    out_of_sight = looked_before > 0 and evidence.sites is not None and is_large
-    return _without_holder(evidence, Outcome.CONFIRMED if out_of_sight else Outcome.OPEN)
+    return _without_holder(case, looked_before)
 
 
 class _Case:
@@ -72,8 +56,10 @@ class _Case:
         self.rate = max(suspicion.bytes_per_step, 1.0)
         self.min_rate = min_rate
         self.sites = [site for site in evidence.sites or () if site.share >= _SURVIVING]
-        self.surviving = sum(site.bytes_per_step for site in self.sites)
-        """Bytes per watched step that are still alive."""
+        stacked = [site for site in self.sites if site.stack]
+        self.site = max(stacked, key=lambda site: site.bytes_per_step, default=None)
+        """The surviving site with lines of the user that keeps most."""
+        self.surviving = sum(site.bytes_per_step for site in self.sites)  # bytes per watched step that are still alive
         least = min(min_rate, _EXPLAINED * self.rate)
         self.bounded: list[Holder] = []
         self.collectable: list[Holder] = []
@@ -97,26 +83,40 @@ class _Case:
         """Whether bytes per step are a good part of the growth, and enough to matter."""
         return rate >= _EXPLAINED * self.rate and max(rate, self.rate) >= self.min_rate
 
-    def share(self, rate: float) -> float:
-        """Share of the growth that bytes per step explain."""
-        return min(rate / self.rate, 1.0)
+    def conclude(
+        self,
+        outcome: Outcome,
+        reason: str,
+        cause: str,
+        advice: str = "",
+        *,
+        rate: float | None = None,
+        holders: Sequence[Holder] = (),
+        site: Site | None = None,
+        site_first: bool = False,
+        **more: Any,
+    ) -> Conclusion:
+        """The conclusion that something (``holders``, ``site``) explains so many bytes per step (``rate``)."""
+        return Conclusion(
+            outcome=outcome,
+            step=self.evidence.last_step,
+            reason=reason,
+            cause=cause,
+            advice=advice,
+            share=None if rate is None else min(rate / self.rate, 1.0),
+            evidence=_numbers(self.evidence, holders, site, site_first=site_first),
+            **more,
+        )
 
     def end_of(self, holder: Holder) -> int | None:
         """Step at which a bounded holder is full."""
-        left = holder.steps_left
-        return None if left is None else self.evidence.last_step + left
-
-    @property
-    def site(self) -> Site | None:
-        """The surviving site with lines of the user that keeps most."""
-        return max((site for site in self.sites if site.stack), key=lambda site: site.bytes_per_step, default=None)
+        return None if holder.steps_left is None else self.evidence.last_step + holder.steps_left
 
 
 def _reaches_bound(holder: Holder, room: int | None) -> bool:
-    if holder.bound is None:
-        return False
-    needed = max(holder.bound - holder.length, 0) * holder.bytes_per_element
-    return room is None or needed < room
+    if holder.bound is None or room is None:
+        return holder.bound is not None
+    return max(holder.bound - holder.length, 0) * holder.bytes_per_element < room
 
 
 def _is_collectable(holder: Holder, evidence: Evidence) -> bool:
@@ -145,17 +145,18 @@ def _held(case: _Case) -> Conclusion | None:
     if not holders or not case.is_enough(_rate_of(holders)):
         return None
     top = _largest(holders)
-    others = [holder for holder in holders if holder is not top and _matters_beside(holder, top)]
-    return Conclusion(
-        outcome=Outcome.CONFIRMED,
-        step=case.evidence.last_step,
-        reason=leak_text.held_by(top, others),
-        cause=leak_text.cause_of(top),
-        advice=leak_text.advice_for(top),
-        share=case.share(_rate_of((top, *others))),
+    known = [holder for holder in holders if holder is not top and holder.contents is not Contents.OBJECTS]
+    others = [holder for holder in known if holder.bytes_per_step >= 0.2 * top.bytes_per_step]
+    return case.conclude(
+        Outcome.CONFIRMED,
+        leak_text.held_by(top, others),
+        leak_text.cause_of(top),
+        leak_text.advice_for(top),
+        rate=_rate_of((top, *others)),
+        holders=(top, *others),
+        site=case.site,
         ends_at=case.end_of(top),
         lasting=top in useless,
-        evidence=_numbers(case.evidence, (top, *others), case.site),
     )
 
 
@@ -164,15 +165,10 @@ def _filling(case: _Case) -> Conclusion | None:
     rate = _rate_of(case.bounded)
     if not case.bounded or not case.is_enough(rate):
         return None
-    return Conclusion(
-        outcome=Outcome.DISMISSED,
-        step=case.evidence.last_step,
-        reason=leak_text.fills_up(_largest(case.bounded), case.evidence.last_step),
-        cause="a bounded container that fills",
-        share=case.share(rate),
-        ends_at=max(filter(None, map(case.end_of, case.bounded)), default=None),
-        evidence=_numbers(case.evidence, case.bounded, None),
-    )
+    reason = leak_text.fills_up(_largest(case.bounded), case.evidence.last_step)
+    ends_at = max(filter(None, map(case.end_of, case.bounded)), default=None)
+    cause = "a bounded container that fills"
+    return case.conclude(Outcome.DISMISSED, reason, cause, rate=rate, holders=case.bounded, ends_at=ends_at)
 
 
 def _garbage(case: _Case) -> Conclusion | None:
@@ -180,15 +176,9 @@ def _garbage(case: _Case) -> Conclusion | None:
     if not case.collectable or not case.is_enough(_rate_of(case.collectable)):
         return None
     top = _largest(case.collectable)
-    return Conclusion(
-        outcome=Outcome.OPEN,
-        step=case.evidence.last_step,
-        reason=f"{leak_text.held_by(top, [])}: the garbage collector frees it when its turn comes",
-        cause=leak_text.cause_of(top),
-        advice=leak_text.advice_for(top),
-        share=case.share(top.bytes_per_step),
-        evidence=_numbers(case.evidence, (top,), case.site),
-    )
+    reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it when its turn comes"
+    cause, advice = leak_text.cause_of(top), leak_text.advice_for(top)
+    return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
 
 
 def _surviving(case: _Case) -> Conclusion | None:
@@ -198,14 +188,15 @@ def _surviving(case: _Case) -> Conclusion | None:
     # a site in the user's own lines before one without, then the one that keeps most
     top = max(case.sites, key=lambda site: (bool(site.stack), site.bytes_per_step))
     beside = [holder for holder in case.evidence.holders if holder.bound is None and holder.lines]
-    return Conclusion(
-        outcome=Outcome.CONFIRMED,
-        step=case.evidence.last_step,
-        reason=leak_text.survives(top, beside),
-        cause=leak_text.cause_of_site(top),
-        advice=leak_text.ADVICE_FOR_SITES,
-        share=case.share(case.surviving),
-        evidence=_numbers(case.evidence, beside[:_BESIDE], top, site_first=True),
+    return case.conclude(
+        Outcome.CONFIRMED,
+        leak_text.survives(top, beside),
+        leak_text.cause_of_site(top),
+        leak_text.ADVICE_FOR_SITES,
+        rate=case.surviving,
+        holders=beside[:_BESIDE],
+        site=top,
+        site_first=True,
     )
 
 
@@ -216,32 +207,18 @@ def _workload(case: _Case) -> Conclusion | None:
         return None
     if any(site.share > _SHORT_LIVED and site.bytes_per_step >= _EXPLAINED * case.rate for site in sites):
         return None
-    return Conclusion(
-        outcome=Outcome.DISMISSED,
-        step=evidence.last_step,
-        reason="the steps themselves need more: what is alive was born in the last step, and most sizes rise",
-        cause="a workload that grows",
-        evidence=_numbers(evidence, (), None),
-    )
+    reason = "the steps themselves need more: what is alive was born in the last step, and most sizes rise"
+    return case.conclude(Outcome.DISMISSED, reason, "a workload that grows")
 
 
-def _without_holder(evidence: Evidence, outcome: Outcome) -> Conclusion:
-    if evidence.sites is None:
-        reason = "nothing in Python's sight holds it, and births could not be watched"
-    else:
+def _without_holder(case: _Case, looked_before: int) -> Conclusion:
+    is_large = case.rate >= case.min_rate and case.suspicion.growth >= _OUT_OF_SIGHT
+    outcome = Outcome.OPEN
+    reason = "nothing in Python's sight holds it, and births could not be watched"
+    if case.evidence.sites is not None:
         reason = "nothing in Python's or torch's sight holds it: heap without tensors, such as a C extension's"
-    return Conclusion(
-        outcome=outcome,
-        step=evidence.last_step,
-        reason=reason,
-        cause="memory outside torch's sight",
-        advice=leak_text.ADVICE_OUT_OF_SIGHT,
-        evidence=_numbers(evidence, (), None),
-    )
-
-
-def _matters_beside(holder: Holder, top: Holder) -> bool:
-    return holder.bytes_per_step >= 0.2 * top.bytes_per_step and holder.contents is not Contents.OBJECTS
+        outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
+    return case.conclude(outcome, reason, "memory outside torch's sight", leak_text.ADVICE_OUT_OF_SIGHT)
 
 
 def _numbers(

@@ -9,16 +9,12 @@ from typing import Any
 from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource, Site
 from tbmem.units import format_bytes, format_count
 
-KNOWN_BY = {
-    LineSource.SEEN: "it grew while this line ran",
-    LineSource.READ: "read in the source; nobody saw it run",
-}
+KNOWN_BY = {LineSource.SEEN: "it grew while this line ran", LineSource.READ: "read in the source; nobody saw it run"}
 
 ADVICE_FOR_SITES = (
     "find out who keeps what this line makes: a graph that is never freed, an extension in C++,"
     " a cycle through autograd"
 )
-
 ADVICE_OUT_OF_SIGHT = (
     "look at what the loop calls outside of torch: a C extension, a decoder, a logger's buffer; heaptrack or memray"
     " with native stacks name the caller"
@@ -78,7 +74,9 @@ def held_by(holder: Holder, others: Sequence[Holder]) -> str:
     """``held by list 'history' in train() at train.py:57  history.append(loss) · 1 204 tensors, ...``."""
     clauses = [f"held by {holder.name}{_place(holder)}", _contents(holder)]
     if holder.kind is HolderKind.LRU_CACHE:
-        clauses.append(_cache(holder))
+        hits = f"{format_count(holder.hits)} hits" if holder.hits else "never hit"
+        bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
+        clauses.append(f"{hits}, {bound}")
     if others:
         clauses.append("and by " + ", ".join(f"{other.name}{_place(other)}" for other in others[:3]))
     return " · ".join(clauses)
@@ -97,8 +95,7 @@ def fills_up(holder: Holder, step: int) -> str:
 def survives(site: Site, beside: Sequence[Holder]) -> str:
     """``allocated at model.py:12  y = x.tanh() · what 7 of 7 watched steps allocated there is still alive``."""
     where = f"allocated at {site.stack[0]}" if site.stack else f"allocated by {site.operator or 'an operator'}"
-    if site.in_backward:
-        where += " (in the backward pass)"
+    where += " (in the backward pass)" if site.in_backward else ""
     alive = f"what {site.generations} of {site.steps} watched steps allocated there is still alive"
     sentence = f"{where} · {alive}, {format_bytes(site.bytes_per_step)} a step"
     if not beside:
@@ -115,9 +112,8 @@ def cause_of(holder: Holder) -> str:
 
 def cause_of_site(site: Site) -> str:
     """The kind of leak in words, where no holder is known."""
-    if site.in_backward:
-        return "a graph that was never freed"
-    return "memory that is never freed, held outside of Python's sight"
+    outside = "memory that is never freed, held outside of Python's sight"
+    return "a graph that was never freed" if site.in_backward else outside
 
 
 def advice_for(holder: Holder) -> str:
@@ -166,9 +162,3 @@ def _contents(holder: Holder) -> str:
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
     return f"{format_count(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
-
-
-def _cache(holder: Holder) -> str:
-    hits = f"{format_count(holder.hits or 0)} hits" if holder.hits else "never hit"
-    bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
-    return f"{hits}, {bound}"

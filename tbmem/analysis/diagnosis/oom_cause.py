@@ -11,8 +11,7 @@ from tbmem.units import GIB, format_bytes
 
 _CONTEXT = 3 * GIB // 2
 """Bytes that CUDA's context and its kernels take of a device at most: less is not attributed to other processes."""
-_SMALL = 0.05
-"""Share of the capacity below which a cause that is not enough by itself is not reported."""
+_SMALL = 0.05  # share of the capacity below which a cause that is not enough by itself is not reported
 _OTHERS_ADVICE = (
     "see who is there with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"
@@ -26,27 +25,17 @@ _LIMIT_ADVICE = {
 
 
 def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Reason, ...]:
-    """Why a request did not fit, the most important reason first.
+    """Why a request did not fit, the most important reason first; of the findings, leaks of the same device count.
 
     A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
     Where there is none, the capacity is why, and what else took a good part of it follows.
-
-    Args:
-        shortage: What failed.
-        findings: Those of the detectors; leaks of the same device count.
     """
     reasons = [*_leaks(shortage, findings), *_fragmentation(shortage), *_others(shortage)]
     enough = [reason for reason in reasons if reason.enough]
     total = shortage.limits[0].total if shortage.limits else 0
     partly = [reason for reason in reasons if not reason.enough and reason.bytes >= _SMALL * total]
-    if enough and not _is_too_large(shortage):
-        return (*enough, *partly)
-    return (_capacity(shortage), *partly)
-
-
-def _is_too_large(shortage: OomEvent) -> bool:
-    requested = shortage.requested
-    return requested is not None and bool(shortage.limits) and requested > shortage.limits[0].total
+    is_too_large = bool(shortage.limits) and (shortage.requested or 0) > total
+    return (*enough, *partly) if enough and not is_too_large else (_capacity(shortage, is_too_large), *partly)
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
@@ -54,11 +43,9 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     standing: dict[str, Finding] = {}
     for finding in findings:
         channel = str(finding.evidence.get("channel", ""))
-        if finding.device != shortage.device:
-            continue
-        if finding.kind is FindingKind.LEAK:
+        if finding.device == shortage.device and finding.kind is FindingKind.LEAK:
             standing[channel] = finding
-        elif finding.kind is FindingKind.GROWING:
+        elif finding.device == shortage.device and finding.kind is FindingKind.GROWING:
             standing.pop(channel, None)
     if not standing:
         return []
@@ -66,9 +53,8 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     taken = _taken(worst, shortage.step)
     holder = worst.evidence.get("holder")
     held = f", held by {holder}" if isinstance(holder, str) and holder else ""
-    text = (
-        f"a leak was flagged at step {worst.last_step}: about {format_bytes(taken)} since step {worst.first_step}{held}"
-    )
+    since = f"about {format_bytes(taken)} since step {worst.first_step}"
+    text = f"a leak was flagged at step {worst.last_step}: {since}{held}"
     return [_reason(Cause.LEAK, taken, shortage, text, worst.advice)]
 
 
@@ -111,19 +97,14 @@ def _others(shortage: OomEvent) -> list[Reason]:
     return [_reason(Cause.OTHER_PROCESSES, others, shortage, text, _OTHERS_ADVICE)]
 
 
-def _capacity(shortage: OomEvent) -> Reason:
+def _capacity(shortage: OomEvent, is_too_large: bool) -> Reason:
     limit = shortage.limits[0] if shortage.limits else None
     if limit is None:
-        return Reason(
-            cause=Cause.CAPACITY,
-            bytes=0,
-            enough=False,
-            text="what is alive and what was asked for are more than there is",
-            advice=ADVICE[FindingKind.OOM],
-        )
+        text, advice = "what is alive and what was asked for are more than there is", ADVICE[FindingKind.OOM]
+        return Reason(cause=Cause.CAPACITY, bytes=0, enough=False, text=text, advice=advice)
     request = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
     name, total = f"the {limit.name}" if limit.name == CGROUP else limit.name, format_bytes(limit.total)
-    if _is_too_large(shortage):
+    if is_too_large:
         text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"
     else:
         used = format_bytes(limit.total - limit.free)
@@ -140,13 +121,7 @@ def _reason(cause: Cause, size: int, shortage: OomEvent, text: str, advice: str)
 
 
 def pieces_without_blocks(reserved: int, active: int, split: int) -> AllocatorUsage:
-    """The pieces as an allocator's counters alone show them: the largest free block is not known.
-
-    Args:
-        reserved: Bytes that the allocator holds.
-        active: Of these, in use.
-        split: Of these, in inactive pieces of segments that are partly in use.
-    """
+    """The pieces as an allocator's counters alone show them, in bytes: the largest free block is not known."""
     free = max(reserved - active, 0)
     fragmented = min(split, free)
     return AllocatorUsage(reserved=reserved, active=active, cached=free - fragmented, fragmented=fragmented)

@@ -36,11 +36,7 @@ def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tup
 def holdings_of_blocks(
     timeline: AllocationTimeline, device: int, live: Iterable[LiveMemory], lines: Mapping[str, tuple[str, ...]]
 ) -> list[OomHolder]:
-    """Holders of the blocks that are in use when a snapshot is taken, the largest first.
-
-    A block with a live tensor is attributed to the tensor's holder; another one to the line that allocated it, where
-    stacks were recorded.
-    """
+    """Holders of a snapshot's used blocks, the largest first: of their live tensors, else the allocating lines."""
     # a storage is at the beginning of a block, or in a library's block that it has shared out
     known = _by_address(live, timeline.devices[device].name)
     blocks, source = timeline.blocks, SourceLines(timeline.stacks)
@@ -48,8 +44,8 @@ def holdings_of_blocks(
     parts = []
     for number in np.flatnonzero(used).tolist():
         memory, line = known.get(int(blocks.address[number])), source.line(int(blocks.stack[number]))
-        holder = memory.holder if memory is not None else line or NAMELESS
-        parts.append(_Part(holder, int(blocks.bytes[number]), memory.part if memory is not None else "", line))
+        holder, part = (memory.holder, memory.part) if memory is not None else (line or NAMELESS, "")
+        parts.append(_Part(holder, int(blocks.bytes[number]), part, line))
     return _holdings(parts, lines)
 
 

@@ -11,10 +11,8 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
-_NAMED = 3
-"""Sources that are named at most, ..."""
-_LEAST_PART = 0.1
-"""... each of which must have made this part of the difference."""
+_NAMED = 3  # sources that are named at most, ...
+_LEAST_PART = 0.1  # ... each of which must have made this part of the difference.
 
 
 class SpikeSource(NamedTuple):
@@ -23,10 +21,8 @@ class SpikeSource(NamedTuple):
     line: str
     """``'model/attention.py:41 forward'``; empty where no stack was recorded. Of a trace it is the function's first."""
     operator: str
-    bytes: int
-    """What it held at the step's peak, less the median of what it holds at the other steps' peaks."""
-    allocations: int
-    """Those alive at the step's peak."""
+    bytes: int  # what it held at the step's peak, less the median of what it holds at the other steps' peaks
+    allocations: int  # those alive at the step's peak
 
     def __str__(self) -> str:
         place = self.line or self.operator or "a place without a stack"
@@ -46,11 +42,7 @@ def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
 
 
 def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple[SpikeSource, ...]:
-    """What a step held at its peak and the other steps of the window do not hold at theirs.
-
-    Returns:
-        The largest first; nothing if the recording lacks the step, or all others.
-    """
+    """What a step, but not the window's others, held at its peak, the largest first; nothing without any of them."""
     others = _step_peaks(timeline, device)
     highest = others.pop(step, None)
     if highest is None or not others:
@@ -60,8 +52,14 @@ def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple
     usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others.values()], axis=0)
     more = held - usual.astype(np.int64)
     least = max(_LEAST_PART * more[more > 0].sum(), 1)
-    largest = [int(at) for at in np.argsort(-more)[:_NAMED] if more[at] >= least]
-    return tuple(_maker(timeline, int(np.argmax(place == at)), int(more[at]), int(counts[at])) for at in largest)
+    sources = []
+    for at in [at for at in np.argsort(-more)[:_NAMED] if more[at] >= least]:
+        row = np.argmax(place == at)
+        operator = int(timeline.rows.operator[row])
+        name = timeline.operators[operator] if operator >= 0 else ""
+        line = SourceLines(timeline.stacks).line(int(timeline.rows.stack[row]))
+        sources.append(SpikeSource(line, name, int(more[at]), int(counts[at])))
+    return tuple(sources)
 
 
 def _places(timeline: AllocationTimeline) -> tuple[I64, int]:
@@ -77,13 +75,3 @@ def _held(timeline: AllocationTimeline, device: int, event: int, place: I64, pla
     alive = timeline.alive_at(device, event)
     held = np.bincount(place[alive], timeline.rows.bytes[alive], places).astype(np.int64)
     return held, np.bincount(place[alive], minlength=places)
-
-
-def _maker(timeline: AllocationTimeline, row: int, more: int, allocations: int) -> SpikeSource:
-    stack, operator = int(timeline.rows.stack[row]), int(timeline.rows.operator[row])
-    return SpikeSource(
-        line=SourceLines(timeline.stacks).line(stack),
-        operator=timeline.operators[operator] if operator >= 0 else "",
-        bytes=more,
-        allocations=allocations,
-    )

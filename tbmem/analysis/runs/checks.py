@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tbmem.analysis.runs.comparison import Change, is_material
 from tbmem.analysis.runs.device_history import DeviceHistory
@@ -17,35 +17,26 @@ from tbmem.units import format_bytes, format_signed
 class Limits:
     """Limits of a run; ``None`` where one is not checked."""
 
-    max_peak: int | None = None
-    """Bytes."""
-    max_growth: float | None = None
-    """Bytes per step."""
+    max_peak: int | None = None  # bytes
+    max_growth: float | None = None  # bytes per step
     no_leak: bool = False
-    baseline: Mapping[str, int] | None = None
-    """Peaks in bytes by rank and device, as from ``peaks_of``."""
+    baseline: Mapping[str, int] | None = None  # peaks in bytes by rank and device, as from ``peaks_of``
     baseline_levels: Mapping[str, int] | None = None
     """Levels at the end in bytes, as from ``levels_of``; devices that are missing here are not checked."""
-    tolerance: float = 0.05
-    """Fraction by which a peak or a level may exceed the baseline's."""
+    tolerance: float = 0.05  # fraction by which a peak or a level may exceed the baseline's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One check of one device."""
 
-    check: str
-    """``'max-peak'``, ``'max-growth'``, ``'no-leak'`` or ``'baseline'``."""
-    place: str
-    """``'rank 0 cpu'``."""
+    check: str  # ``'max-peak'``, ``'max-growth'``, ``'no-leak'`` or ``'baseline'``
+    place: str  # ``'rank 0 cpu'``
     holds: bool
     message: str
-    measured: float | None = None
-    """Bytes, or bytes per step."""
-    limit: float | None = None
-    """In the same unit."""
-    details: Sequence[str] = field(default_factory=tuple)
-    """Messages and advice of its findings."""
+    measured: float | None = None  # bytes, or bytes per step
+    limit: float | None = None  # in the same unit
+    details: Sequence[str] = ()  # messages and advice of its findings
 
 
 def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
@@ -58,7 +49,7 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
     if not devices:
         raise UsageError("no step was logged in this run: there is nothing to check")
     results = [result for state, device in devices for result in _check_device(state, device, limits)]
-    places = [place_of(device) for _, device in devices]
+    places = [device.place for _, device in devices]
     for place in limits.baseline or ():
         if place not in places:
             message = f"{place} is in the baseline, but not in this run; write the baseline anew if that is meant"
@@ -68,28 +59,22 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
 
 def peaks_of(states: Sequence[RankState]) -> dict[str, int]:
     """Peak of each device in bytes, by rank and device, for a baseline."""
-    return {
-        place_of(device): device.peak.bytes for state in states for device in state.devices if device.peak is not None
-    }
+    devices = [device for state in states for device in state.devices]
+    return {device.place: device.peak.bytes for device in devices if device.peak is not None}
 
 
 def levels_of(states: Sequence[RankState]) -> dict[str, int]:
     """Level of each device at the end in bytes: a leak shows there before it raises the peak."""
     devices = [device for state in states for device in state.devices]
-    return {place_of(device): device.last_level for device in devices if device.last_level is not None}
-
-
-def place_of(device: DeviceHistory) -> str:
-    """``'rank 0 cuda:0'``."""
-    return f"rank {device.rank} {device.device}"
+    return {device.place: device.last_level for device in devices if device.last_level is not None}
 
 
 def _check_device(state: RankState, device: DeviceHistory, limits: Limits) -> Iterator[Result]:
     if limits.max_peak is not None:
-        yield _at_most(device, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
+        yield _check_peak(device, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
     if limits.baseline is not None:
         yield _check_baseline(device, limits.baseline, limits.tolerance)
-        level = (limits.baseline_levels or {}).get(place_of(device))
+        level = (limits.baseline_levels or {}).get(device.place)
         if level is not None and device.last_level is not None:
             yield _check_level(device, device.last_level, level, limits.tolerance)
     if limits.max_growth is not None:
@@ -98,27 +83,26 @@ def _check_device(state: RankState, device: DeviceHistory, limits: Limits) -> It
         yield _check_leak(state, device)
 
 
-def _at_most(device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
-    if device.peak is None:
-        raise UsageError(f"{place_of(device)}: no peak is known, so {check} cannot be told")
-    peak = device.peak
-    return _compare(
-        device, check, peak.bytes, limit, f"peak {format_bytes(peak.bytes)} in step {peak.step}, {requirement}"
-    )
-
-
 def _compare(device: DeviceHistory, check: str, measured: float, limit: float, message: str) -> Result:
     holds = measured <= limit
-    return Result(check=check, place=place_of(device), holds=holds, message=message, measured=measured, limit=limit)
+    return Result(check=check, place=device.place, holds=holds, message=message, measured=measured, limit=limit)
+
+
+def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
+    peak = device.peak
+    if peak is None:
+        raise UsageError(f"{device.place}: no peak is known, so {check} cannot be told")
+    message = f"peak {format_bytes(peak.bytes)} in step {peak.step}, {requirement}"
+    return _compare(device, check, peak.bytes, limit, message)
 
 
 def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], tolerance: float) -> Result:
-    base = baseline.get(place_of(device))
+    base = baseline.get(device.place)
     if base is None:
         known = ", ".join(baseline) or "nothing"
-        raise UsageError(f"{place_of(device)} is not in the baseline (it holds {known}); write it anew")
+        raise UsageError(f"{device.place} is not in the baseline (it holds {known}); write it anew")
     change = Change(name="peak", before=base, after=device.peak.bytes if device.peak is not None else 0)
-    return _at_most(device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
+    return _check_peak(device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
 
 
 def _check_level(device: DeviceHistory, level: int, base: int, tolerance: float) -> Result:
@@ -138,7 +122,7 @@ def _check_growth(state: RankState, device: DeviceHistory, limit: float) -> Resu
     growth = state.growth_per_step(device)
     if growth is None:
         raise UsageError(
-            f"{place_of(device)}: too few steps were logged to tell how memory grows;"
+            f"{device.place}: too few steps were logged to tell how memory grows;"
             " train longer, or set monitor.log_every_n_steps=1"
         )
     message = f"{format_signed(growth)} per step, at most {format_bytes(limit)}"
@@ -146,15 +130,11 @@ def _check_growth(state: RankState, device: DeviceHistory, limit: float) -> Resu
 
 
 def _check_leak(state: RankState, device: DeviceHistory) -> Result:
-    verdict = state.verdict(device.device)
+    verdict, place = state.verdict(device.device), device.place
     if verdict is FindingKind.WARMUP:
-        raise UsageError(f"{place_of(device)}: the run is too short to tell whether memory leaks ({state.step} steps)")
+        raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({state.step} steps)")
     leaks = [leak for leak in state.findings if leak.kind is FindingKind.LEAK and leak.device == device.device]
+    details = tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:])
     has_leak = verdict is FindingKind.LEAK or (verdict is FindingKind.OOM and state.is_leaking(device.device))
-    return Result(
-        check="no-leak",
-        place=place_of(device),
-        holds=not has_leak,
-        message=f"verdict {verdict.label}",
-        details=tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:]),
-    )
+    message = f"verdict {verdict.label}"
+    return Result(check="no-leak", place=place, holds=not has_leak, message=message, details=details)

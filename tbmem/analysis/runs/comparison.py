@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tbmem.analysis.recordings.breakdown import OTHER
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
@@ -13,10 +13,8 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.analysis.statistics import outlier
 from tbmem.units import format_bytes, format_count, format_signed
 
-_FACTOR_PERCENT = 1000.0
-"""Growth in per cent from which it is given as a factor."""
-_MATERIAL_FRACTION = 0.001
-"""Fraction of the highest peak below which a change is ignored."""
+_FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
+_MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
 _FIGURES = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
@@ -32,13 +30,12 @@ _FIGURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure before and after."""
+    """One figure before and after, in bytes."""
 
     name: str
     before: int
     after: int
-    stack: tuple[str, ...] = ()
-    """Frames of a stack, innermost first; ``name`` is then its line."""
+    stack: tuple[str, ...] = ()  # frames of a stack, innermost first; ``name`` is then its line
 
     @property
     def bytes(self) -> int:
@@ -61,11 +58,10 @@ class Change:
         """``'+105.7 %'``, ``'new'``, or ``'× 262 144'`` for a very large growth."""
         if self.percent is None:
             return "new" if self.after else "+0.0 %"
-        factor = self.after / self.before
+        if self.percent >= _FACTOR_PERCENT:
+            return f"× {format_count(self.after / self.before)}"
         # adding 0.0 turns -0.0 into 0.0
-        return (
-            f"{round(self.percent, 1) + 0.0:+.1f} %" if self.percent < _FACTOR_PERCENT else f"× {format_count(factor)}"
-        )
+        return f"{round(self.percent, 1) + 0.0:+.1f} %"
 
     @property
     def text(self) -> str:
@@ -75,8 +71,9 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain JSON values."""
-        plain = {**asdict(self), "change": self.bytes, "percent": self.percent}
-        return plain if self.stack else {key: value for key, value in plain.items() if key != "stack"}
+        stack = {"stack": self.stack} if self.stack else {}
+        sizes = {"name": self.name, "before": self.before, "after": self.after}
+        return {**sizes, **stack, "change": self.bytes, "percent": self.percent}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +82,7 @@ class DeviceComparison:
 
     key: str
     name: str
-    before_name: str
-    """Name of the device before, which may differ."""
+    before_name: str  # name of the device before, which may differ
     totals: tuple[Change, ...]
     """``peak_bytes``, ``reserved_bytes``, ``allocated_bytes``, ... as far as both sides have them."""
     by_category: tuple[Change, ...] = ()
@@ -104,11 +100,8 @@ class DeviceComparison:
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
         changes = ("totals", "by_category", "by_module", "by_line", "by_stack", "by_operator")
-        return {
-            "name": self.name,
-            "before_name": self.before_name,
-            **{key: [change.to_dict() for change in getattr(self, key)] for key in changes},
-        }
+        plain = {key: [change.to_dict() for change in getattr(self, key)] for key in changes}
+        return {"name": self.name, "before_name": self.before_name, **plain}
 
 
 class Figure(NamedTuple):
@@ -124,37 +117,30 @@ class Figure(NamedTuple):
 
 
 class RunFigures(NamedTuple):
-    """Figures of a device from the live logs of a run, the highest of its ranks."""
+    """Figures of a device from the live logs of a run in bytes, each the highest of its ranks."""
 
-    peak_bytes: int | None
-    """Peak of the run."""
-    last_bytes: int | None
-    """Allocated at the end of the log."""
+    run_peak_bytes: int | None
+    run_last_bytes: int | None  # allocated at the end of the log
 
 
 def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
     """Peak and last level of each device, the highest of all ranks."""
     figures: dict[str, RunFigures] = {}
     for device in [device for state in states for device in state.devices]:
-        peak = device.peak.bytes if device.peak is not None else None
-        before = figures.get(device.device, (None, None))
-        figures[device.device] = RunFigures(*map(_higher, before, (peak, device.last_level)))
+        values = (device.peak.bytes if device.peak is not None else None, device.last_level)
+        columns = zip(values, figures.get(device.device, (None, None)), strict=True)
+        known = ([value for value in column if value is not None] for column in columns)
+        figures[device.device] = RunFigures(*(max(column, default=None) for column in known))
     return figures
-
-
-def _higher(left: int | None, right: int | None) -> int | None:
-    return max((value for value in (left, right) if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Changes from one recording or run to another."""
 
-    before: str
-    """Short name."""
+    before: str  # short name
     after: str
-    devices: tuple[DeviceComparison, ...]
-    """Of the recordings."""
+    devices: tuple[DeviceComparison, ...]  # of the recordings
     runs: tuple[DeviceComparison, ...] = ()
     """Of the whole runs according to their live logs, ``run_peak_bytes`` first; without breakdowns."""
     notes: tuple[str, ...] = ()
@@ -162,7 +148,12 @@ class Comparison:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every total that changed, of recordings and of runs, the largest change first."""
-        figures = [figure for group in (self.devices, self.runs) for figure in _material_figures(group)]
+        figures: list[Figure] = []
+        for group in (self.devices, self.runs):
+            totals = [Figure(device.name, change) for device in group for change in device.totals]
+            peaks = [size for _, change in totals if "peak" in change.name for size in (change.before, change.after)]
+            highest = max(peaks, default=0)
+            figures += [figure for figure in totals if is_material(figure.change, highest)]
         return tuple(sorted(figures, key=lambda figure: -abs(figure.change.growth)))
 
     @property
@@ -196,37 +187,26 @@ class OddOne:
 
     name: str
     device: str
-    figure: str
-    """``'peak_bytes'`` or ``'reserved_bytes'``."""
+    figure: str  # ``'peak_bytes'`` or ``'reserved_bytes'``
     value: int
     median: int
     message: str
 
 
 def compare_analyses(before: Analysis, after: Analysis) -> Comparison:
-    """Changes of two recordings, device by device."""
-    pairs = _pairs(before, after)
+    """Changes of two recordings: of their devices of one name, of the main ones if no name is the same."""
+    by_name = {device.name: device for device in before.devices}
+    pairs = [(by_name[device.name], device) for device in after.devices if device.name in by_name]
     notes = []
-    if (before.source, after.source) in (("snapshot", "trace"), ("trace", "snapshot")):
+    if {before.source, after.source} == {"snapshot", "trace"}:
         notes.append(
             f"{before.name} is a {before.source}, {after.name} a {after.source}: a snapshot counts bytes as asked for,"
             " a trace of a GPU counts them rounded."
         )
     if _is_known(before) != _is_known(after):
         notes.append("Only one of the two has an address book: their categories have different names.")
-    return Comparison(
-        before=before.name,
-        after=after.name,
-        devices=tuple(_compare_devices(*pair) for pair in pairs),
-        notes=tuple(notes),
-    )
-
-
-def _pairs(before: Analysis, after: Analysis) -> list[tuple[DeviceAnalysis, DeviceAnalysis]]:
-    """Devices of one name; the main ones if no name is the same."""
-    by_name = {device.name: device for device in before.devices}
-    pairs = [(by_name[device.name], device) for device in after.devices if device.name in by_name]
-    return pairs or [(before.main, after.main)]
+    devices = tuple(_compare_devices(*pair) for pair in pairs or [(before.main, after.main)])
+    return Comparison(before=before.name, after=after.name, devices=devices, notes=tuple(notes))
 
 
 def _is_known(analysis: Analysis) -> bool:
@@ -234,15 +214,11 @@ def _is_known(analysis: Analysis) -> bool:
 
 
 def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceComparison:
-    figures = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes", "peak_reserved_bytes")
-    pairs = [(name, getattr(before, name), getattr(after, name)) for name in figures]
-    totals = [Change(name="peak_bytes", before=before.peak.bytes, after=after.peak.bytes)]
-    totals += [Change(name=name, before=old, after=new) for name, old, new in pairs if None not in (old, new)]
     return DeviceComparison(
         key=after.key,
         name=after.name,
         before_name=before.name,
-        totals=tuple(totals),
+        totals=_totals(before, after, [name for name in _FIGURES if name not in RunFigures._fields]),
         by_category=changes(before.by_category, after.by_category),
         by_module=changes(before.by_module, after.by_module),
         by_line=changes(before.by_line, after.by_line),
@@ -251,28 +227,32 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
     )
 
 
-def _material_figures(devices: Sequence[DeviceComparison]) -> list[Figure]:
-    peaks = [change for device in devices for change in device.totals if "peak" in change.name]
-    highest = max((max(peak.before, peak.after) for peak in peaks), default=0)
-    pairs = [(device.name, change) for device in devices for change in device.totals]
-    return [Figure(device, change) for device, change in pairs if is_material(change, highest)]
+def compare_runs(before: Mapping[str, RunFigures], after: Mapping[str, RunFigures]) -> tuple[DeviceComparison, ...]:
+    """Changes over whole runs, for each device that both have."""
+    totals = {name: _totals(before[name], after[name], RunFigures._fields) for name in after if name in before}
+    return tuple(DeviceComparison(key=name, name=name, before_name=name, totals=each) for name, each in totals.items())
+
+
+_Side = TypeVar("_Side", DeviceAnalysis, RunFigures)
+
+
+def _totals(before: _Side, after: _Side, names: Sequence[str]) -> tuple[Change, ...]:
+    """Changes of figures that both sides have."""
+    rows = [(name, _figure(before, name), _figure(after, name)) for name in names]
+    known = [(name, old, new) for name, old, new in rows if old is not None and new is not None]
+    return tuple(Change(name=name, before=old, after=new) for name, old, new in known)
+
+
+def _figure(side: DeviceAnalysis | RunFigures, name: str) -> int | None:
+    if isinstance(side, DeviceAnalysis) and name == "peak_bytes":
+        return side.peak.bytes
+    size: int | None = getattr(side, name)
+    return size
 
 
 def is_material(change: Change, peak: int) -> bool:
     """Whether a change in bytes is large enough to matter beside the peak of its device."""
     return change.bytes != 0 and abs(change.bytes) >= _MATERIAL_FRACTION * peak
-
-
-def compare_runs(before: Mapping[str, RunFigures], after: Mapping[str, RunFigures]) -> tuple[DeviceComparison, ...]:
-    """Changes over whole runs, for each device that both have."""
-    return tuple(_compare_run(name, before[name], figures) for name, figures in after.items() if name in before)
-
-
-def _compare_run(name: str, before: RunFigures, after: RunFigures) -> DeviceComparison:
-    names = ("run_peak_bytes", "run_last_bytes")
-    pairs = zip(names, before, after, strict=True)
-    totals = [Change(name=key, before=old, after=new) for key, old, new in pairs if old is not None and new is not None]
-    return DeviceComparison(key=name, name=name, before_name=name, totals=tuple(totals))
 
 
 def changes(before: Sequence[Share], after: Sequence[Share]) -> tuple[Change, ...]:
@@ -312,18 +292,9 @@ def _odd(analyses: Sequence[Analysis], figure: str) -> OddOne | None:
     odd, typical = analyses[at], min((number for number in range(len(known)) if number != at), key=distance.__getitem__)
     difference = changes(analyses[typical].main.by_category, odd.main.by_category)
     why = f"; {difference[0].name} {format_signed(difference[0].bytes)}" if difference else ""
-    return OddOne(
-        name=odd.name,
-        device=odd.main.name,
-        figure=figure,
-        value=known[at],
-        median=int(middle),
-        message=(
-            f"{odd.name} is the odd one: {figure.removesuffix('_bytes')} of {format_bytes(known[at])}, where the middle"
-            f" is {format_bytes(middle)} ({format_signed(known[at] - middle)}){why}."
-        ),
+    message = (
+        f"{odd.name} is the odd one: {figure.removesuffix('_bytes')} of {format_bytes(known[at])}, where the middle"
+        f" is {format_bytes(middle)} ({format_signed(known[at] - middle)}){why}."
     )
-
-
-def _figure(device: DeviceAnalysis, figure: str) -> int | None:
-    return device.peak.bytes if figure == "peak_bytes" else device.reserved_bytes
+    name, device = odd.name, odd.main.name
+    return OddOne(name=name, device=device, figure=figure, value=known[at], median=int(middle), message=message)

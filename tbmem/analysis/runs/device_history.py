@@ -47,10 +47,11 @@ class RunPeak:
         quality = sample.holds_profiler, sample.peak is None
         before = self._highest.get(quality)
         if before is None or highest > before.bytes:
-            counter = _counter(sample)
-            self._highest[quality] = Peak(
-                device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter
-            )
+            counter = "peak_allocated"
+            if sample.peak_allocated is None:
+                counter = "allocated" if sample.peak is None else "host_peak_rss"
+            peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter)
+            self._highest[quality] = peak
 
 
 def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
@@ -63,16 +64,8 @@ def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
     return np.nan_to_num(level if recorded.all() else np.where(recorded, 0, level))
 
 
-def _counter(sample: MemorySample) -> str:
-    if sample.peak_allocated is not None:
-        return "peak_allocated"
-    return "allocated" if sample.peak is None else "host_peak_rss"
-
-
-_POINTS = 2048
-"""Limit of points; beyond it two neighbours become one."""
-_SETTLING = 0.2
-"""Share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there."""
+_POINTS = 2048  # limit of points; beyond it two neighbours become one
+_SETTLING = 0.2  # share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there
 
 
 class DeviceHistory:
@@ -81,26 +74,24 @@ class DeviceHistory:
     def __init__(self, device: str, rank: int) -> None:
         self.device = device
         self.rank = rank
+        self.place = f"rank {rank} {device}"
         self.last: MemorySample | None = None
         self.last_level: int | None = None
         """Allocated after the last step, without the profiler's memory if such a step is known."""
-        self.rows = 0
-        self.judged = 0
-        """Steps without a profiler's memory."""
+        self.judged = 0  # steps without a profiler's memory
         self._peak = RunPeak()
         self._has_plain_level = False
+        self.levels, self.peaks = BoundedMaxima(), BoundedMaxima()
+        """Level after the steps, and peak within them where it is known, in bytes."""
+        self.step_time = StepTime()
         self._splice = Splice()
-        self._step_time = StepTime()
         self._low_water: list[Point] = []
-        self._levels = _BoundedMaxima()
-        self._peaks = _BoundedMaxima()
 
     def add(self, row: SampleRow) -> None:
         """Add one row."""
         sample = self.last = row.sample
-        self.rows += 1
         self._peak.add_row(row)
-        self._step_time.add(sample.step, sample.time, profiled=sample.profiled)
+        self.step_time.add(sample.step, sample.time, profiled=sample.profiled)
         if sample.holds_profiler:
             self._splice.interrupt()  # the profiler's own records lie in the same heap
             self.last_level = self.last_level if self._has_plain_level else sample.allocated
@@ -109,44 +100,28 @@ class DeviceHistory:
         if sample.allocated is not None:
             self.last_level, self._has_plain_level = sample.allocated, True
         if sample.peak is not None:
-            self._peaks.add(sample.peak)
+            self.peaks.add(sample.peak)
         if row.allocated_min is None or row.allocated_max is None:
             return  # the level was not read in these steps
         # where memory climbs, the lowest level of a row is that of its first step
         self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
-        self._levels.add(row.allocated_max)
+        self.levels.add(row.allocated_max)
         if len(self._low_water) > _POINTS:
-            self._thin()
+            even = len(self._low_water) // 2 * 2
+            pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
+            self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
 
     @property
     def peak(self) -> Peak | None:
         """The run's peak."""
         return self._peak.peak
 
-    def levels(self, count: int) -> list[int]:
-        """Level after the steps in bytes, as the maxima of at most ``count`` parts of the run."""
-        return self._levels.parts(count)
-
-    def peaks(self, count: int) -> list[int]:
-        """Peak within the steps in the same form; empty where none is known."""
-        return self._peaks.parts(count)
-
     def growth_per_step(self) -> float | None:
         """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points."""
         return growth_rate(self._low_water[int(len(self._low_water) * _SETTLING) :])
 
-    @property
-    def step_seconds(self) -> float | None:
-        """Duration of a step in seconds; ``None`` where none is known."""
-        return self._step_time.seconds
 
-    def _thin(self) -> None:
-        even = len(self._low_water) // 2 * 2
-        pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
-        self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
-
-
-class _BoundedMaxima:
+class BoundedMaxima:
     """Maxima of equally long parts of a growing sequence, in bounded memory."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.run_summary import Peak
 
 _MAX_ROWS = 4000
+_LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")
 _COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
     "allocated": lambda row: row.sample.allocated,
     "lowest": lambda row: row.allocated_min,
@@ -29,12 +30,11 @@ _COLUMNS: Mapping[str, Callable[[SampleRow], int | None]] = {
 
 
 class Series(NamedTuple):
-    """Memory of one device of one rank. Bytes are NaN where a counter was not read."""
+    """Memory of one device of one rank; ``columns`` are bytes, NaN where a counter was not read."""
 
     rank: int
     device: str
-    step: I64
-    """Ascending; of a resumed run's repeated steps the later one counts."""
+    step: I64  # ascending; of a resumed run's repeated steps the later one counts
     columns: Mapping[str, F64]
     """``allocated`` after the step, its ``lowest`` and ``highest`` in the steps of the row, ``reserved``, ``peak``
     within the steps, ``host`` (resident memory), ``workers`` (of child processes), ``capacity``."""
@@ -49,6 +49,12 @@ class Series(NamedTuple):
         known = self.columns[name][~np.isnan(self.columns[name])]
         return int(known[-1]) if len(known) else None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The last values and the highest level as plain JSON values."""
+        highest = {"rows": len(self.step), "highest_bytes": self.most("highest")}
+        last = {f"{name}_bytes": self.last(name) for name in _LAST_VALUES}
+        return {"rank": self.rank, "device": self.device, **highest, **last}
+
     def level(self) -> F64:
         """Highest known value of each row: its peak, else what was allocated."""
         level: F64 = np.fmax(np.fmax(self.columns["peak"], self.columns["highest"]), self.columns["allocated"])
@@ -61,13 +67,12 @@ def series_of(logs: Sequence[MonitorLog]) -> tuple[Series, ...]:
     for log in logs:
         for row in log.rows:
             rows.setdefault((row.sample.rank, row.sample.device), {})[row.sample.step] = row
-    return tuple(_series(*key, device_rows) for key, device_rows in sorted(rows.items()))
-
-
-def _series(rank: int, device: str, rows: Mapping[int, SampleRow]) -> Series:
-    ordered = [rows[step] for step in sorted(rows)]
-    columns = {name: np.array([get(row) for row in ordered], np.float64) for name, get in _COLUMNS.items()}
-    return Series(rank, device, np.array(sorted(rows), np.int64), columns)
+    all_series = []
+    for (rank, device), by_step in sorted(rows.items()):
+        steps = sorted(by_step)
+        columns = {name: np.array([get(by_step[step]) for step in steps], np.float64) for name, get in _COLUMNS.items()}
+        all_series.append(Series(rank, device, np.array(steps, np.int64), columns))
+    return tuple(all_series)
 
 
 def downsampled(series: Series, most: int = _MAX_ROWS) -> Series:
@@ -78,12 +83,8 @@ def downsampled(series: Series, most: int = _MAX_ROWS) -> Series:
     stretch = even_intervals(count, most // 4)
     high, low = np.nan_to_num(series.level()), np.nan_to_num(series.columns["allocated"])
     rows = np.unique(np.concatenate([[0, count - 1], extremes(high, stretch), extremes(low, stretch)]))
-    return series._replace(
-        step=series.step[rows], columns={name: values[rows] for name, values in series.columns.items()}
-    )
-
-
-_LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")
+    columns = {name: values[rows] for name, values in series.columns.items()}
+    return series._replace(step=series.step[rows], columns=columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,29 +93,21 @@ class RunReport:
 
     name: str
     path: str
-    series: tuple[Series, ...]
-    """By rank and device."""
-    findings: tuple[Finding, ...]
-    """By step."""
-    windows: tuple[Mapping[str, Any], ...]
-    """As logged, with the ``rank``."""
+    series: tuple[Series, ...]  # by rank and device
+    findings: tuple[Finding, ...]  # by step
+    windows: tuple[Mapping[str, Any], ...]  # as logged, with the ``rank``
     ranks: tuple[int, ...]
-    steps: int
-    """Last step that was logged."""
-    seconds: float
-    """From the start to the last line."""
-    started: float
-    """Unix time; 0 if not known."""
+    steps: int  # last step that was logged
+    seconds: float  # from the start to the last line
+    started: float  # Unix time; 0 if not known
     status: RunStatus
     peaks: tuple[Peak, ...]
-    """Of each device, by rank."""
     torch: str
     host: str
-    notes: tuple[str, ...]
-    """Gaps in the logs, one sentence each."""
+    notes: tuple[str, ...]  # gaps in the logs, one sentence each
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; of each series the last values and the highest level."""
+        """The report as plain JSON values."""
         return {
             "name": self.name,
             "path": self.path,
@@ -122,16 +115,7 @@ class RunReport:
             "seconds": round(self.seconds, 3),
             **self.status.to_dict(),
             "ranks": list(self.ranks),
-            "series": [
-                {
-                    "rank": each.rank,
-                    "device": each.device,
-                    "rows": len(each.step),
-                    "highest_bytes": each.most("highest"),
-                }
-                | {f"{name}_bytes": each.last(name) for name in _LAST_VALUES}
-                for each in self.series
-            ],
+            "series": [series.to_dict() for series in self.series],
             "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],
             "findings": [finding.to_dict() for finding in self.findings],
             "windows": [dict(window) for window in self.windows],
@@ -164,17 +148,14 @@ def run_report(
         peaks=tuple(device.peak for state in states for device in state.devices if device.peak is not None),
         torch=str(headers[0].get("torch", "")) if headers else "",
         host=", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
-        notes=tuple(_notes(ranks, logs)),
+        notes=tuple(note for rank, log in zip(ranks, logs, strict=True) for note in _notes(rank, log)),
     )
 
 
-def _notes(ranks: Sequence[int], logs: Sequence[MonitorLog]) -> list[str]:
-    notes = []
-    for rank, log in zip(ranks, logs, strict=True):
-        if log.damaged_lines:
-            notes.append(f"Rank {rank}: {log.damaged_lines} lines of the log could not be read.")
-        if len(log.headers) > 1:
-            notes.append(f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count.")
-        if not log.rows:
-            notes.append(f"Rank {rank}: not one sample was logged.")
-    return notes
+def _notes(rank: int, log: MonitorLog) -> Iterator[str]:
+    if log.damaged_lines:
+        yield f"Rank {rank}: {log.damaged_lines} lines of the log could not be read."
+    if len(log.headers) > 1:
+        yield f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count."
+    if not log.rows:
+        yield f"Rank {rank}: not one sample was logged."

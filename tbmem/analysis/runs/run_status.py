@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -16,8 +17,7 @@ from tbmem.model.monitor_log import MonitorLog
 from tbmem.units import format_duration
 
 _MAX_FINDINGS = 200
-_SILENT_SECONDS = 60.0
-"""Time without a line after which a process that cannot be seen may have been killed."""
+_SILENT_SECONDS = 60.0  # time without a line after which a process that cannot be seen may have been killed
 _MAX_NAMED_RANKS = 8
 _VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingKind.NEAR_CAPACITY)
 
@@ -26,12 +26,8 @@ def standing(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that hold: the last report of each leak, and no spike that proved to be part of a periodic pattern."""
     patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
     last = {_leak_key(finding): finding for finding in findings if finding.kind is FindingKind.LEAK}
-    return [
-        finding
-        for finding in findings
-        if last.get(_leak_key(finding), finding) is finding
-        and not any(_is_explained(finding, pattern) for pattern in patterns)
-    ]
+    latest = [finding for finding in findings if last.get(_leak_key(finding), finding) is finding]
+    return [finding for finding in latest if not any(_is_explained(finding, pattern) for pattern in patterns)]
 
 
 def _leak_key(finding: Finding) -> tuple[object, ...]:
@@ -56,8 +52,7 @@ class RankState:
         self.signal: dict[str, Any] | None = None
         self.is_alive: bool | None = None
         """Whether its process exists; set by the reader of the log, ``None`` where that cannot be known."""
-        self.has_begun = False
-        """Whether anything but the header has been logged."""
+        self.has_begun = False  # whether anything but the header has been logged
         self.findings: list[Finding] = []
         self._devices: dict[str, DeviceHistory] = {}
 
@@ -86,7 +81,7 @@ class RankState:
 
     @property
     def devices(self) -> Sequence[DeviceHistory]:
-        """Its devices."""
+        """Its devices, each with at least one row."""
         return list(self._devices.values())
 
     @property
@@ -106,8 +101,8 @@ class RankState:
 
     def steps_per_second(self) -> float | None:
         """Speed of steps without a profiler; ``None`` where no duration is known."""
-        seconds = next((device.step_seconds for device in self.devices if device.step_seconds is not None), None)
-        return None if seconds is None else 1 / seconds
+        seconds = (device.step_time.seconds for device in self.devices)
+        return next((1 / known for known in seconds if known is not None), None)
 
     def verdict(self, device: str) -> FindingKind:
         """The verdict on a device: that of the run's end, else the one that its findings so far amount to."""
@@ -132,12 +127,10 @@ class RankState:
 
     def _final_verdict(self, device: str) -> Finding | None:
         for verdict in (self.end or {}).get("verdicts", ()):
-            try:
+            with suppress(KeyError, ValueError, TypeError):
                 finding = Finding.from_dict(verdict)
-            except (KeyError, ValueError, TypeError):
-                continue
-            if finding.device == device:
-                return finding
+                if finding.device == device:
+                    return finding
         return None
 
     def is_leaking(self, device: str) -> bool:
@@ -146,15 +139,11 @@ class RankState:
         trends = [kind for kind in kinds if kind in (FindingKind.LEAK, FindingKind.GROWING)]
         return trends[-1:] == [FindingKind.LEAK]
 
-    def _judged_steps(self, device: str) -> int:
-        """Steps that count for a verdict: neither warm-up nor, on the CPU, those under a profiler."""
-        patterns = (self.header.get("config") or {}).get("patterns") or {}
-        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
-        history = self._devices.get(device)
-        return 0 if history is None else history.judged - int(warmup)
-
     def _verdict_so_far(self, device: str) -> FindingKind:
-        kinds = [FindingKind.STABLE if self._judged_steps(device) >= ENOUGH_STEPS else FindingKind.WARMUP]
+        patterns = (self.header.get("config") or {}).get("patterns") or {}
+        warmup = int(patterns.get("warmup_steps", PatternsConfig().warmup_steps))
+        is_enough = device in self._devices and self._devices[device].judged - warmup >= ENOUGH_STEPS
+        kinds = [FindingKind.STABLE if is_enough else FindingKind.WARMUP]
         for finding in standing(self.findings):
             if finding.device not in (device, "") or finding.kind.is_quiet:
                 continue
@@ -169,21 +158,15 @@ class Standing(str, Enum):
     """Status of a run or of a rank; of several ranks the first in this order counts for the run."""
 
     RUNNING = "running"
-    STARTING = "starting"
-    """No step has been logged yet."""
+    STARTING = "starting"  # no step has been logged yet
     UNKNOWN = "unknown"
     """Nothing was logged for a minute, and the process cannot be seen from here, as on another machine."""
     OUT_OF_MEMORY = "out_of_memory"
-    FAILED = "failed"
-    """Ended by an exception."""
-    DIED = "died"
-    """The process is gone and logged no end: it was killed, or crashed."""
-    TERMINATED = "terminated"
-    """Ended by a signal."""
+    FAILED = "failed"  # ended by an exception
+    DIED = "died"  # the process is gone and logged no end: it was killed, or crashed
+    TERMINATED = "terminated"  # ended by a signal
     ENDED = "ended"
-    """Ended in order."""
-    FILES = "files"
-    """There is no log, only recordings."""
+    FILES = "files"  # there is no log, only recordings
 
     @property
     def is_over(self) -> bool:
@@ -196,14 +179,10 @@ class RunStatus:
     """Status of a run, or of one rank of it."""
 
     standing: Standing
-    text: str
-    """For people: ``'ended by ValueError'``."""
-    ended_by: str | None = None
-    """The exception or the signal that ended it."""
-    age: float | None = None
-    """Seconds since the last line; ``None`` where no line has a time."""
-    ranks: tuple[str, ...] = ()
-    """Ranks whose status differs: ``'rank 1 died without an end: killed?'``."""
+    text: str  # for people: ``'ended by ValueError'``
+    ended_by: str | None = None  # an exception or a signal
+    age: float | None = None  # seconds since the last line; ``None`` where no line has a time
+    ranks: tuple[str, ...] = ()  # ranks whose status differs: ``'rank 1 died without an end: killed?'``
 
     @property
     def sentence(self) -> str:
@@ -257,20 +236,15 @@ def run_status(states: Sequence[RankState], now: float) -> RunStatus:
         if not is_same and status.standing is not Standing.STARTING:
             others.setdefault(status.text, []).append(state.rank)
     ages = [status.age for status in statuses if status.age is not None]
-    ranks = tuple(f"{_ranks(numbers)} {text}" for text, numbers in others.items())
-    return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), ranks)
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
-    return f"rank{'s' * (len(numbers) > 1)} {names}"
+    ranks = []
+    for text, numbers in others.items():
+        names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
+        ranks.append(f"rank{'s' * (len(numbers) > 1)} {names} {text}")
+    return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), tuple(ranks))
 
 
 def status_notes(states: Sequence[RankState], now: float, done: str = "judged") -> list[str]:
     """One note per rank that did not end in order: its figures reach only as far as its log."""
     pairs = [(state, rank_status(state, now)) for state in states]
-    return [
-        f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}"
-        for state, status in pairs
-        if status.standing is not Standing.ENDED
-    ]
+    broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
+    return [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]

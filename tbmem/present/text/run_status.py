@@ -60,8 +60,8 @@ def _device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
         "total": peak.total if peak is not None else None,
         "headroom": peak.headroom if peak is not None else None,
         "growth_per_step": state.growth_per_step(track),
-        "levels": track.levels(64),
-        "peaks": track.peaks(64),
+        "levels": track.levels.parts(64),
+        "peaks": track.peaks.parts(64),
     }
 
 

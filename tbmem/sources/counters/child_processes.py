@@ -7,25 +7,15 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _SHARE_OF_TIME = 0.01
 """Share of the time that reading private memory may take: the kernel walks all pages of a process for it, which takes
 ten milliseconds for a few GiB."""
 _CREDIT = 0.02
 """Seconds that such reading may take at once at the start or after a pause, for a figure in short runs too."""
-
-
-class ChildrenReading(NamedTuple):
-    """Memory of all descendants in bytes."""
-
-    resident: int
-    """Sum of their resident memory; shared pages are counted once for each process."""
-    private: int | None
-    """Sum of their private memory; ``None`` as long as that of one of them is not known."""
 
 
 class Children:
@@ -35,16 +25,14 @@ class Children:
     processes first, then of those with the oldest figures.
     """
 
-    def __init__(self, pid: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pid = pid or os.getpid()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pid = os.getpid()
         self._clock = clock
-        self._credit = _CREDIT
-        self._credited_at = clock()
-        self._private: dict[int, int | None] = {}
-        """By process id, the oldest figure first."""
+        self._credit, self._credited_at = _CREDIT, clock()
+        self._private: dict[int, int | None] = {}  # by process id, the oldest figure first
 
-    def read(self) -> ChildrenReading:
-        """Their memory now."""
+    def read(self) -> tuple[int, int | None]:
+        """Sums of resident memory (shared pages count for each process) and of private memory, if known of all."""
         alive = find_children(self._pid)
         resident = sum(map(resident_bytes, alive))
         private = self._private = {pid: size for pid, size in self._private.items() if pid in alive}
@@ -54,16 +42,12 @@ class Children:
         for pid in [*(pid for pid in alive if pid not in private), *private]:
             if self._credit <= 0:
                 break
-            self._update(pid)
-        sizes = [private.get(pid) for pid in alive]
-        known = [size for size in sizes if size is not None]
-        return ChildrenReading(resident, sum(known) if len(known) == len(alive) else None)
-
-    def _update(self, pid: int) -> None:
-        began = self._clock()
-        self._private.pop(pid, None)
-        self._private[pid] = private_bytes(pid)
-        self._credit -= self._clock() - began
+            began = self._clock()
+            private.pop(pid, None)
+            private[pid] = private_bytes(pid)
+            self._credit -= self._clock() - began
+        known = [size for size in map(private.get, alive) if size is not None]
+        return resident, sum(known) if len(known) == len(alive) else None
 
 
 def find_children(pid: int) -> list[int]:
@@ -94,17 +78,14 @@ def resident_bytes(pid: int) -> int:
     """Resident memory of a process; 0 if it has ended."""
     try:
         if psutil.LINUX:  # ten times cheaper than psutil
-            return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
+            return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE
         return int(psutil.Process(pid).memory_info().rss)
     except (psutil.Error, OSError):
         return 0
 
 
 def private_bytes(pid: int) -> int | None:
-    """Private memory of a process; 0 if it has ended, ``None`` without permission.
-
-    Pages that a forked child has in common with its parent are not private until one of them writes to them.
-    """
+    """Memory that only this process has, after a fork what was written; 0 if it has ended, ``None`` if refused."""
     try:
         return int(psutil.Process(pid).memory_full_info().uss)
     except psutil.NoSuchProcess:

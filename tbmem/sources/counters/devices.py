@@ -14,15 +14,15 @@ from tbmem.model.sample import NOTHING, DeviceReading
 from tbmem.sources.counters.host import HostMemory, SharedPeak
 from tbmem.sources.counters.malloc import MallocHeap
 
-CPU = "cpu"
-AUTO = "auto"
+CPU, AUTO = "cpu", "auto"
+_SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
+"""The resetting counters by module and device: all monitors share them."""
 
 
 class Device(Protocol):
     """One device whose memory can be read."""
 
-    name: str
-    """``'cuda:0'``; as in ``MemorySample.device``."""
+    name: str  # ``'cuda:0'``; as in ``MemorySample.device``
 
     @property
     def rest(self) -> float:
@@ -40,33 +40,39 @@ class Device(Protocol):
         return
 
 
-class CachingDevice:
+class CachingDevice(Device):
     """A device with torch's caching allocator (CUDA, ROCm, XPU)."""
-
-    rest = 0.0
 
     def __init__(self, module: Any, kind: str, index: int, *, reset_peaks: bool) -> None:
         self.name = f"{kind}:{index}"
         self._module = module
         self._index = index
         self._run_peaks = (0, 0)
-        self._peak = _shared_peak(module, self.name, index).join(self) if reset_peaks else None
+        self._peak: SharedPeak | None = None
+        if reset_peaks:
+            peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
+            self._peak = _SHARED_PEAKS.setdefault((id(module), self.name), peak).join(self)
         if module.is_initialized():
             self.read()  # discards the peak before
 
     def read(self) -> DeviceReading:
-        """The allocator's counters now."""
+        """The allocator's counters now; without resets peaks are known only where they rose."""
         # the nested form: the flat one sorts and renames some hundred keys at every call
         stats = self._module.memory_stats_as_nested_dict(self._index)
         if not stats:
             return NOTHING
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-        peak_allocated, peak_reserved = self._peaks(allocated["peak"], reserved["peak"])
+        peaks: tuple[int | None, ...] = (allocated["peak"], reserved["peak"])
+        if self._peak is not None:
+            peaks = self._peak.take(self, (allocated["peak"], reserved["peak"]))
+        else:
+            before, self._run_peaks = self._run_peaks, (allocated["peak"], reserved["peak"])
+            peaks = tuple(peak if peak > last else None for peak, last in zip(self._run_peaks, before, strict=True))
         return DeviceReading(
             allocated=allocated["current"],
             reserved=reserved["current"],
-            peak_allocated=peak_allocated,
-            peak_reserved=peak_reserved,
+            peak_allocated=peaks[0],
+            peak_reserved=peaks[1],
             active=_current(stats, "active_bytes"),
             inactive_split=_current(stats, "inactive_split_bytes"),
             live_blocks=_current(stats, "allocation"),
@@ -74,23 +80,14 @@ class CachingDevice:
             ooms=stats.get("num_ooms"),
         )
 
-    def _peaks(self, allocated: int, reserved: int) -> tuple[int | None, int | None]:
-        """The peaks since the last reading; without resets known only where they rose."""
-        if self._peak is not None:
-            shared = self._peak.take(self, (allocated, reserved))
-            return shared[0], shared[1]
-        before, self._run_peaks = self._run_peaks, (allocated, reserved)
-        return (allocated if allocated > before[0] else None, reserved if reserved > before[1] else None)
-
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""
-        if not self._module.is_initialized() or _is_capturing(self._module):
+        # while a CUDA graph is being captured, a query of the driver could spoil it
+        is_capturing = getattr(self._module, "is_current_stream_capturing", lambda: False)
+        if not self._module.is_initialized() or is_capturing():
             return None
         usage = self._module.mem_get_info(self._index)
-        if usage is None:
-            return None
-        free, total = usage
-        return int(total - free), int(total)
+        return None if usage is None else (int(usage[1] - usage[0]), int(usage[1]))
 
     def close(self) -> None:
         """Stop sharing the peak counter."""
@@ -102,21 +99,6 @@ def _current(stats: Mapping[str, Any], counter: str) -> int | None:
     """A counter that not every kind of device has (XPU counts bytes only)."""
     value: int | None = stats.get(counter, {}).get("all", {}).get("current")
     return value
-
-
-_SHARED_PEAKS: dict[tuple[int, str], SharedPeak] = {}
-
-
-def _shared_peak(module: Any, name: str, index: int) -> SharedPeak:
-    """The resetting counter of a device, shared by all monitors."""
-    peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
-    return _SHARED_PEAKS.setdefault((id(module), name), peak)
-
-
-def _is_capturing(module: Any) -> bool:
-    """Whether a CUDA graph is being captured: a query of the driver could spoil it."""
-    query = getattr(module, "is_current_stream_capturing", None)
-    return bool(query()) if query is not None else False
 
 
 @cache
@@ -145,20 +127,15 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-class MpsDevice(Device):
+class _MpsDevice(Device):
     """Apple's GPU, whose allocator keeps two counters and no peaks."""
 
     name = "mps"
 
     def read(self) -> DeviceReading:
-        """The allocator's counters now."""
-        return DeviceReading(
-            allocated=torch.mps.current_allocated_memory(),
-            reserved=torch.mps.driver_allocated_memory(),
-        )
+        return DeviceReading(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())
 
     def read_usage(self) -> tuple[int, int] | None:
-        """Bytes used by all processes and capacity."""
         return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
 
 
@@ -168,10 +145,8 @@ class CpuDevice(Device):
     name = CPU
 
     def __init__(self, host: HostMemory, heap: MallocHeap) -> None:
-        self._host = host
-        self._heap = heap
-        self.counts_malloc = heap.usable
-        """Whether the figures are malloc's, not the resident memory."""
+        self._host, self._heap = host, heap
+        self.counts_malloc = heap.usable  # whether the figures are malloc's, not the resident memory
         if heap.usable:
             self.read = heap.read  # type: ignore[method-assign]  # called in every step
 
@@ -183,12 +158,10 @@ class CpuDevice(Device):
     def read(self) -> DeviceReading:
         """The resident memory, where malloc has no counters."""
         resident = self._host.rss()
-        return DeviceReading(allocated=resident, reserved=resident)
+        return DeviceReading(resident, resident)
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""
-        if self._host.total is None or self._host.available is None:
-            return None
         return self._host.total - self._host.available, self._host.total
 
 
@@ -201,7 +174,7 @@ def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
     if name == CPU:
         return CpuDevice(host, MallocHeap.of_this_process())
     if name == "mps" and torch.backends.mps.is_available():
-        return MpsDevice()
+        return _MpsDevice()
     _check_device(name)
     kind, _, index = name.partition(":")
     return CachingDevice(_caching_modules()[kind], kind, int(index), reset_peaks=reset_peaks)
@@ -213,9 +186,8 @@ def check_devices(names: str) -> None:
     Raises:
         ConfigError: One of them does not exist here.
     """
-    if names.strip() != AUTO:
-        for name in names.split(","):
-            _check_device(name.strip())
+    for name in names.split(",") if names.strip() != AUTO else ():
+        _check_device(name.strip())
 
 
 def _check_device(name: str) -> None:
@@ -235,21 +207,17 @@ def _caching_modules() -> dict[str, Any]:
 
 def available_devices() -> list[str]:
     """Every device whose memory can be watched here."""
-    names = [CPU]
-    for kind, module in _caching_modules().items():
-        names += [f"{kind}:{index}" for index in range(module.device_count())]
-    if torch.backends.mps.is_available():
-        names.append("mps")
-    return names
+    kinds = _caching_modules().items()
+    names = [f"{kind}:{index}" for kind, module in kinds for index in range(module.device_count())]
+    return [CPU, *names, *(("mps",) if torch.backends.mps.is_available() else ())]
 
 
 def devices_in_use() -> list[str]:
     """The accelerators on which this process holds memory, without initializing one; else the CPU."""
     names = []
     for kind, module in _caching_modules().items():
-        if module.is_initialized():
-            held = [index for index in range(module.device_count()) if module.memory_reserved(index) > 0]
-            names += [f"{kind}:{index}" for index in held]
+        indices = range(module.device_count()) if module.is_initialized() else ()
+        names += [f"{kind}:{index}" for index in indices if module.memory_reserved(index) > 0]
     if torch.backends.mps.is_available() and torch.mps.current_allocated_memory() > 0:
         names.append("mps")
     return names or [CPU]

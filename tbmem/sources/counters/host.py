@@ -16,7 +16,7 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 from tbmem.model.oom import Limit
-from tbmem.sources.counters.child_processes import Children
+from tbmem.sources.counters.child_processes import PAGE, Children
 from tbmem.sources.counters.memory_limits import host_limits
 
 Peaks = tuple[int, ...]
@@ -24,10 +24,7 @@ Peaks = tuple[int, ...]
 
 
 class SharedPeak:
-    """One resetting counter, shared by all monitors of a process.
-
-    Two monitors that reset the same counter would each see only what happened since the other's reset.
-    """
+    """One resetting counter, shared by all monitors of a process: each would else miss what came before a reset."""
 
     def __init__(self, reset: Callable[[], object]) -> None:
         self._reset = reset
@@ -43,20 +40,13 @@ class SharedPeak:
         self._missed.pop(reader, None)
 
     def take(self, reader: object, reached: Peaks, *, reset: bool = True) -> Peaks:
-        """The peaks since this reader's last call, after which the counter starts anew.
-
-        Args:
-            reader: The reader, which must have joined.
-            reached: Present value of the counter.
-            reset: False where the level equals the peak, so that a reset would change nothing.
-        """
+        """The peaks since this reader's last call; the counter starts anew (``reset``) unless it is at its level."""
         if len(self._missed) == 1 and not self._missed[reader]:
             if reset:
                 self._reset()
             return reached
-        if len(self._missed) > 1:
-            for other, missed in self._missed.items():
-                self._missed[other] = _larger(reached, missed)
+        for other, missed in self._missed.items():
+            self._missed[other] = _larger(reached, missed)
         reached, self._missed[reader] = _larger(reached, self._missed[reader]), ()
         if reset:
             self._reset()
@@ -67,12 +57,9 @@ def _larger(left: Peaks, right: Peaks) -> Peaks:
     return tuple(map(max, left, right)) if right else left
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_RESET_PEAK = b"5"
-"""Written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)."""
+_RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
-_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes in which the system counts its peak, getrusage(2)."""
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
 _RSS_SECONDS = _PEAK_SECONDS = 0.02
 """Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
 in a training on a virtual machine."""
@@ -82,18 +69,17 @@ _FLOOR_MARGIN = 4 << 20
 
 
 class HostMemory:
-    """The host's part of a sample: cheap figures at every step, expensive ones when they are refreshed.
+    """The host's part of a sample in bytes: cheap figures at every step, expensive ones when they are refreshed.
 
-    All in bytes: ``resident`` and ``private`` (the part without file and shared pages, though a child may still have
-    the same pages) are those of the last ``read``; ``limit`` (the nearest of the machine's end, the
-    control group's and the process's own), ``total`` and ``available`` (up to there) those of the last ``refresh``;
-    ``workers_rss`` and ``workers_private`` those of the last ``refresh_workers``.
+    ``resident`` and ``private`` (without file and shared pages, though a child may still have the same ones) are those
+    of the last ``read``; ``limit`` (the nearest of the machine's end, the control group's and the process's own),
+    ``total`` and ``available`` (up to there) of the last ``refresh``; ``workers_*`` of the last ``refresh_workers``.
     """
 
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
         self._process = psutil.Process()
         self._children = Children() if workers else None
-        self.resident = 0
+        self.resident = self._run_peak = 0
         self.private: int | None = None
         self._rss_read_at = self.read_at = self.read_again_at = -math.inf
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
@@ -101,11 +87,7 @@ class HostMemory:
         self._peak = peak.join(self) if peak is not None else None
         self._read_peak = _peak_source(os.getpid()) if peak is not None else _peak_of_the_process
         self._usage = resource.getrusage if self._read_peak is _peak_from_rusage and resource is not None else None
-        self._run_peak = 0
         self.peak_rss()  # discards the peak before
-        self.limit: Limit | None = None
-        self.total: int | None = None
-        self.available: int | None = None
         self.workers_rss: int | None = None
         self.workers_private: int | None = None
         self.refresh()
@@ -116,18 +98,14 @@ class HostMemory:
         if self._statm is None:
             return int(self._process.memory_info().rss)
         _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
-        self.private = (int(resident) - int(shared)) * _PAGE
-        return int(resident) * _PAGE
+        self.private = (int(resident) - int(shared)) * PAGE
+        return int(resident) * PAGE
 
     def read(self, now: float) -> int | None:
-        """Update ``resident`` and ``private``, unless that was done a moment ago.
+        """Update ``resident`` and ``private``; returns the peak since the last reading, ``None`` if unknown.
 
-        Args:
-            now: Unix time in seconds. In a long loop of very short steps the resident size is read every 20 ms, and
-                the peak when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
-
-        Returns:
-            The largest resident memory since the last reading in bytes; ``None`` where it is unknown.
+        In a long loop of very short steps the resident size is read every 20 ms of Unix time ``now``, and the peak
+        when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
         """
         self.read_at = now
         self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * _PEAK_SECONDS), now) + _PEAK_SECONDS
@@ -160,7 +138,7 @@ class HostMemory:
     def refresh(self) -> None:
         """Read the total and available memory, which takes a fraction of a millisecond."""
         limits = host_limits()
-        self.limit = limits[0]
+        self.limit: Limit = limits[0]
         self.total, self.available = min(limit.total for limit in limits), self.limit.free
 
     def refresh_workers(self) -> None:
@@ -212,7 +190,6 @@ def _peak_source(pid: int) -> Callable[[], int]:
 
 def _peak_from_rusage() -> int:
     """Ten times cheaper than the status file, but never below the peak of the process that started this one."""
-    assert resource is not None
     return resource.getrusage(_SELF).ru_maxrss * _MAXRSS_UNIT
 
 

@@ -38,29 +38,17 @@ class _Mallinfo2(ctypes.Structure):
 
 
 class MallocHeap:
-    """Reads malloc's counters, less often where a reading is expensive.
-
-    Args:
-        mallinfo2: The C function; ``None`` where the process has none.
-        clock: Seconds, for the rationing.
-
-    Attributes:
-        rest: Seconds after the last reading for which no other is due, however many steps end; 0 where each step may
-            have one.
-    """
+    """Reads malloc's counters (``mallinfo2``: ``None`` where it has none), less often where a reading is expensive."""
 
     def __init__(
-        self,
-        mallinfo2: Callable[[], _Mallinfo2] | None,
-        clock: Callable[[], float] = time.perf_counter,
+        self, mallinfo2: Callable[[], _Mallinfo2] | None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._mallinfo2 = mallinfo2
         self._clock = clock
-        self._not_before = 0.0
+        self._not_before = self._spent = 0.0
         self._skips_left = 0
         self._last_costs = (0.0, 0.0)
-        self._spent = 0.0
-        self.rest = 0.0
+        self.rest = 0.0  # seconds after the last reading for which no other is due; 0 where each step may have one
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
@@ -73,11 +61,9 @@ class MallocHeap:
         return self._mallinfo2 is not None
 
     def read(self) -> DeviceReading:
-        """Bytes handed out and bytes held.
+        """Bytes handed out and held: ``uordblks + hblkhd`` and ``arena + hblkhd`` of mallinfo2(3).
 
-        Returns:
-            ``uordblks + hblkhd`` and ``arena + hblkhd`` of mallinfo2(3) as ``allocated`` and ``reserved``; nothing
-            where the figures do not exist or the last reading was so expensive that the next one is not due yet.
+        Nothing where the figures do not exist, or the last reading was so expensive that the next one is not due yet.
         """
         clock = self._clock
         began = clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,36 +21,24 @@ _OWN = (("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData"))
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2 = ("memory.max", "memory.current", "inactive_file")
 """Files of a control group: its limit, what it uses, and the line of ``memory.stat`` that can be reclaimed."""
-_NO_LIMIT = 1 << 60
-"""cgroup v1 writes 'no limit' as a number near 2**63."""
+_NO_LIMIT = 1 << 60  # cgroup v1 writes 'no limit' as a number near 2**63
 
 
 class HostState(NamedTuple):
     """The host at one moment, in bytes."""
 
-    limits: tuple[Limit, ...]
-    """The tightest first."""
-    total: int
-    """Of the machine."""
-    free: int
-    """Of the machine, what reclaiming would give included."""
-    resident: int
-    """Of this process."""
+    limits: tuple[Limit, ...]  # the tightest first
+    total: int  # of the machine
+    free: int  # of the machine, what reclaiming would give included
+    resident: int  # of this process
 
 
 def host_limits(root: Path = Path("/")) -> tuple[Limit, ...]:
-    """Memory limits of the machine, the control group and the process (``ulimit``).
-
-    Args:
-        root: Folder of ``proc`` and ``sys``, for the control group; tests use their own tree.
-
-    Returns:
-        The tightest first; the machine is always among them.
-    """
+    """Limits of the machine, the control group (in the files under ``root``) and the process, the tightest first."""
     memory = psutil.virtual_memory()
-    limits = [Limit(name=MACHINE, total=int(memory.total), free=int(memory.available)), *_own_limits()]
-    group = read_cgroup_memory(root)
-    return tuple(sorted([*limits, *([group] if group is not None else [])], key=lambda limit: limit.free))
+    machine = Limit(name=MACHINE, total=int(memory.total), free=int(memory.available))
+    limits = [machine, *_own_limits(), read_cgroup_memory(root)]
+    return tuple(sorted([limit for limit in limits if limit is not None], key=lambda limit: limit.free))
 
 
 def host_state(root: Path = Path("/")) -> HostState:
@@ -64,27 +53,26 @@ def _own_limits() -> list[Limit]:
     """RLIMIT_AS and RLIMIT_DATA, setrlimit(2), where they are set: they count addresses, not resident pages."""
     if resource is None:
         return []
-    ends = [(name, counter, resource.getrlimit(getattr(resource, name))[0]) for name, counter in _OWN]
-    ends = [entry for entry in ends if entry[-1] != resource.RLIM_INFINITY]
-    try:
-        status = Path("/proc/self/status").read_text() if ends else ""
-    except OSError:
-        return []
     limits = []
-    for name, counter, end in ends:
-        used = re.search(rf"^{counter}:\s+(\d+) kB", status, re.MULTILINE)
+    for name, counter in _OWN:
+        end = resource.getrlimit(getattr(resource, name))[0]
+        used = None if end == resource.RLIM_INFINITY else _status_bytes(counter)
         if used is not None:
-            limits.append(Limit(name=name, total=end, free=max(end - 1024 * int(used[1]), 0)))
+            limits.append(Limit(name=name, total=end, free=max(end - used, 0)))
     return limits
 
 
-def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
-    """The limit of the process's control groups; memory that the kernel can reclaim counts as free.
+def _status_bytes(counter: str) -> int | None:
+    """A counter of proc_pid_status(5), ``None`` where there is none."""
+    try:
+        match = re.search(rf"^{counter}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if match is None else 1024 * int(match[1])
 
-    Returns:
-        The tightest of all limits from the process's group up to the root, or ``None`` where none is set
-        (cgroup v2 ``memory.max``, v1 ``memory.limit_in_bytes``).
-    """
+
+def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
+    """The tightest limit of the control groups up to the root, if any; what can be reclaimed counts as free."""
     limits = [limit for folder, names in _folders(root) if (limit := _limit_of(folder, names)) is not None]
     return min(limits, key=lambda limit: limit.free, default=None)
 
@@ -118,14 +106,8 @@ def _limit_of(folder: Path, names: tuple[str, str, str]) -> Limit | None:
         return None
     if total >= _NO_LIMIT:
         return None
-    held = used - _reclaimable(folder / "memory.stat", reclaimable_name)
-    return Limit(name=CGROUP, total=total, free=max(total - held, 0))
-
-
-def _reclaimable(statistics: Path, name: str) -> int:
-    """Page cache that the kernel can reclaim; 0 where it is unknown."""
-    try:
-        lines = [line.split() for line in statistics.read_text().splitlines()]
-        return sum(int(line[1]) for line in lines if line[:1] == [name])
-    except (OSError, ValueError, IndexError):
-        return 0
+    reclaimable = 0
+    with suppress(OSError, ValueError, IndexError):
+        lines = [line.split() for line in (folder / "memory.stat").read_text().splitlines()]
+        reclaimable = sum(int(line[1]) for line in lines if line[:1] == [reclaimable_name])
+    return Limit(name=CGROUP, total=total, free=max(total - used + reclaimable, 0))

@@ -16,16 +16,11 @@ from tbmem.units import format_bytes
 _new_sample = tuple.__new__
 
 
-def _unknown() -> None:
-    """Stands for ``updated`` where optimizer steps are not observed."""
-
-
 class Counters:
     """Samples every watched device and the host.
 
     Args:
-        devices: ``'auto'`` (the accelerators on which this process holds memory, else the CPU) or names
-            separated by commas.
+        devices: ``'auto'`` (accelerators on which this process holds memory, else the CPU) or names with commas.
         host: The host's figures; closed with this object.
         rank: Global rank to write into each sample.
         reset_peaks: Whether peak counters may be reset at each sample.
@@ -50,12 +45,11 @@ class Counters:
     ) -> None:
         self._host = host
         self._rank = rank
-        self._updated = updated or _unknown
+        self._updated = updated or (lambda: None)
         self._find_devices = find_devices or devices_in_use
         self._open = open_one or partial(open_device, host=host, reset_peaks=reset_peaks)
         self._auto = devices.strip() == AUTO
-        self.resumed_after = 0
-        """Steps before this run, where a training run is resumed."""
+        self.resumed_after = 0  # steps before this run, where a training run is resumed
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
@@ -73,13 +67,7 @@ class Counters:
             raise
 
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
-        """Read all counters: one sample per watched device, after those of the steps that were passed over.
-
-        Args:
-            step: The step that has just ended.
-            thorough: Also query the usage of each device from its driver, which is expensive.
-            profiled: The step ran under a profiler window.
-        """
+        """Read all counters, usage from drivers only if ``thorough``; samples that were passed over come first."""
         samples = self.passed(step - 1) if self._passed else []
         if self._auto and step - self.resumed_after >= self._look_at:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
@@ -129,13 +117,11 @@ class Counters:
 
     def notes(self) -> list[str]:
         """Notes on the figures of this machine."""
-        notes = [
-            f"{device.name}: malloc has no counters here, so allocated and reserved are the resident memory"
-            for device in self._devices.values()
-            if not getattr(device, "counts_malloc", True)
-        ]
+        resident = [device.name for device in self._devices.values() if not getattr(device, "counts_malloc", True)]
+        text = "malloc has no counters here, so allocated and reserved are the resident memory"
+        notes = [f"{name}: {text}" for name in resident]
         limit = self._host.limit
-        if limit is not None and limit.name not in (MACHINE, CGROUP):
+        if limit.name not in (MACHINE, CGROUP):
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
         return notes

@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from tbmem.analysis.detector.low_water_marks import MARKS_PER_SCALE, SCALES, LowWaterMark, LowWaterMarks, StepBlock
+from tbmem.analysis.detector.low_water_marks import (
+    MARKS_PER_SCALE,
+    SCALES,
+    LowWaterMark,
+    LowWaterMarks,
+    StepBlock,
+    since_last_fall,
+)
 
 
 def filled(levels: list[int]) -> LowWaterMarks:
@@ -116,3 +123,9 @@ def test_before_the_first_block_there_is_nothing_to_take_out() -> None:
     mark = block.add(1, [130, 131], [130, 131], None)
     assert mark is not None
     assert (mark.level, block.splice.bytes) == (130, 0)
+
+
+def test_what_counts_after_a_fall() -> None:
+    marks = [LowWaterMark(level, step, step) for step, level in enumerate([3, 4, 1, 2, 3])]
+    assert [mark.level for mark in since_last_fall(marks)] == [1, 2, 3]
+    assert since_last_fall(marks[3:]) == marks[3:]

@@ -8,15 +8,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from tbmem.analysis.detector.low_water_marks import LowWaterMark
-from tbmem.analysis.detector.trend import (
-    climbs,
-    is_explained,
-    is_line,
-    kendall,
-    rises_regularly,
-    since_last_fall,
-    tau_for,
-)
+from tbmem.analysis.detector.trend import climbs, is_explained, is_line, kendall, rises_regularly, tau_for
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -76,12 +68,6 @@ def test_regular_rises(levels: list[float], expected: bool) -> None:
 def test_a_line_rises_evenly() -> None:
     assert is_line([0, 10, 21, 30, 42])
     assert not is_line([0, 10, 11, 30, 42])
-
-
-def test_what_counts_after_a_fall() -> None:
-    marks = [LowWaterMark(level, step, step) for step, level in enumerate([3, 4, 1, 2, 3])]
-    assert [mark.level for mark in since_last_fall(marks)] == [1, 2, 3]
-    assert since_last_fall(marks[3:]) == marks[3:]
 
 
 def grown(counts: list[int | None], needs: list[int]) -> list[LowWaterMark]:

@@ -69,10 +69,10 @@ def test_a_long_run_keeps_its_shape_in_little_room(make_sample: MakeSample) -> N
     for step in range(1, 10_001):
         track.add(_row(make_sample, step, 1.0 + step / 1024))
 
-    levels = track.levels(10)
+    levels = track.levels.parts(10)
     assert len(track._low_water) <= 2049
     assert levels == sorted(levels)
-    assert levels[-1] == track.levels(4096)[-1] == round((1.0 + 10_000 / 1024) * GIB)
+    assert levels[-1] == track.levels.parts(4096)[-1] == round((1.0 + 10_000 / 1024) * GIB)
     assert track.growth_per_step() == pytest.approx(MIB, rel=0.01)
 
 
@@ -86,7 +86,7 @@ def test_a_spike_that_is_over_at_the_end_of_its_step_is_in_the_shape(make_sample
         cpu.add(_row(make_sample, step, 1.0, **resident))
 
     for track in (gpu, cpu):
-        assert track.peaks(8) == [(9 if step == 5 else 3) * GIB for step in range(1, 9)]
+        assert track.peaks.parts(8) == [(9 if step == 5 else 3) * GIB for step in range(1, 9)]
 
 
 def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> None:
@@ -94,7 +94,7 @@ def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> No
     for step in range(1, 5001):
         track.add(_row(make_sample, step, 2.0, 9.0 if step == 4000 else 3.0))
 
-    assert sorted(level // GIB for level in track.peaks(10)) == [3] * 9 + [9]
+    assert sorted(level // GIB for level in track.peaks.parts(10)) == [3] * 9 + [9]
 
 
 def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:
@@ -102,7 +102,7 @@ def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -
     track.add(_row(make_sample, 1, 1.0, device="cpu", profiled=True))
     track.add(_row(make_sample, 2, 2.0, device="cpu"))
 
-    assert track.levels(5) == [2 * GIB]
+    assert track.levels.parts(5) == [2 * GIB]
 
 
 def test_what_a_profiler_leaves_behind_is_no_growth(make_sample: MakeSample) -> None:
@@ -123,7 +123,7 @@ def test_a_level_that_nobody_read_is_no_point(make_sample: MakeSample) -> None:
         row = _row(make_sample, step, 1.0 + step / 1024, device="cpu")
         track.add(row if step % 2 else replace(row, allocated_min=None, allocated_max=None))
 
-    assert len(track.levels(100)) == 30
+    assert len(track.levels.parts(100)) == 30
     assert track.growth_per_step() == pytest.approx(MIB, rel=1e-6)
 
 

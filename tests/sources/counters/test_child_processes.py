@@ -132,7 +132,7 @@ def test_a_child_that_ended_leaves_no_figure_behind(monkeypatch: pytest.MonkeyPa
     assert children.read() == (0, 0)
     # and another of the same number is not taken for it
     processes.sizes[1] = 99
-    assert children.read().private is None
+    assert children.read()[1] is None
 
 
 def test_one_unknown_child_makes_the_sum_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_reading_takes_one_per_cent_of_the_time_and_serves_all_in_turn(monkeypat
     assert 0.8 < spent <= 0.02 + 0.01 * processes.now + 0.02
     counts = [processes.reads.count(pid) for pid in range(8)]
     assert max(counts) - min(counts) <= 1
-    assert children.read().private == 80
+    assert children.read()[1] == 80
 
 
 @needs_proc
