@@ -18,7 +18,7 @@ from torch.autograd import profiler as torch_profiler
 
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
-from tbmem.sources.survivors.tracker import BUDGET, FEWEST_STEPS, RecurringSizes, SurvivorTracker, no_operation
+from tbmem.sources.survivors.tracker import BUDGET, RecurringSizes, SurvivorTracker, no_operation
 from tbmem.sources.torch_state.profiler_state import (
     OpenRanges,
     OtherProfilers,
@@ -32,7 +32,8 @@ from tbmem.sources.torch_state.profiler_state import (
 _COST_OF_A_CALL = 3.5e-6
 """Seconds to record and read one call of a Python function."""
 _MOST_CALLS = 30_000
-_OTHER_PROFILER = "another profiler was started while births were watched"
+_STARTED = "another profiler was started while births were watched"
+_AT_WORK = "another profiler of torch is at work"
 
 
 class ProfilerSurvivors(SurvivorTracker):
@@ -70,8 +71,7 @@ class ProfilerSurvivors(SurvivorTracker):
             return False
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
-        allowed = self._budget + 0.5 * self._in_steps
-        return self._seconds > 3 * allowed or (self._seconds > allowed and self._sites.steps >= FEWEST_STEPS)
+        return self._is_spent(self._budget + 0.5 * self._in_steps)
 
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
@@ -84,22 +84,18 @@ class ProfilerSurvivors(SurvivorTracker):
             ProfilerSurvivors.current = self
             self._quiet.begin()
             self._ranges.begin()
-            self._calls = _CallCount(_MOST_CALLS, self._clock)
-            self._calls.begin()
+            self._calls = _CallCount(self._clock)
         self._step_start = self._clock()
 
     def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
         """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
         seconds = self._clock() - self._step_start
-        try:
+        with self._off_if_it_fails():
             with self._counted():
                 start = self._end_step(seconds)
             between()
             with self._counted():
                 start()
-        except BaseException:
-            self.abandon()
-            raise
         self._step_start = self._clock()
 
     def _take_last(self) -> None:
@@ -126,17 +122,13 @@ class ProfilerSurvivors(SurvivorTracker):
         if ProfilerSurvivors.current is self:
             ProfilerSurvivors.current = None
 
-    def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
-        calls.end()
-        self._calls = None
-        self._with_stack = calls.rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
-        if not self._with_stack:
-            self._notes.append("a step calls too many Python functions to follow them: lines are not known")
-
     def _end_step(self, seconds: float) -> Callable[[], None]:
         """Take in the step that has ended; returns what begins the next one."""
         if self._calls is not None:
-            self._choose_stacks(self._calls, seconds)
+            rate, self._calls = self._calls.end(), None
+            self._with_stack = rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
+            if not self._with_stack:
+                self._notes.append("a step calls too many Python functions to follow them: lines are not known")
             return self._start_first
         self._in_steps += seconds if self._is_recording else 0.0
         is_awaited = self._others.are_waiting
@@ -147,12 +139,12 @@ class ProfilerSurvivors(SurvivorTracker):
         self._sites.step(events.survivors)
         self._sizes.step(events.sizes)
         if is_awaited:
-            self._notes.append(_OTHER_PROFILER)
+            self._notes.append(_STARTED)
             return no_operation
         return self._start
 
     def _start_first(self) -> None:
-        reason = why_not() or ("another profiler of torch is at work" if prepared_profiles() else "")
+        reason = why_not() or (_AT_WORK if prepared_profiles() else "")
         if reason:
             self._notes.append(reason)
         else:
@@ -170,10 +162,8 @@ class ProfilerSurvivors(SurvivorTracker):
     def _stop(self) -> StepEvents | None:
         """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
         results = self._switch_off()
-        if results is None:
-            return None
         with gc_paused():
-            return StepEvents.read(results.experimental_event_tree(), self._lines)
+            return StepEvents.read(results.experimental_event_tree(), self._lines) if results is not None else None
 
     def _switch_off(self) -> Any:
         if not self._is_recording:
@@ -192,7 +182,7 @@ class ProfilerSurvivors(SurvivorTracker):
 
     def _give_way(self) -> None:
         """End the recording: the program starts a profiler of its own within this step, which is lost."""
-        self._notes.append(_OTHER_PROFILER)
+        self._notes.append(_STARTED)
         self._switch_off()
 
 
@@ -203,7 +193,7 @@ def why_not() -> str:
     if sys.getprofile() is not None:
         return "a profile function is set (sys.setprofile)"
     if _profiler_enabled() or torch_profiler._is_profiler_enabled:
-        return "another profiler of torch is at work"
+        return _AT_WORK
     if in_backward():
         return "steps end inside of a backward pass"
     if not torch._C._autograd.kineto_available():
@@ -214,43 +204,34 @@ def why_not() -> str:
 @cache
 def _end_in_children() -> None:
     """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+
+    def end() -> None:
+        if ProfilerSurvivors.current is not None:
+            ProfilerSurvivors.current.abandon()
+
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_end)
-
-
-def _end() -> None:
-    if ProfilerSurvivors.current is not None:
-        ProfilerSurvivors.current.abandon()
+        os.register_at_fork(after_in_child=end)
 
 
 class _CallCount:
-    """How often the program calls Python functions."""
+    """How often the program calls Python functions from now on, up to ``_MOST_CALLS``."""
 
-    def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        self._left = self._most = most
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._left = _MOST_CALLS
         self._clock = clock
-        self._start = 0.0
         self._seconds = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Calls per second."""
-        return (self._most - self._left) / max(self._seconds, 1e-9)
-
-    def begin(self) -> None:
-        """Count from now on."""
-        self._start = self._clock()
+        self._start = clock()
         sys.setprofile(self._count)
 
-    def end(self) -> None:
-        """Count no longer."""
+    def end(self) -> float:
+        """Count no longer; returns the calls per second."""
         if sys.getprofile() == self._count:
             sys.setprofile(None)
             self._seconds = self._clock() - self._start
+        return (_MOST_CALLS - self._left) / max(self._seconds, 1e-9)
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "return" or event == "c_return":
-            return
-        self._left -= 1
-        if self._left <= 0:
-            self.end()
+        if event not in ("return", "c_return"):
+            self._left -= 1
+            if self._left <= 0:
+                self.end()

@@ -17,24 +17,26 @@ _MEMORY = "[memory]"
 _NODE = "autograd::engine::evaluate_function: "
 
 
+@dataclass(slots=True, eq=False)
 class _TreeNode:
     """A node of the tree that has children, and its way to the root."""
 
-    __slots__ = ("children", "line", "node", "site", "up")
-
-    def __init__(self, node: Any, up: _TreeNode | None, children: Sequence[Any] = ()) -> None:
-        self.node = node
-        self.up = up
-        self.children = children
-        """In order of time; torch makes a new list of them each time it is read."""
-        self.site: AllocationSite | None = None
-        self.line = -1
-        """Of the operator, where Python calls it without a function; -1 if it is not known yet."""
+    node: Any
+    up: _TreeNode | None
+    children: Sequence[Any] = ()
+    """In order of time; torch makes a new list of them each time it is read."""
+    site: AllocationSite | None = None
+    line: int = -1
+    """Of the operator, where Python calls it without a function; -1 if it is not known yet."""
 
     @property
     def is_call(self) -> bool:
         """Whether Python calls a function here."""
-        return bool(self.node.tag == _EventType.PyCall or self.node.tag == _EventType.PyCCall)
+        return _is_call(self.node)
+
+
+def _is_call(node: Any) -> bool:
+    return bool(node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall)
 
 
 @dataclass(slots=True)
@@ -55,16 +57,15 @@ class StepEvents:
         alive: dict[int, tuple[int, Any, _TreeNode | None]] = {}
         for node, branch in _memory_events(roots):
             memory = node.extra_fields
-            address, size = memory.ptr, memory.alloc_size
             if memory.device.type != "cpu":
                 continue
-            known = alive.pop(address, None)
+            known = alive.pop(memory.ptr, None)
             if known is None:
-                events.freed.append(address)
+                events.freed.append(memory.ptr)
             else:
                 events.sizes.append(known[0])
-            if size > 0:
-                alive[address] = size, node, branch
+            if memory.alloc_size > 0:
+                alive[memory.ptr] = memory.alloc_size, node, branch
         finder = _SiteFinder(code)
         for address, (size, node, branch) in alive.items():
             events.survivors[address] = Survivor(size, finder.of(_operator_after(node, branch)))
@@ -99,7 +100,7 @@ def _operator_after(memory: Any, branch: _TreeNode | None) -> _TreeNode | None:
 
 
 def _after(children: Sequence[Any], ns: int) -> int:
-    """AllocationSite of the first child that began after a moment."""
+    """Index of the first child that began after a moment."""
     return bisect_right(children, ns, key=lambda node: node.start_time_ns)
 
 
@@ -121,12 +122,9 @@ class _SiteFinder:
         return site
 
     def _below(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
-        node = branch.node
-        if node.tag == _EventType.TorchOp:
-            return self._in_operator(site, branch)
-        if node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall:
-            return self._in_call(site, node)
-        return site
+        if branch.is_call:
+            return self._in_call(site, branch.node)
+        return self._in_operator(site, branch) if branch.node.tag == _EventType.TorchOp else site
 
     def _in_operator(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
         node = branch.node
@@ -137,8 +135,8 @@ class _SiteFinder:
         in_backward = site.in_backward or name != node.name or scope == RecordScope.BACKWARD_FUNCTION
         if site.operator:
             return AllocationSite(site.frames, site.operator, in_backward)
-        own = self._own_frame(branch, name)
-        return AllocationSite((own, *site.frames) if own else site.frames, name, in_backward)
+        frame = self._own_frame(branch, name)
+        return AllocationSite((frame, *site.frames) if frame else site.frames, name, in_backward)
 
     def _in_call(self, site: AllocationSite, node: Any) -> AllocationSite:
         """A call ends the search for the operator: what a custom function calls counts, not the function."""
@@ -157,12 +155,12 @@ class _SiteFinder:
         up = branch.up
         if up is None or up.node.tag != _EventType.PyCall:
             return None
-        here = up.node.extra_fields.callsite
-        file = self._lines.file(here.file_name)
+        callsite = up.node.extra_fields.callsite
+        file = self._lines.file(callsite.file_name)
         if not file:
             return None
-        call = _operator_call(up.children, branch.node, operator, here.line_number)
-        return Frame(file, 0, here.function_name, call)
+        call = _operator_call(up.children, branch.node, operator, callsite.line_number)
+        return Frame(file, 0, callsite.function_name, call)
 
     def line_of_operator(self, branch: _TreeNode | None) -> int:
         """The line of an operator that the user's own Python calls without a function; 0 if it is not known."""
@@ -178,27 +176,21 @@ class _SiteFinder:
 
 def _operator_call(siblings: Sequence[Any], node: Any, operator: str, inside: int) -> OperatorCall:
     start = node.start_time_ns
-    after, before, nth = 0, 0, 0
     at = _after(siblings, start)
-    for i in range(at, len(siblings)):
-        if (line := _line_of_call(siblings[i])) is not None:
-            after = line
-            break
+    following = (siblings[i] for i in range(at, len(siblings)))
+    after = next((_calling_line(sibling) for sibling in following if _is_call(sibling)), 0)
+    nth = 0
     for i in range(at - 1, -1, -1):
-        sibling = siblings[i]
-        if sibling.start_time_ns == start:
+        if siblings[i].start_time_ns == start:
             continue
-        if (line := _line_of_call(sibling)) is not None:
-            before = line
-            break
-        nth += sibling.name == operator
-    return OperatorCall(operator, inside, before, after, nth)
+        if _is_call(siblings[i]):
+            return OperatorCall(operator, inside, _calling_line(siblings[i]), after, nth)
+        nth += siblings[i].name == operator
+    return OperatorCall(operator, inside, 0, after, nth)
 
 
-def _line_of_call(node: Any) -> int | None:
-    """The line on which a function is called; ``None`` for what is no call."""
-    is_call = node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall
-    return node.extra_fields.caller.line_number if is_call else None
+def _calling_line(call: Any) -> int:
+    return int(call.extra_fields.caller.line_number)
 
 
 def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
