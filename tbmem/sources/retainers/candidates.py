@@ -14,7 +14,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import user_frames
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.naming import Name, Namer
+from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import Probe
 from tbmem.sources.retainers.reachability import Reference, RootScope, Traversal
@@ -57,9 +57,8 @@ class SearchContext:
 
     def __init__(self, sources: SourceCode, initial: set[tuple[int, int]], frame: FrameType | None) -> None:
         self.sources = sources
-        self.namer = Namer(sources)
         self.files = tuple(dict.fromkeys(each.f_code.co_filename for each in user_frames(frame)))
-        """The user's files on the stack, innermost first."""
+        """The user's files to search for lines in; those on the stack are first, innermost first."""
         self.probes: dict[Hashable, Probe] = {}
         self.explained: set[type] = set()
         """Types of what was found in holders."""
@@ -107,7 +106,7 @@ class SearchContext:
         """A holder for the value of a reference; its last size is the number of its elements."""
         return Holder(
             kind=naming.kind_of(reference),
-            name=naming.full_name(name, naming.noun(reference)),
+            name=name.text,
             type=naming.type_name(reference),
             length=series.points[-1][1],
             per_step=series.per_step,
@@ -116,9 +115,9 @@ class SearchContext:
             grows_since=series.since,
         )
 
-    def add_files(self, names: Iterable[str]) -> None:
-        """More files to search for lines in, when those on the stack have none."""
-        self.files = tuple(dict.fromkeys((*self.files, *names)))
+    def name(self, reference: Reference) -> Name:
+        """What a reference is called."""
+        return naming.name_of(reference, self.sources)
 
     def add(self, candidate: Candidate, probe: Probe | None = None) -> None:
         """Note a candidate, and what to watch for its line."""
@@ -144,6 +143,12 @@ def _mean_size(sizes: list[tuple[int, bool]]) -> int:
     new = [size for size, is_initial in sizes if not is_initial]
     chosen = new if 2 * len(new) > len(sizes) else [size for size, _ in sizes]
     return sum(chosen) // max(len(chosen), 1)
+
+
+def mean_of_new(sizes: list[int]) -> int:
+    """Mean of the sizes that were measured after the ``OLDER`` ones, or of all where there are no more."""
+    new = sizes[OLDER:] or sizes
+    return sum(new) // max(len(new), 1)
 
 
 def not_under(traversal: Traversal, growing: set[int]) -> list[Any]:

@@ -22,16 +22,9 @@ from tbmem.model.oom import LiveMemory
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import SourceCode
-from tbmem.sources.retainers.naming import Namer, full_name, kind_of, noun
+from tbmem.sources.retainers.naming import kind_of, name_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
-from tbmem.sources.torch_state import autograd_graph
-from tbmem.sources.torch_state.storages import (
-    gradient_notes,
-    model_notes,
-    optimizer_state_notes,
-    outermost,
-    tensor_notes,
-)
+from tbmem.sources.torch_state import autograd_graph, storages
 
 _TRAVERSAL = (60_000, 0.25)
 """Objects and seconds of the traversal over what can be named."""
@@ -60,31 +53,29 @@ class LiveHolders(NamedTuple):
 def live_memory(frame: FrameType | None) -> LiveHolders:
     """What Python's variables hold, on every device."""
     with torch._C.DisableTorchFunction(), gc_paused():
-        search = _Search(frame)
-        search.look()
+        search = _Search()
+        search.look(frame)
         holders = LiveHolders(search.live, search.lines(), search.complete and search.traversal.complete)
     plain.forget()
     return holders
 
 
 class _Search:
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self) -> None:
         self.live: list[LiveMemory] = []
         is_traced = sys.getprofile() is not None
         self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1])
         self._elements = _TRACED if is_traced else _ELEMENTS
         self.complete = True
         self._sources = SourceCode()
-        self._namer = Namer(self._sources)
         self._references: dict[str, Reference] = {}
         self._addresses: set[int] = set()
-        self._frame = frame
 
-    def look(self) -> None:
+    def look(self, frame: FrameType | None) -> None:
         """Go through everything once."""
         tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
         tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
-        self.traversal.from_frames(self._frame)
+        self.traversal.from_frames(frame)
         references = self._element_places()
         for note, holder in self._trained(modules, optimizers):
             self._add(note, holder)
@@ -97,9 +88,12 @@ class _Search:
 
     def _add_tensors(self, named: Iterable[tuple[torch.Tensor, Reference | None]]) -> None:
         for tensor, reference in named:
-            for note in tensor_notes(tensor, Category.UNKNOWN, ""):
-                if note.address not in self._addresses:
-                    self._add(note, self._holder(reference))
+            self._add_notes(storages.tensor_notes(tensor, Category.UNKNOWN, ""), reference)
+
+    def _add_notes(self, notes: Iterable[StorageNote], reference: Reference | None) -> None:
+        for note in notes:
+            if note.address not in self._addresses:
+                self._add(note, self._holder(reference))
 
     def _add(self, note: StorageNote, holder: str) -> None:
         if note.address not in self._addresses:
@@ -111,18 +105,13 @@ class _Search:
     def lines(self) -> dict[str, tuple[str, ...]]:
         """The lines at which the holders are filled or created, read from the source."""
         files = self.traversal.user_files()
-        return {
-            holder: tuple(map(str, self._lines(reference, files))) for holder, reference in self._references.items()
-        }
-
-    def _lines(self, reference: Reference, files: list[str]) -> list[Any]:
-        handle = self._namer.name(reference).handle
-        if _is_container(reference.value):
-            return self._sources.adding_lines(handle, files) or self._assignments(handle, files)
-        return self._assignments(handle, files)
-
-    def _assignments(self, handle: Any, files: list[str]) -> list[Any]:
-        return [line for line, _ in self._sources.assignments(handle, files)]
+        found = {}
+        for holder, reference in self._references.items():
+            handle = name_of(reference, self._sources).handle
+            adding = self._sources.adding_lines(handle, files) if _is_container(reference.value) else []
+            lines = adding or [line for line, _ in self._sources.assignments(handle, files)]
+            found[holder] = tuple(map(str, lines))
+        return found
 
     def _trained(
         self, modules: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]
@@ -130,16 +119,16 @@ class _Search:
         """Models and optimizers under their own names, each as one holder of each kind."""
         names: dict[int, str] = {}
         words = {Category.PARAMETER: "parameters", Category.BUFFER: "buffers"}
-        for model in outermost(modules):
+        for model in storages.outermost(modules):
             title = type(model).__name__
             named = dict(model.named_parameters())
             names |= {id(tensor): name for name, tensor in named.items()}
-            for note in model_notes(model):
+            for note in storages.model_notes(model):
                 yield note, self._remember(f"{words[note.category]} of {title}", model)
-            for note in gradient_notes(named.items()):
+            for note in storages.gradient_notes(named.items()):
                 yield note, self._remember(f"gradients of {title}", model)
         for optimizer in optimizers:
-            for note in optimizer_state_notes(optimizer, names):
+            for note in storages.optimizer_state_notes(optimizer, names):
                 yield note, self._remember(f"state of {type(optimizer).__name__}", optimizer)
 
     def _remember(self, holder: str, owner: Any) -> str:
@@ -156,9 +145,8 @@ class _Search:
             reference.owner, Reference
         ):
             reference = reference.owner
-        name = full_name(
-            self._namer.name(reference), kind_of(reference).value if _is_container(reference.value) else noun(reference)
-        )
+        noun = kind_of(reference).value if _is_container(reference.value) else ""
+        name = name_of(reference, self._sources, noun).text
         self._references.setdefault(name, reference)
         return name
 
@@ -181,9 +169,7 @@ class _Search:
         graph = autograd_graph.Graph(*_GRAPHS)
         for tensor, reference in named:
             if tensor.grad_fn is not None and reference is not None:
-                for note in _saved_notes(graph.add(tensor.grad_fn)):
-                    if note.address not in self._addresses:
-                        self._add(note, self._holder(reference))
+                self._add_notes(_saved_notes(graph.add(tensor.grad_fn)), reference)
         self.complete &= graph.complete
 
     def _add_arrays(self) -> None:
@@ -199,7 +185,7 @@ def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:
     for node in nodes:
         for saved in autograd_graph.saved(node):
             if type(saved) in PLAIN_TENSORS:
-                yield from tensor_notes(saved, Category.ACTIVATION, f"saved by {type(node).__name__}")
+                yield from storages.tensor_notes(saved, Category.ACTIVATION, f"saved by {type(node).__name__}")
 
 
 def _is_container(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
@@ -26,23 +27,17 @@ _ENOUGH = 4
 """New elements between two observations from which a rate is computed."""
 
 
+@dataclass(slots=True)
 class Series:
     """One size at several observations."""
 
-    __slots__ = ("points",)
-
-    def __init__(self) -> None:
-        self.points: list[tuple[int, int]] = []
-
-    def add(self, step: int, size: int) -> None:
-        """Append one observation."""
-        self.points.append((step, size))
+    points: list[tuple[int, int]] = field(default_factory=list)
+    """Steps and sizes."""
 
     def _changes(self) -> list[tuple[int, int]]:
         """Each later observation's step, and how much larger the size was than before."""
-        return [
-            (step, after - before) for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False)
-        ]
+        pairs = zip(self.points, self.points[1:], strict=False)
+        return [(step, after - before) for (_, before), (step, after) in pairs]
 
     @property
     def rises(self) -> int:
@@ -115,15 +110,10 @@ class _InstancesByType(dict[type, "list[Any] | None"]):
     """A list for each type that is of interest, decided when it is first met."""
 
     def __missing__(self, kind: type) -> list[Any] | None:
-        instances: list[Any] | None = [] if _is_wanted(kind) else None
+        is_listed = plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS
+        instances: list[Any] | None = [] if is_listed or _is_countable(kind) else None
         self[kind] = instances
         return instances
-
-
-def _is_wanted(kind: type) -> bool:
-    if plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS:
-        return True
-    return _is_countable(kind)
 
 
 def _is_countable(kind: type) -> bool:
@@ -146,13 +136,11 @@ class ObjectCounts:
 
     def look(self, step: int, objects: ObjectTable) -> None:
         """One more observation."""
-        lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
+        before, self._lengths = self._lengths, {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
         grown: dict[int, Series] = {}
-        for kind, (addresses, sizes) in lengths.items():
-            if kind in self._lengths:
-                self._compare(step, self._lengths[kind], (addresses, sizes), grown)
+        for kind in before.keys() & self._lengths.keys():
+            self._compare(step, before[kind], self._lengths[kind], grown)
         self._containers = grown
-        self._lengths = lengths
         self._count(step, objects)
         self._last_step = step
         self.looks += 1
@@ -167,11 +155,10 @@ class ObjectCounts:
             address = int(addresses[i])
             series = self._containers.get(address)
             if series is None:
-                series = Series()
-                series.add(self._last_step, int(last[i]))
+                series = Series([(self._last_step, int(last[i]))])
             elif sizes[i] < last[i]:
                 continue
-            series.add(step, int(sizes[i]))
+            series.points.append((step, int(sizes[i])))
             grown[address] = series
 
     def _count(self, step: int, objects: ObjectTable) -> None:
@@ -180,7 +167,7 @@ class ObjectCounts:
         counted["leaves"] = len(objects.leaves_with_graphs())
         self._classes = {key: self._classes.get(key) or Series() for key in counted}
         for key, series in self._classes.items():
-            series.add(step, counted[key])
+            series.points.append((step, counted[key]))
 
     def growing_containers(self) -> dict[int, Series]:
         """Series of the containers that are growing, by address."""

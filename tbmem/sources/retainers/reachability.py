@@ -1,7 +1,6 @@
 """Traversal of every object of a program that a user could name, with the path to each.
 
-Starts at variables (locals, globals, closure variables) and follows attributes, keys and elements. The objects of this
-module hold what they have found: drop them before the training continues.
+The objects of this module hold what they have found: drop them before the training continues.
 """
 
 from __future__ import annotations
@@ -12,18 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from traceback import walk_stack
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -60,26 +52,27 @@ class ReferenceKind(Enum):
     """Held in C, without a name."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Reference:
     """An object and the path to it."""
 
-    __slots__ = ("_key", "kind", "label", "owner", "value")
-
-    def __init__(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any) -> None:
-        self.value = value
-        self.owner = owner
-        self.kind = kind
-        self.label = label
-        self._key: tuple[Any, ...] | None = None
+    value: Any
+    owner: Reference | RootScope
+    kind: ReferenceKind
+    label: Any
+    _key: tuple[Any, ...] | None = None
 
     def path(self) -> list[Reference]:
         """The references from the variable to this one."""
         path: list[Reference] = [self]
-        owner = self.owner
-        while isinstance(owner, Reference):
-            path.append(owner)
-            owner = owner.owner
+        while isinstance(path[-1].owner, Reference):
+            path.append(path[-1].owner)
         return path[::-1]
+
+    @property
+    def holder(self) -> Any:
+        """The object that refers to it; ``None`` where a variable does."""
+        return self.owner.value if isinstance(self.owner, Reference) else None
 
     @property
     def scope(self) -> RootScope:
@@ -100,20 +93,16 @@ PLAIN_LABELS = (str, int, float, bool, bytes)
 """Types of keys that can be written down without holding an object of the user's."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RootScope:
     """A function, module or class in which variables live: its code, or the name of its module."""
 
-    __slots__ = ("code", "is_aside", "module", "number")
-
-    def __init__(
-        self, code: CodeType | None = None, module: str = "", number: int = 0, *, is_aside: bool = False
-    ) -> None:
-        self.code = code
-        self.module = module
-        self.number = number
-        self.is_aside = is_aside
-        """Whether the loop does not need it: the frame of a suspended generator or of another thread, of which each
-        step may have left one behind."""
+    code: CodeType | None = None
+    module: str = ""
+    number: int = 0
+    is_aside: bool = False
+    """Whether the loop does not need it: the frame of a suspended generator or of another thread, of which each step
+    may have left one behind."""
 
     def key(self) -> tuple[Any, ...]:
         """Key that the same scope has at a later observation."""
@@ -152,24 +141,22 @@ class Traversal:
 
     def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
         """Start at the frames of all threads, the user's first, at suspended generators and at the user's modules."""
-        stack = list(stack_of(frame))
-        users = list(user_frames(frame))
-        tidy = nobody_traces()
+        users, tidy = list(user_frames(frame)), nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
         for generator in generators:
             self._add_generator(generator, tidy)
         self._drain()
         self._add_other_threads()
-        self._add_frames([each for each in stack if each not in users], tidy)
+        self._add_frames([each for each in stack_of(frame) if each not in users], tidy)
         self._drain()
 
     def user_files(self) -> list[str]:
         """The user's files in which the functions and classes that were met are defined."""
         values = [reference.value for reference in self.references.values()]
-        codes = [value.__code__ for value in values if type(value) is FunctionType]
-        classes = [code for kind in set(map(type, values)) if is_user_class(kind) for code in _codes(kind)]
-        names = dict.fromkeys(code.co_filename for code in (*codes, *classes))
+        for kind in filter(is_user_class, set(map(type, values))):
+            values += plain.class_attributes(kind).values()
+        names = dict.fromkeys(value.__code__.co_filename for value in values if type(value) is FunctionType)
         return [name for name in names if is_user_file(name)]
 
     def _add(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any, depth: int = 0) -> None:
@@ -228,8 +215,8 @@ class Traversal:
                     self._add_globals(RootScope(module=filename or name), module.__dict__)
 
     def _add_generator(self, generator: Any, tidy: bool) -> None:
-        frames = (getattr(generator, name, None) for name in ("gi_frame", "cr_frame", "ag_frame"))
-        frame = next((each for each in frames if each is not None), None)
+        attributes = ("gi_frame", "cr_frame", "ag_frame")
+        frame = next((getattr(generator, name) for name in attributes if hasattr(generator, name)), None)
         if frame is not None and is_user_file(frame.f_code.co_filename) and frame.f_back is None:
             self._add_frames([frame], tidy, is_aside=True)
 
@@ -240,10 +227,6 @@ class Traversal:
             frames = [frame for frame, _ in walk_stack(top)]
             if all(frame.f_trace is None and not is_ours(frame.f_code.co_filename) for frame in frames):
                 self._add_frames(user_frames(top), True, is_aside=True)
-
-
-def _codes(kind: type) -> list[CodeType]:
-    return [value.__code__ for value in plain.class_attributes(kind).values() if type(value) is FunctionType]
 
 
 _Edge = tuple[Any, ReferenceKind, Any]
@@ -257,7 +240,7 @@ def _referents(value: Any) -> Iterable[_Edge]:
     if dict in bases:
         yield from _items(value)
     elif list in bases or tuple in bases:
-        yield from _elements(value, list.__len__(value) if list in bases else tuple.__len__(value))
+        yield from _elements(value, list if list in bases else tuple)
     elif deque in bases or set in bases or frozenset in bases:
         yield from ((each, ReferenceKind.ITEM, None) for each in plain.newest_of(value, plain.TAIL))
     elif kind is FunctionType:
@@ -293,17 +276,16 @@ def _items(value: dict[Any, Any]) -> Iterator[_Edge]:
             yield key, ReferenceKind.INSIDE, None
 
 
-def _elements(value: Any, size: int) -> Iterator[_Edge]:
-    get = list.__getitem__ if list in plain.mro(type(value)) else tuple.__getitem__
+def _elements(value: Any, base: Any) -> Iterator[_Edge]:
     names = plain.fields_of(value)
+    is_long = not names and base.__len__(value) > plain.LARGE
+    elements = base.__getitem__(value, slice(plain.HEAD if is_long else None))
     if names:
-        elements = get(value, slice(None))
         yield from ((each, ReferenceKind.ATTRIBUTE, name) for name, each in zip(names, elements, strict=False))
-    elif size <= plain.LARGE:
-        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(None))))
-    else:
-        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(plain.HEAD))))
-        newest = get(value, slice(-plain.TAIL, None))
+        return
+    yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(elements))
+    if is_long:
+        newest = base.__getitem__(value, slice(-plain.TAIL, None))
         yield from ((each, ReferenceKind.ITEM, i - plain.TAIL) for i, each in enumerate(newest))
 
 

@@ -27,7 +27,7 @@ from tbmem.sources.retainers.containers import (
     grown_inside,
     without_those_below,
 )
-from tbmem.sources.retainers.instances import Instances, add_contexts, add_leaves
+from tbmem.sources.retainers.instances import add_classes, add_contexts, add_leaves, noted_classes
 from tbmem.sources.retainers.line_tracer import LineTracer
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable
 from tbmem.sources.retainers.probes import SizeProbe
@@ -176,13 +176,13 @@ class RetainerSearch:
             traversal = Traversal(60_000, 0.25)
             traversal.from_frames(frame, ObjectTable().generators())
             objects = ObjectTable()
+            context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not traversal.complete:
                 context.notes.append("There are more objects than were looked at: some names may be missing.")
-            context.add_files(traversal.user_files())
             self._fill(context, objects, traversal)
-            instances = Instances(context, self._counts, objects, traversal, collects)
+            classes = noted_classes(context, self._counts, objects, traversal)
             del objects, traversal
-            instances.add_candidates()
+            add_classes(context, classes, collects)
         self._candidates = context.sorted()
         self._notes = context.notes
         plain.forget()

@@ -166,6 +166,6 @@ def _full_path(name: str) -> str:
     folders = [os.path.abspath(folder) for folder in (*sys.path, *site.getsitepackages())]
     paths = [path for path in (os.path.join(folder, name) for folder in folders) if os.path.isfile(path)]
     if len(set(paths)) > 1:
-        loaded = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         paths = [path for path in paths if path in loaded] or paths
     return next(iter(paths), os.path.abspath(name))

@@ -141,7 +141,10 @@ class RecurringSizes:
         out if there are others: a tensor that grows for ever (``torch.cat``), or is read entirely in each step, is
         no curriculum, however large.
         """
-        series = [*zip(*self._steps, strict=False), *outliving]  # as many ranks as the step with the fewest has
+        series: list[Sequence[int]] = [
+            *zip(*self._steps, strict=False),
+            *outliving,
+        ]  # as many ranks as the step with the fewest has
         rising = [sizes for sizes in series if rises(sizes)]
         if not rising:
             return 0.0
