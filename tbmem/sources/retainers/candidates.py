@@ -24,9 +24,9 @@ MEASURED = 6
 """Elements that are measured."""
 OLDER = 3
 """Elements that are measured before: what they share with the others costs nothing more."""
-_HOLDER_SECONDS = 0.06
-_SEARCH_SECONDS = 0.3
+_SECONDS = (0.06, 0.3)
 """Processor time for measuring one holder, and all."""
+CHANGED = "A container changed while it was weighed."
 
 
 @dataclass
@@ -66,12 +66,12 @@ class SearchContext:
         self.baseline: BaselineObjects | None = None
         self._candidates: list[Candidate] = []
         self._initial = initial
-        self._deadline = time.thread_time() + _SEARCH_SECONDS
+        self._deadline = time.thread_time() + _SECONDS[1]
 
     def retained_size(self, with_initial: bool = True) -> RetainedSize:
         """A new measurement, within what is left of the time."""
         seconds = max(self._deadline - time.thread_time(), 0.005)
-        return RetainedSize(min(_HOLDER_SECONDS, seconds), self.baseline, self._initial if with_initial else ())
+        return RetainedSize(min(_SECONDS[0], seconds), self.baseline, self._initial if with_initial else ())
 
     def element_size(self, container: Any, series: Series) -> tuple[int, Contents]:
         """Bytes that one of the newest elements of a container retains, and what they hold."""
@@ -83,22 +83,24 @@ class SearchContext:
         try:
             elements = elements_of(container, new + recent + OLDER)
         except RuntimeError:
-            self.notes.append("A container changed while it was weighed.")
+            self.notes.append(CHANGED)
             return 0, Contents.OBJECTS
         if len(elements) > recent + 1 and is_ordered:
             del elements[len(elements) - recent :]
-        measured = elements[-new:]
-        for parts in elements[: -len(measured)]:
+        for parts in elements[:-new]:
             retained.measure_all(parts)
         sizes: list[tuple[int, bool]] = []
-        for parts in measured:
+        for parts in elements[-new:]:
             before = retained.initial_met
             size = retained.measure_all(parts)
             if sizes and retained.is_late:
                 break
             sizes.append((size, retained.initial_met > before))
         self.explained |= retained.types
-        return _mean_size(sizes) + entry_bytes(container), retained.contents()
+        # a few elements with an initial tensor in them are a new tensor at an old one's address
+        of_new = [size for size, is_initial in sizes if not is_initial]
+        chosen = of_new if 2 * len(of_new) > len(sizes) else [size for size, _ in sizes]
+        return sum(chosen) // max(len(chosen), 1) + entry_bytes(container), retained.contents()
 
     def holder(
         self, reference: Reference, name: Name, series: Series, *, bytes_per_element: int, contents: Contents
@@ -138,13 +140,6 @@ class SearchContext:
         return sorted(by_name.values(), key=lambda candidate: -candidate.holder.bytes_per_step)
 
 
-def _mean_size(sizes: list[tuple[int, bool]]) -> int:
-    """Mean size; a few elements with an initial tensor in them are a new tensor at an old one's address."""
-    new = [size for size, is_initial in sizes if not is_initial]
-    chosen = new if 2 * len(new) > len(sizes) else [size for size, _ in sizes]
-    return sum(chosen) // max(len(chosen), 1)
-
-
 def mean_of_new(sizes: list[int]) -> int:
     """Mean of the sizes that were measured after the ``OLDER`` ones, or of all where there are no more."""
     new = sizes[OLDER:] or sizes
@@ -152,18 +147,10 @@ def mean_of_new(sizes: list[int]) -> int:
 
 
 def not_under(traversal: Traversal, growing: set[int]) -> list[Any]:
-    """What the loop reaches without passing through something that grows.
-
-    Args:
-        traversal: What can be named.
-        growing: What grows, by ``id``.
-    """
+    """What the loop reaches without passing through something that grows (by ``id``)."""
     under = set(growing)
-    values = []
     for reference in traversal.references.values():
         owner = reference.owner
         if owner.is_aside if isinstance(owner, RootScope) else id(owner.value) in under:
             under.add(id(reference.value))
-        elif id(reference.value) not in under:
-            values.append(reference.value)
-    return values
+    return [reference.value for key, reference in traversal.references.items() if key not in under]

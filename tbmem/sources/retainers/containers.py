@@ -15,7 +15,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
 from tbmem.sources.program.syntax import Handle, SourceCode, called, definition_line
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import Candidate, SearchContext, mean_of_new
+from tbmem.sources.retainers.candidates import CHANGED, Candidate, SearchContext, mean_of_new
 from tbmem.sources.retainers.length_bounds import written_bound
 from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series
@@ -182,7 +182,7 @@ def add_filling(context: SearchContext, reference: Reference, series: Series) ->
             if plain.length_function(type(inner)) is not None:
                 sizes.extend(retained.measure_all(parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
     except RuntimeError:
-        context.notes.append("A container changed while it was weighed.")
+        context.notes.append(CHANGED)
     size = mean_of_new(sizes)
     holder = context.holder(reference, name, series, bytes_per_element=size, contents=retained.contents())
     holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(reference.value))

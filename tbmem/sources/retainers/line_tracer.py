@@ -44,7 +44,7 @@ class LineTracer:
     """Records which line ran when something grew."""
 
     def __init__(self, probes: dict[Hashable, Probe]) -> None:
-        self._probes = probes
+        self.probes = probes
         self._counts: Counter[tuple[Hashable, Line]] = Counter()
         self._now: dict[int, Line] = {}
         self._events = 0
@@ -55,33 +55,24 @@ class LineTracer:
         """Begin; ``False`` where somebody else is already tracing."""
         if not nobody_traces() or self._backend is not None:
             return False
-        backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
-        if backend is None:
+        self._backend = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
+        if self._backend is None:
             return False
         self._at(next(user_frames(frame), None))
-        self._backend = backend
         _skip_in_compiler()
-        backend.start(self, frame)
+        self._backend.start(self, frame)
         return True
 
     def stop(self, frame: FrameType | None) -> None:
         """Stop for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
-            try:
+            with contextlib.suppress(Exception):  # the last count is lost, nothing else
                 if frame is not None:
                     self._check(frame)
-            except Exception:  # the last count is lost, nothing else
-                pass
-            finally:
-                backend.stop(frame)
-        for probe in self._probes.values():
+            backend.stop(frame)
+        for probe in self.probes.values():
             probe.release()
-
-    @property
-    def keys(self) -> tuple[Hashable, ...]:
-        """What is watched."""
-        return tuple(self._probes)
 
     def lines(self, key: Hashable) -> list[Line]:
         """The lines during which one of the probes grew, most frequent first."""
@@ -106,23 +97,19 @@ class LineTracer:
     def too_many(self) -> bool:
         """Count an event; whether there have been so many that tracing costs too much."""
         self._events += 1
-        if self._events > EVENTS:
-            self.overflowed = True
+        self.overflowed = self._events > EVENTS
         return self.overflowed
 
     def _check(self, frame: FrameType) -> None:
         line = self._now.get(threading.get_ident())
-        for key, probe in self._probes.items():
+        for key, probe in self.probes.items():
             grown = probe.grew(frame)
             if grown and line is not None:
                 self._counts[key, line] += grown
 
 
 def _skip_in_compiler() -> None:
-    """Have torch's compiler, where it is loaded, skip callbacks from within a compiled function.
-
-    It would try to compile them, which takes milliseconds for each function.
-    """
+    """Have torch's compiler skip callbacks in a compiled function: compiling each would take milliseconds."""
     rules = sys.modules.get("torch._dynamo.trace_rules")
     if rules is not None and rules not in _CONFIGURED:
         with contextlib.suppress(Exception):
@@ -168,17 +155,17 @@ class _Tracing:
         self._leftovers.clear()
         if not nobody_traces():
             return
-        frames = list(user_frames(frame))
+        frames: list[FrameType | None] = list(user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
         for one in gc.get_objects() if suspended else ():
-            if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
+            if type(one) is GeneratorType and one.gi_code in self._codes:
                 frames.append(one.gi_frame)
-            elif type(one) is CoroutineType and one.cr_code in self._codes and one.cr_frame is not None:
+            elif type(one) is CoroutineType and one.cr_code in self._codes:
                 frames.append(one.cr_frame)
         for each in frames:
-            if each.f_trace == self._in_frame:
+            if each is not None and each.f_trace == self._in_frame:
                 each.f_trace = None
-            if has_fast_locals(each):
+            if each is not None and has_fast_locals(each):
                 locals_of(each)
         self._codes.clear()
 
@@ -282,10 +269,9 @@ class _Monitoring:
         return None
 
     def _at_return(self, code: CodeType, offset: int, value: object) -> Any:
-        tracer = self._tracer
-        if tracer is not None:
-            try:
-                tracer.at_return(sys._getframe(1))
-            except Exception:
-                self._tracer = None
+        try:
+            if self._tracer is not None:
+                self._tracer.at_return(sys._getframe(1))
+        except Exception:
+            self._tracer = None
         return None

@@ -1,7 +1,4 @@
-"""Lengths of containers and numbers of objects that Python's collector knows, over several observations.
-
-Between two observations only addresses, lengths and names of types are kept.
-"""
+"""Lengths of containers and numbers of objects that Python's collector knows, over several observations."""
 
 from __future__ import annotations
 
@@ -34,20 +31,16 @@ class Series:
     points: list[tuple[int, int]] = field(default_factory=list)
     """Steps and sizes."""
 
-    def _changes(self) -> list[tuple[int, int]]:
+    def changes(self) -> list[tuple[int, int]]:
         """Each later observation's step, and how much larger the size was than before."""
         pairs = zip(self.points, self.points[1:], strict=False)
         return [(step, after - before) for (_, before), (step, after) in pairs]
 
     @property
-    def rises(self) -> int:
-        """How often it was larger than at the observation before."""
-        return sum(change > 0 for _, change in self._changes())
-
-    @property
     def is_growing(self) -> bool:
         """Larger at two observations at least and smaller at none."""
-        return self.rises >= 2 and all(change >= 0 for _, change in self._changes())
+        changes = [change for _, change in self.changes()]
+        return sum(change > 0 for change in changes) >= 2 and min(changes) >= 0
 
     @property
     def per_step(self) -> float:
@@ -65,7 +58,7 @@ class Series:
     @property
     def since(self) -> int:
         """Step of the first observation at which it was larger than before."""
-        return next((step for step, change in self._changes() if change > 0), self.points[-1][0])
+        return next((step for step, change in self.changes() if change > 0), self.points[-1][0])
 
 
 class ObjectTable:
@@ -125,7 +118,10 @@ Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class ObjectCounts:
-    """Which containers in length, and which classes in number, have grown over the observations so far."""
+    """Which containers in length, and which classes in number, have grown over the observations so far.
+
+    Between two of them only addresses, lengths and names of types are kept.
+    """
 
     def __init__(self) -> None:
         self.looks = 0
@@ -136,20 +132,24 @@ class ObjectCounts:
 
     def look(self, step: int, objects: ObjectTable) -> None:
         """One more observation."""
-        before, self._lengths = self._lengths, {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
+        before, self._lengths = self._lengths, {id(kind): _lengths(kind, every) for kind, every in objects.containers()}
         grown: dict[int, Series] = {}
         for kind in before.keys() & self._lengths.keys():
             self._compare(step, before[kind], self._lengths[kind], grown)
         self._containers = grown
-        self._count(step, objects)
+        kinds = (*objects.user_classes(), *objects.contexts())
+        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
+        counted["leaves"] = len(objects.leaves_with_graphs())
+        self._classes = {key: self._classes.get(key) or Series() for key in counted}
+        for key, series in self._classes.items():
+            series.points.append((step, counted[key]))
         self._last_step = step
         self.looks += 1
 
     def _compare(self, step: int, before: Lengths, now: Lengths, grown: dict[int, Series]) -> None:
         """Continue the series of what has grown at this observation or at an earlier one."""
-        _, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
+        addresses, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
         sizes, last = now[1][new], before[1][old]
-        addresses = now[0][new]
         known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
         for i in np.flatnonzero((sizes > last) | known).tolist():
             address = int(addresses[i])
@@ -160,14 +160,6 @@ class ObjectCounts:
                 continue
             series.points.append((step, int(sizes[i])))
             grown[address] = series
-
-    def _count(self, step: int, objects: ObjectTable) -> None:
-        kinds = (*objects.user_classes(), *objects.contexts())
-        counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
-        counted["leaves"] = len(objects.leaves_with_graphs())
-        self._classes = {key: self._classes.get(key) or Series() for key in counted}
-        for key, series in self._classes.items():
-            series.points.append((step, counted[key]))
 
     def growing_containers(self) -> dict[int, Series]:
         """Series of the containers that are growing, by address."""
@@ -183,11 +175,9 @@ def class_key(kind: type) -> Hashable:
     return (id(kind), kind.__name__)
 
 
-def _lengths(kind: type, found: list[Any]) -> Lengths:
-    """Addresses, sorted, and lengths of containers."""
+def _lengths(kind: type, containers: list[Any]) -> Lengths:
+    """Addresses and lengths of containers."""
     length = plain.length_function(kind)
     assert length is not None
-    addresses = np.fromiter(map(id, found), np.int64, len(found))
-    sizes = np.fromiter(map(length, found), np.int64, len(found))
-    order = np.argsort(addresses)
-    return addresses[order], sizes[order]
+    count = len(containers)
+    return np.fromiter(map(id, containers), np.int64, count), np.fromiter(map(length, containers), np.int64, count)

@@ -10,6 +10,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,15 @@ _GRAPHS = (50_000, 0.1)
 _weak: Callable[[torch.UntypedStorage], Any] = reductions.StorageWeakRef
 
 
+@dataclass(slots=True, eq=False)
 class _Watched:
     """One storage."""
 
-    __slots__ = ("bytes", "freed_ns", "reference", "tensors")
-
-    def __init__(self, storage: torch.UntypedStorage) -> None:
-        self.bytes = storage.nbytes()
-        self.reference: Any = _weak(storage)
-        self.tensors: dict[int, weakref.ref[torch.Tensor]] = {}
-        self.freed_ns = -1
-        """When its last known tensor died."""
+    bytes: int
+    reference: Any
+    tensors: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    freed_ns: int = -1
+    """When its last known tensor died."""
 
 
 class OlderStoragesTracker:
@@ -65,18 +64,15 @@ class OlderStoragesTracker:
         """What was noted; ``None`` where that was not possible. Tracking ends."""
         now = self._clock()
         watched, complete = self._watched, self._is_complete
-        freed = [
-            (each.freed_ns if each.freed_ns >= 0 else now) if each.reference.expired() else -1
-            for each in watched.values()
-        ]
+        for each in watched.values():
+            if not each.reference.expired():
+                each.freed_ns = -1
+            elif each.freed_ns < 0:
+                each.freed_ns = now
+        rows = [(address, each.bytes, each.freed_ns) for address, each in watched.items()]
         self.forget()
-        if not complete:
-            return None
-        return OlderStorages(
-            address=np.array(list(watched), np.int64),
-            bytes=np.array([each.bytes for each in watched.values()], np.int64),
-            freed_ns=np.array(freed, np.int64),
-        )
+        addresses, sizes, freed = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+        return OlderStorages(address=addresses, bytes=sizes, freed_ns=freed) if complete else None
 
     def forget(self) -> None:
         """Stop tracking."""
@@ -108,7 +104,7 @@ class OlderStoragesTracker:
             return
         watched = self._watched.get(address)
         if watched is None:
-            watched = self._watched[address] = _Watched(storage)
+            watched = self._watched[address] = _Watched(storage.nbytes(), _weak(storage))
         if by_object:
             watched.tensors[id(tensor)] = weakref.ref(tensor, functools.partial(self._died, watched, id(tensor)))
 

@@ -54,7 +54,6 @@ class RetainerSearch:
         self._candidates: list[Candidate] | None = None
         self._notes: list[str] = []
         self._tracer: LineTracer | None = None
-        self._sizes: dict[Hashable, SizeProbe] = {}
         self._seen: dict[Hashable, tuple[CodeLine, ...]] = {}
         self._other_threads_run = False
 
@@ -77,31 +76,26 @@ class RetainerSearch:
         """Pick what has grown and begin to trace which lines make it grow.
 
         Returns:
-            ``False`` where there is nothing to trace, or where a debugger or a coverage tool is already tracing:
-            lines are read from the source then.
+            ``False`` where there is nothing to trace, or where a debugger or a coverage tool is already tracing.
         """
         if self._tracer is not None or self._counts.looks < LOOKS:
             return False
         context = self._find(frame)
         keys = [each.key for each in self._candidates or () if each.key in context.probes and not each.only_read]
-        probes = {key: context.probes[key] for key in keys[:_MAX_TRACED]}
-        if not probes:
+        if not keys:
             return False
-        tracer = LineTracer(probes)
-        self._other_threads_run = _other_threads_run()
+        tracer = LineTracer({key: context.probes[key] for key in keys[:_MAX_TRACED]})
+        # code of the user's in another thread cannot be traced with ``sys.settrace``
+        self._other_threads_run = any(True for top in frames_of_other_threads() for _ in user_frames(top))
         if not tracer.start(frame):
             tracer.stop(None)
             self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
             return False
         self._tracer = tracer
-        self._sizes = {key: probe for key, probe in probes.items() if isinstance(probe, SizeProbe)}
         return True
 
     def untrace(self, frame: FrameType | None = None) -> bool:
         """Stop tracing; may be called at any time and again.
-
-        Args:
-            frame: The user's loop; found by itself where it is not given.
 
         Returns:
             Whether a line was seen for everything that was traced.
@@ -110,7 +104,7 @@ class RetainerSearch:
         if tracer is None:
             return False
         tracer.stop(frame if frame is not None else sys._getframe(1))
-        for key in tracer.keys:
+        for key in tracer.probes:
             lines = [
                 self._sources.code_line(code.co_filename, line, qualified_name(code))
                 for code, line in tracer.lines(key)[:_MAX_LINES]
@@ -119,21 +113,19 @@ class RetainerSearch:
                 self._seen[key] = tuple(dict.fromkeys(lines))
         if tracer.overflowed:
             self._notes.append("A step has more lines than are followed: some were read from the source.")
-        self._drop_emptied()
-        return all(key in self._seen for key in tracer.keys)
+        self._drop_emptied(tracer)
+        return all(key in self._seen for key in tracer.probes)
 
-    def _drop_emptied(self) -> None:
+    def _drop_emptied(self, tracer: LineTracer) -> None:
         """Forget containers that were emptied while they were traced; take the length of the others."""
-        sizes, self._sizes = self._sizes, {}
-        remaining = []
-        for candidate in self._candidates or ():
-            probe = sizes.get(candidate.key)
-            if probe is not None and (probe.is_gone or probe.last < probe.first):
-                continue
-            if probe is not None:
+        candidates, self._candidates = self._candidates or (), []
+        for candidate in candidates:
+            probe = tracer.probes.get(candidate.key)
+            if isinstance(probe, SizeProbe):
+                if probe.is_gone or probe.last < probe.first:
+                    continue
                 candidate.holder = replace(candidate.holder, length=max(candidate.holder.length, probe.last))
-            remaining.append(candidate)
-        self._candidates = remaining
+            self._candidates.append(candidate)
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
         """Holders, most bytes per step first, and notes on what could not be seen."""
@@ -147,20 +139,21 @@ class RetainerSearch:
     def _finished(self, candidate: Candidate) -> Holder | None:
         """A candidate with its lines; ``None`` for a tensor whose new value turns out not to be made of the old one."""
         seen = self._seen.get(candidate.key, ())
-        read = (
-            tuple(dict.fromkeys(candidate.read())) if not seen or self._other_threads_run or candidate.only_read else ()
-        )
-        use_read = not seen or candidate.only_read or (self._other_threads_run and read and not set(seen) & set(read))
+        use_read = not seen or candidate.only_read
+        read = tuple(dict.fromkeys(candidate.read())) if use_read or self._other_threads_run else ()
+        use_read = use_read or (bool(read) and not set(seen) & set(read))
         lines = read if use_read else seen
         if candidate.must_be_cumulative:
             lines = tuple(line for line in lines if self._sources.is_cumulative(line, candidate.handle))
             if not lines:
                 return None
-        known_by = LineSource.READ if use_read else LineSource.SEEN
-        holder = candidate.holder
-        if candidate.bound_is_read and not _positions(seen) <= _positions(candidate.read()):
-            holder = replace(holder, bound=None)
-        return replace(holder, lines=lines[:_MAX_LINES], known_by=known_by)
+        is_bounded = not candidate.bound_is_read or _positions(seen) <= _positions(candidate.read())
+        return replace(
+            candidate.holder,
+            lines=lines[:_MAX_LINES],
+            known_by=LineSource.READ if use_read else LineSource.SEEN,
+            bound=candidate.holder.bound if is_bounded else None,
+        )
 
     def close(self) -> None:
         """Stop tracing and forget everything."""
@@ -209,8 +202,3 @@ class RetainerSearch:
 
 def _positions(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
     return {(line.file, line.line) for line in lines}
-
-
-def _other_threads_run() -> bool:
-    """Whether another thread runs code of the user's, which cannot be traced with ``sys.settrace``."""
-    return any(True for top in frames_of_other_threads() for _ in user_frames(top))

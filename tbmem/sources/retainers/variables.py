@@ -98,7 +98,7 @@ class VariableHistory:
 
     def _add_edges(self, edges: tuple[bytes, bytes]) -> None:
         first, last = self.edges
-        if self.series.rises:
+        if any(change > 0 for _, change in self.series.changes()):
             is_kept = bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
             self.kept_edge = self.kept_edge and is_kept
         self.edges = edges

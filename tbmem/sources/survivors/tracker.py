@@ -141,16 +141,14 @@ class RecurringSizes:
         out if there are others: a tensor that grows for ever (``torch.cat``), or is read entirely in each step, is
         no curriculum, however large.
         """
-        series: list[Sequence[int]] = [
-            *zip(*self._steps, strict=False),
-            *outliving,
-        ]  # as many ranks as the step with the fewest has
+        ranks = zip(*self._steps, strict=False)  # as many as the step with the fewest has
+        series: list[Sequence[int]] = [*ranks, *outliving]
         rising = [sizes for sizes in series if rises(sizes)]
         if not rising:
             return 0.0
-        most = sum(max(rising, key=_increase))
-        rest = sum(map(sum, series)) - most
-        return (sum(map(sum, rising)) - most) / rest if rest else 1.0
+        most = max(rising, key=_increase)
+        rest = sum(map(sum, series)) - sum(most)
+        return (sum(map(sum, rising)) - sum(most)) / rest if rest else 1.0
 
 
 def rises(series: Sequence[int]) -> bool:
