@@ -96,22 +96,18 @@ def tee_elements(branch: Any) -> Iterator[Any]:
                 yield one
 
 
+_PLAIN: tuple[Any, ...] = (list, dict, set, deque)
 _LENGTHS: dict[type, Length] = {
-    list: list.__len__,
-    dict: dict.__len__,
-    set: set.__len__,
-    deque: deque.__len__,
+    **{kind: kind.__len__ for kind in _PLAIN},
     LruCache: lambda cache: int(LruCache.cache_info(cache).currsize),  # type: ignore[attr-defined]
     Tee: lambda branch: sum(1 for _ in tee_elements(branch)),
 }
 
 
 def live_objects(*bases: type) -> list[list[Any]]:
-    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it.
-
-    Judged by the type: isinstance() would make a lazy object load what it stands for. Without a loop of Python's own:
-    there are hundreds of thousands of objects, of few types, and a profiler would record each call.
-    """
+    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it."""
+    # by the type: isinstance() would make a lazy object load what it stands for; without a loop of Python's own: there
+    # are hundreds of thousands of objects, of few types, and a profiler would record each call
     objects = gc.get_objects()  # in no closure: its cell would be in the list, and the list in the cell
     kinds = set(map(type, objects))
     found = []
@@ -122,11 +118,7 @@ def live_objects(*bases: type) -> list[list[Any]]:
 
 
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Items of a dict; of a large one only the oldest and the newest.
-
-    Raises:
-        RuntimeError: Another thread changed it in between.
-    """
+    """Items of a dict; of a large one only the oldest and the newest."""
     if dict.__len__(mapping) <= LARGE:
         return list(dict.items(mapping))
     return [*itertools.islice(dict.items(mapping), HEAD), *newest_items(mapping, TAIL)]

@@ -128,14 +128,7 @@ class SourceCode:
         )
 
     def binding_function(self, filename: str, line: int, name: str, variable: str) -> tuple[str, int] | None:
-        """The function in which a free variable of an inner one lives: its name and first line.
-
-        Args:
-            filename: Of the inner function, as are ``line``, its first one, and ``name``.
-            line: First line.
-            name: Name.
-            variable: The free variable.
-        """
+        """The function in which a free variable of the one at a line lives: its name and first line."""
         inner = self.file(filename).function_from(line, name)
         around = inner.parent if inner is not None else None
         while around is not None:
@@ -251,7 +244,6 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.AST) -> set[str]:
-    """Variables that a function assigns; arguments too."""
     nodes = list(ast.walk(node))
     arguments = {child.arg for child in nodes if isinstance(child, ast.arg)}
     definitions = {child.name for child in nodes if isinstance(child, (*Functions, ast.ClassDef))}
@@ -298,7 +290,6 @@ def _calls(statement: ast.stmt, handle: Handle) -> bool:
 
 
 def _passes(statement: ast.stmt, handle: Handle) -> bool:
-    """Whether a statement passes it to a function."""
     calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)]
     arguments = [one for node in calls for one in (*node.args, *(word.value for word in node.keywords))]
     return any(matches(one, handle) for one in arguments)

@@ -59,7 +59,6 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
 
 
 def _is_ours(reference: Reference) -> bool:
-    """Whether a container is tbmem's own."""
     wrapped = plain.wrapped_function(reference.value) if type(reference.value) is plain.LruCache else None
     return reference.scope.module == _OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
 
@@ -136,8 +135,10 @@ def _bound(reference: Reference) -> int | None:
     return plain.bound_of(reference.value)
 
 
-def grown_inside(histories: VariableHistories, traversal: Traversal, containers: list[Grown]) -> list[Grown]:
-    """Containers in which many others become longer, each too seldom or too little to count by itself.
+def with_grown_inside(
+    containers: list[Grown], histories: VariableHistories, traversal: Traversal
+) -> tuple[list[Grown], list[Grown]]:
+    """The containers that are in none of those in which many become longer, each too little by itself; and those.
 
     Lists by class get an element now and then; a list for each layer gets one number a step.
     """
@@ -149,27 +150,18 @@ def grown_inside(histories: VariableHistories, traversal: Traversal, containers:
 
     grown = histories.references(traversal, lambda history: history.inner.is_growing, can_hold)
     known = [(reference, series.per_step) for reference, series in containers]
-    chosen = []
+    filling = []
     for reference, history in reversed(grown):  # what is deeper first
         rate = history.inner.per_step
         below = [other_rate for other, other_rate in known if _is_below(other, reference)]
         if sum(below) < _EXPLAINED * rate or max(below) <= rate / _MANY_ALIKE:
-            chosen.append((reference, history.inner))
+            filling.append((reference, history.inner))
             known.append((reference, rate))
-    return chosen
+    return [each for each in containers if not any(_is_below(each[0], above) for above, _ in filling)], filling
 
 
 def _is_below(reference: Reference, above: Reference) -> bool:
     return any(each is above for each in reference.path()[:-1])
-
-
-def without_those_below(containers: list[Grown], filling: list[Grown]) -> list[Grown]:
-    """Containers that are not a part of one in ``filling``."""
-    return [
-        (reference, series)
-        for reference, series in containers
-        if not any(reference is above or _is_below(reference, above) for above, _ in filling)
-    ]
 
 
 def add_filling(context: SearchContext, reference: Reference, series: Series) -> None:
@@ -196,13 +188,7 @@ def add_filling(context: SearchContext, reference: Reference, series: Series) ->
 
 
 def _paths_to(objects: list[Any], traversal: Traversal, ours: Iterable[Any]) -> dict[int, Reference]:
-    """A path to each object, found through its referrers.
-
-    Args:
-        objects: A few objects; each level costs a pass over everything that the collector knows.
-        traversal: What can be named.
-        ours: Lists and dicts of tbmem that hold the objects as well.
-    """
+    """A path to each object, found through its referrers but for ``ours``; costs a pass over the heap per level."""
     search = _ReferrerSearch(traversal, {id(each) for each in ours} | {id(objects)})
     frontier = {id(each): each for each in objects}
     for _ in range(_LEVELS):
@@ -263,7 +249,6 @@ class _ReferrerSearch:
 
 
 def _edge(holder: Any, one: Any) -> tuple[ReferenceKind, Any]:
-    """Kind and label of the reference from a holder to an object."""
     bases = plain.mro(type(holder))
     if dict in bases:
         return ReferenceKind.KEY, next((key for key, value in list(dict.items(holder)) if value is one), None)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -25,6 +25,8 @@ from tbmem.sources.retainers.retained_size import BaselineObjects
 _TRIED = 3
 """Objects of a class of which one must be garbage."""
 _LARGEST_GROUP = 4000
+_Noted = tuple[Candidate, tuple[int, ...], str]
+"""A class, addresses of a few objects, and what the first object that can be named is called."""
 _NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
@@ -34,7 +36,10 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
     for kind in objects.contexts():
         series = growing.get(class_key(kind))
         nodes = objects.by_kind[kind]
-        names = sorted({name for node in nodes[:MEASURED] for name in _own_outputs(node)}) if series else []
+        # attributes of a node that hold a tensor which this node has computed
+        attributes = [(node, *item) for node in nodes[:MEASURED] for item in (plain.instance_dict(node) or {}).items()]
+        own = {name for node, name, value in attributes if plain.is_a(value, torch.Tensor) and value.grad_fn is node}
+        names = sorted(own) if series is not None else []
         if series is None or not names:
             continue
         function = plain.class_attributes(kind).get("_forward_cls", kind)
@@ -42,20 +47,9 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
         text = f"ctx.{names[0]} of {function_name}"
         holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
         files = context.sources.files_of(function)
-        read = partial(_context_lines, context.sources, files, function_name, names)
+        lines = context.sources.attribute_lines(files, names)
+        read = partial(list, [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines)
         context.add(Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=read))
-
-
-def _own_outputs(node: Any) -> list[str]:
-    """Attributes of a node that hold a tensor which this node has computed."""
-    attributes = (plain.instance_dict(node) or {}).items()
-    return [name for name, value in attributes if plain.is_a(value, torch.Tensor) and value.grad_fn is node]
-
-
-def _context_lines(sources: SourceCode, files: tuple[str, ...], function_name: str, names: list[str]) -> list[CodeLine]:
-    """The lines that set an attribute of ``ctx``, of the function itself where it is known."""
-    lines = sources.attribute_lines(files, names)
-    return [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
 
 
 def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> None:
@@ -70,14 +64,6 @@ def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTabl
     context.add(Candidate("leaves", replace(holder, contents=Contents.GRAPHS), read=read))
 
 
-class _Noted(NamedTuple):
-    candidate: Candidate
-    addresses: tuple[int, ...]
-    """Of a few objects."""
-    path: str
-    """What the first of them that can be named is called."""
-
-
 def noted_classes(
     context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal
 ) -> list[_Noted]:
@@ -85,22 +71,20 @@ def noted_classes(
     growing = counts.growing_classes()
     noted = []
     for kind in objects.user_classes():
-        series, instances = growing.get(class_key(kind)), objects.by_kind.get(kind, [])
-        if series is not None and instances and kind not in context.explained:
-            noted.append(_noted(context, kind, instances, series, traversal))
+        series, instances = growing.get(class_key(kind)), objects.by_kind[kind]
+        if series is None or kind in context.explained:
+            continue
+        references = [traversal.references[id(one)] for one in instances if id(one) in traversal.references]
+        named = min(references, key=lambda reference: len(reference.path()), default=None)
+        context.baseline = BaselineObjects(not_under(traversal, {id(one) for one in instances}))
+        text = f"{plain_name(kind.__qualname__)} objects"
+        holder = _holder(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
+        files = tuple(dict.fromkeys((*context.sources.files_of(kind), *context.files)))
+        read = partial(_class_lines, context.sources, files, kind.__name__)
+        addresses = tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances)
+        path = context.name(named).text if named is not None else ""
+        noted.append((Candidate(class_key(kind), holder, read=read), addresses, path))
     return noted
-
-
-def _noted(context: SearchContext, kind: type, instances: list[Any], series: Series, traversal: Traversal) -> _Noted:
-    references = [traversal.references[id(one)] for one in instances if id(one) in traversal.references]
-    named = min(references, key=lambda reference: len(reference.path()), default=None)
-    context.baseline = BaselineObjects(not_under(traversal, {id(one) for one in instances}))
-    text = f"{plain_name(kind.__qualname__)} objects"
-    holder = _holder(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
-    files = tuple(dict.fromkeys((*context.sources.files_of(kind), *context.files)))
-    candidate = Candidate(class_key(kind), holder, read=partial(_class_lines, context.sources, files, kind.__name__))
-    addresses = tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances)
-    return _Noted(candidate, addresses, context.name(named).text if named is not None else "")
 
 
 def add_classes(context: SearchContext, classes: list[_Noted], collects: bool) -> None:
@@ -156,9 +140,7 @@ def cycle_attributes(address: int) -> set[str] | None:
 
     All that the object leads to is gathered, and the references inside are compared with the number that each object
     has: one with more of them is held from outside, and so is all that it leads to.
-
-    Args:
-        address: Of the object; an address, because every reference of the caller's would count as a holder.
+    It is given by its address: every reference of the caller's would count as a holder.
     """
     group = [one for one in gc.get_objects() if id(one) == address]
     if not group or not _gather(group):
@@ -202,7 +184,6 @@ _OUR_REFERENCES = _reference_counts([object()])[0]
 
 
 def _leads_to(group: list[Any], held: list[int], address: int) -> bool:
-    """Whether one of the members that are held from outside leads to an address."""
     unseen = {id(member) for member in group}
     queue = [group[i] for i in held]
     while queue and address in unseen:

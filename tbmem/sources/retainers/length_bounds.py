@@ -56,7 +56,6 @@ def written_bound(reference: Reference, handle: Handle, sources: SourceCode) -> 
 
 
 def _value(container: ast.expr, limit: ast.expr, reference: Reference, filename: str) -> int | None:
-    """The number that a container's length is compared with, now."""
     value: Any = None
     if isinstance(limit, ast.Constant):
         value = limit.value
@@ -147,7 +146,6 @@ def _is_length(node: ast.AST, handle: Handle) -> bool:
 
 
 def _takes_out(node: ast.AST, handle: Handle) -> bool:
-    """Whether something is removed from a container, or only a slice of it is kept."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr in _REMOVING and matches(node.func.value, handle)
     if isinstance(node, ast.Delete):

@@ -1,8 +1,7 @@
 """Tracer of the user's lines, for a step or two, that records during which of them watched objects grow.
 
-Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
-coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does
-counts for the user's line that called it.
+A debugger or a coverage tool that is already there is left alone. Only frames of the user's files are followed: what a
+library does counts for the user's line that called it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ _FRAME_AND_OURS = 4
 """References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
 Line = tuple[CodeType, int]
 _monitoring: Any = getattr(sys, "monitoring", None)
-"""Python 3.12 and later."""
 
 
 class LineTracer:
@@ -49,6 +47,7 @@ class LineTracer:
         self._now: dict[int, Line] = {}
         self._events = 0
         self._backend: _Tracing | _Monitoring | None = None
+        self._has_failed = False
         self.overflowed = False
 
     def start(self, frame: FrameType | None) -> bool:
@@ -79,26 +78,25 @@ class LineTracer:
         counts = {line: count for (owner, line), count in self._counts.items() if owner == key}
         return sorted(counts, key=lambda line: -counts[line])
 
-    def at_line(self, frame: FrameType) -> None:
-        """A line of the user's is about to run."""
-        self._check(frame)
-        self._at(frame)
-
-    def at_return(self, frame: FrameType) -> None:
-        """A function of the user's is about to return to whoever called it."""
-        self._check(frame)
-        self._at(next(user_frames(frame.f_back), None))
+    def advance(self, frame: FrameType, following: FrameType | None) -> None:
+        """A line or a function of the user's ends in a frame; the one that follows goes on from where it stands."""
+        if not self._has_failed:
+            try:
+                self._check(frame)
+                self._at(following)
+            except Exception:
+                self._has_failed = True
 
     def _at(self, frame: FrameType | None) -> None:
         """What grows from now on in this thread grows on the line at which a frame stands."""
         if frame is not None:
             self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
 
-    def too_many(self) -> bool:
-        """Count an event; whether there have been so many that tracing costs too much."""
+    def goes_on(self) -> bool:
+        """Count an event; whether tracing goes on: it ends after an error, or when it costs too much."""
         self._events += 1
         self.overflowed = self._events > EVENTS
-        return self.overflowed
+        return not (self.overflowed or self._has_failed)
 
     def _check(self, frame: FrameType) -> None:
         line = self._now.get(threading.get_ident())
@@ -124,8 +122,8 @@ class _Tracing:
     """``sys.settrace``: Python 3.10 and 3.11, this thread only.
 
     Once a frame's variables were read, the first event in it fills its dict of variables, which then keeps them
-    alive. It may be emptied only while no event of that same frame is being handled: Python would write the empty
-    dict back. So it is emptied as soon as the frame has called something.
+    alive. It is emptied as soon as the frame has called something: while an event of that same frame is being
+    handled, Python would write the empty dict back.
     """
 
     def __init__(self) -> None:
@@ -186,16 +184,11 @@ class _Tracing:
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
         tracer = self._tracer
-        if tracer is None or tracer.too_many():
+        if tracer is None or not tracer.goes_on():
             self._tracer = frame.f_trace = None
             return None
-        try:
-            if event == "line":
-                tracer.at_line(frame)
-            elif event == "return":
-                tracer.at_return(frame)
-        except Exception:
-            self._tracer = None
+        if event in ("line", "return"):
+            tracer.advance(frame, frame if event == "line" else next(user_frames(frame.f_back), None))
         return self._in_frame
 
 
@@ -259,19 +252,12 @@ class _Monitoring:
         return None
 
     def _at_line(self, code: CodeType, line: int) -> Any:
-        tracer = self._tracer
-        if tracer is None or tracer.too_many():
+        if self._tracer is None or not self._tracer.goes_on():
             return _monitoring.DISABLE
-        try:
-            tracer.at_line(sys._getframe(1))
-        except Exception:
-            self._tracer = None
+        self._tracer.advance(sys._getframe(1), sys._getframe(1))
         return None
 
-    def _at_return(self, code: CodeType, offset: int, value: object) -> Any:
-        try:
-            if self._tracer is not None:
-                self._tracer.at_return(sys._getframe(1))
-        except Exception:
-            self._tracer = None
-        return None
+    def _at_return(self, code: CodeType, offset: int, value: object) -> None:
+        if self._tracer is not None:
+            frame = sys._getframe(1)
+            self._tracer.advance(frame, next(user_frames(frame.f_back), None))

@@ -44,7 +44,9 @@ def name_of(reference: Reference, sources: SourceCode, noun: str = "") -> Name:
     path = tuple(_component(each) for each in references[start + 1 :])
     if first.kind in (ReferenceKind.ATTRIBUTE, ReferenceKind.CLASS_ATTRIBUTE, ReferenceKind.KEY):
         owner, label = _owner_object(first), str(first.label)
-        kind = _definer(owner, label) if first.kind is ReferenceKind.CLASS_ATTRIBUTE else type(owner)
+        kind = type(owner)
+        if first.kind is ReferenceKind.CLASS_ATTRIBUTE:  # its class is the one that defines it
+            kind = next((base for base in plain.mro(owner) if label in plain.class_attributes(base)), owner)
         handle = Handle(label, True, path, sources.files_of(kind))
         return Name(f"{plain_name(kind.__qualname__)}.{label}{_suffix(path)}", handle)
     return _name_of_variable(first, path, reference.scope, noun or _spoken(type(references[-1].value)), sources)
@@ -125,10 +127,6 @@ def _owner_object(reference: Reference) -> Any:
 def _is_module_table(owner: Reference | RootScope) -> bool:
     """Whether a reference is the table of a module's children."""
     return isinstance(owner, Reference) and owner.kind is ReferenceKind.ATTRIBUTE and owner.label in _MODULE_TABLES
-
-
-def _definer(kind: type, name: str) -> type:
-    return next((base for base in plain.mro(kind) if name in plain.class_attributes(base)), kind)
 
 
 def _component(reference: Reference) -> tuple[str, Any]:

@@ -26,10 +26,9 @@ _ENOUGH = 4
 
 @dataclass(slots=True)
 class Series:
-    """One size at several observations."""
+    """One size at several observations, each with its step."""
 
     points: list[tuple[int, int]] = field(default_factory=list)
-    """Steps and sizes."""
 
     def changes(self) -> list[tuple[int, int]]:
         """Each later observation's step, and how much larger the size was than before."""
@@ -66,12 +65,11 @@ class ObjectTable:
 
     def __init__(self) -> None:
         everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
-        table = _InstancesByType()
+        kinds = dict.fromkeys(map(type, everything))
+        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in kinds if _is_wanted(kind)}
         for one in everything:
-            instances = table[type(one)]
-            if instances is not None:
-                instances.append(one)
-        self.by_kind: dict[type, list[Any]] = {kind: instances for kind, instances in table.items() if instances}
+            if type(one) in self.by_kind:
+                self.by_kind[type(one)].append(one)
 
     def containers(self) -> list[tuple[type, list[Any]]]:
         """Kinds of containers that can grow, and all there are of each."""
@@ -99,14 +97,9 @@ class ObjectTable:
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
 
 
-class _InstancesByType(dict[type, "list[Any] | None"]):
-    """A list for each type that is of interest, decided when it is first met."""
-
-    def __missing__(self, kind: type) -> list[Any] | None:
-        is_listed = plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS
-        instances: list[Any] | None = [] if is_listed or _is_countable(kind) else None
-        self[kind] = instances
-        return instances
+def _is_wanted(kind: type) -> bool:
+    is_container = plain.length_function(kind) is not None
+    return is_container or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
 
 
 def _is_countable(kind: type) -> bool:
@@ -118,10 +111,7 @@ Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class ObjectCounts:
-    """Which containers in length, and which classes in number, have grown over the observations so far.
-
-    Between two of them only addresses, lengths and names of types are kept.
-    """
+    """Which containers in length, and which classes in number, have grown; keeps numbers and names of types only."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -176,7 +166,6 @@ def class_key(kind: type) -> Hashable:
 
 
 def _lengths(kind: type, containers: list[Any]) -> Lengths:
-    """Addresses and lengths of containers."""
     length = plain.length_function(kind)
     assert length is not None
     count = len(containers)

@@ -8,32 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from types import FrameType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import local_of
 from tbmem.sources.retainers.reachability import Reference, ReferenceKind
-
-
-class Probe(Protocol):
-    """One thing that is watched."""
-
-    def grew(self, frame: FrameType) -> int:
-        """How much it has grown since the last call, 0 for not at all."""
-
-    def release(self) -> None:
-        """Release every object."""
+from tbmem.sources.retainers.retained_size import tensor_bytes
+from tbmem.sources.torch_state import autograd_graph
 
 
 class ValueReader:
-    """Reads a value where it is stored; releases an owner that nobody else holds.
-
-    Args:
-        owner: A dict, a cell, an object; ``None`` for variables of frames.
-        read: The value in an owner, or in a frame; ``None`` where it cannot be known there.
-    """
+    """Reads a value in its owner (a dict, a cell, an object), or in a frame where the owner is ``None``."""
 
     def __init__(self, owner: Any, read: Callable[[Any, FrameType], Any]) -> None:
         self._owner = owner
@@ -97,13 +84,7 @@ def _attribute(held: Any, label: str) -> Any:
 
 
 class SizeProbe:
-    """Watches the length of a container; releases it as soon as nobody else holds it.
-
-    Args:
-        container: What is watched.
-        length: Counts its elements.
-        reader: Reads the container that has replaced it (``kept = kept + [x]``).
-    """
+    """Watches the length of a container, and then of what has replaced it (``kept = kept + [x]``)."""
 
     def __init__(self, container: Any, length: Callable[[Any], int], reader: ValueReader | None = None) -> None:
         self._container = container
@@ -159,19 +140,30 @@ _ONLY_OURS = _references_of_a_probe()
 class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
-    def __init__(self, reader: ValueReader, mark: Callable[[Any], Hashable], value: Any) -> None:
+    def __init__(self, reader: ValueReader, value: Any) -> None:
         self._reader = reader
-        self._mark = mark
-        self._last = mark(value)
+        self._last = _identity(value)
 
     def grew(self, frame: FrameType) -> int:
         """1 when there is another value than at the last call."""
         value = self._reader.value(frame)
         if value is None:
             return 0
-        before, self._last = self._last, self._mark(value)
+        before, self._last = self._last, _identity(value)
         return int(before != self._last)
 
     def release(self) -> None:
         """Release the owner."""
         self._reader.release()
+
+
+def _identity(value: Any) -> Hashable:
+    """Distinguishes values; a tensor that was changed in place has another node and the same address."""
+    if plain.is_a(value, torch.Tensor):
+        number = autograd_graph.number_of(value.grad_fn) if value.grad_fn is not None else 0
+        return id(value), number, tensor_bytes(value)
+    return id(value)
+
+
+Probe = SizeProbe | ValueProbe
+"""Watches one thing: ``grew`` says how much it has grown since the last call, ``release`` lets go of every object."""

@@ -101,8 +101,7 @@ class RootScope:
     module: str = ""
     number: int = 0
     is_aside: bool = False
-    """Whether the loop does not need it: the frame of a suspended generator or of another thread, of which each step
-    may have left one behind."""
+    """The frame of a suspended generator or of another thread, of which each step may have left one behind."""
 
     def key(self) -> tuple[Any, ...]:
         """Key that the same scope has at a later observation."""
@@ -125,12 +124,16 @@ _MAX_DEPTH = 14
 class Traversal:
     """One traversal over what can be named; breadth first, so that the shortest name wins.
 
+    It starts at the frames of all threads, the user's first, at suspended generators and at the user's modules.
+
     Args:
         limit: Maximum number of objects.
         seconds: Maximum processor time, so that a busy machine sees as much as an idle one.
+        frame: The user's loop.
+        generators: Suspended generators and coroutines.
     """
 
-    def __init__(self, limit: int, seconds: float) -> None:
+    def __init__(self, limit: int, seconds: float, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
         self.references: dict[int, Reference] = {}
         """By ``id`` of the object."""
         self.complete = True
@@ -138,9 +141,6 @@ class Traversal:
         self._queue: deque[tuple[Reference, int]] = deque()
         self._limit = limit
         self._deadline = time.thread_time() + seconds
-
-    def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        """Start at the frames of all threads, the user's first, at suspended generators and at the user's modules."""
         users, tidy = list(user_frames(frame)), nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
@@ -165,8 +165,7 @@ class Traversal:
         is_long = type_ in (str, bytes, bytearray) and len(value) >= _LONG_TEXT
         if id(value) in self.references or (type_ in _SIMPLE and not is_long):
             return
-        reference = Reference(value, owner, kind, label)
-        self.references[id(value)] = reference
+        self.references[id(value)] = reference = Reference(value, owner, kind, label)
         if depth < _MAX_DEPTH and type_ not in _SIMPLE:
             self._queue.append((reference, depth))
 
@@ -200,10 +199,9 @@ class Traversal:
                 self._add(value, scope, kind, name)
 
     def _add_globals(self, scope: RootScope, namespace: dict[str, Any]) -> None:
-        if id(namespace) in self._namespaces:
-            return
+        items = list(namespace.items()) if id(namespace) not in self._namespaces else ()
         self._namespaces.add(id(namespace))
-        for name, value in list(namespace.items()):
+        for name, value in items:
             if not (name.startswith("__") and name.endswith("__")):
                 self._add(value, scope, ReferenceKind.GLOBAL, name)
 
@@ -234,7 +232,6 @@ _Edge = tuple[Any, ReferenceKind, Any]
 
 
 def _referents(value: Any) -> Iterable[_Edge]:
-    """What an object refers to, with the names for it."""
     kind = type(value)
     bases = plain.mro(kind)
     if dict in bases:

@@ -20,13 +20,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import frames_of_other_threads, qualified_name, user_frames
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.candidates import Candidate, SearchContext, not_under
-from tbmem.sources.retainers.containers import (
-    add_container,
-    add_filling,
-    grown_containers,
-    grown_inside,
-    without_those_below,
-)
+from tbmem.sources.retainers.containers import add_container, add_filling, grown_containers, with_grown_inside
 from tbmem.sources.retainers.instances import add_classes, add_contexts, add_leaves, noted_classes
 from tbmem.sources.retainers.line_tracer import LineTracer
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable
@@ -66,18 +60,13 @@ class RetainerSearch:
             self._counts.look(step, objects)
             generators = objects.generators()
             del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
-            traversal = Traversal(20_000, 0.04)
-            traversal.from_frames(frame, generators)
+            traversal = Traversal(20_000, 0.04, frame, generators)
             self._histories.look(step, traversal.references.values())
         self._candidates = None
         plain.forget()
 
     def trace(self, frame: FrameType | None) -> bool:
-        """Pick what has grown and begin to trace which lines make it grow.
-
-        Returns:
-            ``False`` where there is nothing to trace, or where a debugger or a coverage tool is already tracing.
-        """
+        """Begin to trace which lines make grow what has grown; ``False`` for nothing, or where somebody is tracing."""
         if self._tracer is not None or self._counts.looks < LOOKS:
             return False
         context = self._find(frame)
@@ -95,11 +84,7 @@ class RetainerSearch:
         return True
 
     def untrace(self, frame: FrameType | None = None) -> bool:
-        """Stop tracing; may be called at any time and again.
-
-        Returns:
-            Whether a line was seen for everything that was traced.
-        """
+        """Stop tracing, at any time and again; returns whether a line was seen for everything that was traced."""
         tracer, self._tracer = self._tracer, None
         if tracer is None:
             return False
@@ -166,8 +151,7 @@ class RetainerSearch:
         collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), gc_paused():
             context = SearchContext(self._sources, self._initial, frame)
-            traversal = Traversal(60_000, 0.25)
-            traversal.from_frames(frame, ObjectTable().generators())
+            traversal = Traversal(60_000, 0.25, frame, ObjectTable().generators())
             objects = ObjectTable()
             context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not traversal.complete:
@@ -183,8 +167,7 @@ class RetainerSearch:
 
     def _fill(self, context: SearchContext, objects: ObjectTable, traversal: Traversal) -> None:
         containers = grown_containers(self._counts, objects, traversal)
-        filling = grown_inside(self._histories, traversal, containers)
-        containers = without_those_below(containers, filling)
+        containers, filling = with_grown_inside(containers, self._histories, traversal)
         values = grown_values(self._histories, traversal, {id(reference.value) for reference, _ in containers})
         context.baseline = BaselineObjects(
             not_under(traversal, {id(reference.value) for reference, _ in (*containers, *filling, *values)})

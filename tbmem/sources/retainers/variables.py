@@ -23,7 +23,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers.candidates import Candidate, SearchContext
 from tbmem.sources.retainers.object_counts import Series
-from tbmem.sources.retainers.probes import Probe, SizeProbe, ValueProbe, reader_of
+from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, reader_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
 from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
 from tbmem.sources.torch_state import autograd_graph
@@ -36,21 +36,11 @@ _VARIED = 24
 """Different bytes among them at least: a mask or a range begins the same way however long it is."""
 _MANY_INNER = 5000
 """Elements of a container above which those of the containers in it are not counted."""
-_CONTAINERS = (list, dict, set, deque, defaultdict)
+_CONTAINERS: tuple[Any, ...] = (list, dict, set, deque, defaultdict)
+_BUFFERS: tuple[Any, ...] = (array.array, io.BytesIO, io.StringIO)
 _SIZES: dict[type, Callable[[Any], int]] = {
-    list: list.__len__,
-    dict: dict.__len__,
-    defaultdict: dict.__len__,
-    set: set.__len__,
-    tuple: tuple.__len__,
-    frozenset: frozenset.__len__,
-    deque: deque.__len__,
-    str: str.__len__,
-    bytes: bytes.__len__,
-    bytearray: bytearray.__len__,
-    array.array: array.array.__sizeof__,
-    io.BytesIO: io.BytesIO.__sizeof__,
-    io.StringIO: io.StringIO.__sizeof__,
+    **{kind: kind.__len__ for kind in (*_CONTAINERS, tuple, frozenset, str, bytes, bytearray)},
+    **{kind: kind.__sizeof__ for kind in _BUFFERS},
 }
 
 
@@ -145,10 +135,7 @@ def inner_length(value: Any, depth: int = 2) -> int:
 
 
 def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
-    """The first and the last bytes of a tensor in this machine's memory; empty where they say nothing.
-
-    The bytes are read where they lie: no operator runs, and nothing waits for a device.
-    """
+    """The first and the last bytes of a tensor, read where they lie on the host; empty where they say nothing."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
         return b"", b""
     size = tensor.numel() * tensor.element_size()
@@ -208,7 +195,12 @@ def add_value(context: SearchContext, reference: Reference, history: VariableHis
         reference.key(), holder, name.handle, partial(lines, context.sources, name.handle, context.files)
     )
     candidate.must_be_cumulative = is_tensor and not history.kept_edge
-    context.add(candidate, _probe(reference, history))
+    length = _size_function(type(value))
+    reader = reader_of(reference)
+    if history.is_replaced or length is None:
+        context.add(candidate, ValueProbe(reader, value))
+    else:
+        context.add(candidate, SizeProbe(value, length, reader))
 
 
 def _element_size(context: SearchContext, value: Any, history: VariableHistory) -> tuple[int, Contents]:
@@ -220,13 +212,6 @@ def _element_size(context: SearchContext, value: Any, history: VariableHistory) 
     if plain.is_a(value, torch.Tensor):
         return 1, Contents.TENSORS if value.grad_fn is None else Contents.GRAPHS
     return 1, Contents.OBJECTS
-
-
-def _probe(reference: Reference, history: VariableHistory) -> Probe:
-    length = _size_function(type(reference.value))
-    if history.is_replaced or length is None:
-        return ValueProbe(reader_of(reference), _identity, reference.value)
-    return SizeProbe(reference.value, length, reader_of(reference))
 
 
 def add_graphs(context: SearchContext, histories: VariableHistories, traversal: Traversal) -> None:
@@ -264,7 +249,7 @@ def _add_graph(context: SearchContext, reference: Reference, history: VariableHi
     )
     read = partial(_best_assignments, context.sources, name.handle, context.files)
     candidate = Candidate(("graph", reference.key()), holder, name.handle, read)
-    context.add(candidate, ValueProbe(reader_of(reference), _identity, reference.value))
+    context.add(candidate, ValueProbe(reader_of(reference), reference.value))
 
 
 def _filling_lines(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
@@ -276,11 +261,3 @@ def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...
     """Assignments that use the old value, or else all."""
     assignments = sources.assignments(handle, files)
     return [line for line, cumulative in assignments if cumulative] or [line for line, _ in assignments]
-
-
-def _identity(value: Any) -> Hashable:
-    """Distinguishes values; a tensor that was changed in place has another node and the same address."""
-    if plain.is_a(value, torch.Tensor):
-        number = autograd_graph.number_of(value.grad_fn) if value.grad_fn is not None else 0
-        return id(value), number, tensor_bytes(value)
-    return id(value)

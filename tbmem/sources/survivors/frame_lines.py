@@ -79,16 +79,13 @@ class UserLines:
         self._lines: dict[Frame, CodeLine] = {}
 
     def file(self, name: str) -> str:
-        """Full path of a user's file; empty for one of Python, torch, an installed package, tbmem, or a compiler.
-
-        Args:
-            name: As torch's profiler reports it, without any prefix that is on ``sys.path``.
-        """
-        path = self._files.get(name)
-        if path is None:
-            full = _full_path(name)
-            path = self._files[name] = full if _is_users(full) else ""
-        return path
+        """Full path of a user's file, which torch's profiler names without a prefix of ``sys.path``; else empty."""
+        if name not in self._files:
+            path = _full_path(name)
+            # torch may report what is no file; a notebook's cells are in none
+            is_users = is_user_file(path) and (path[:1] == "<" or os.path.isfile(path) or path in linecache.cache)
+            self._files[name] = path if is_users else ""
+        return self._files[name]
 
     def path_unless_plain(self, name: str) -> str:
         """Path that identifies a file's owner where torch's short name does not; empty where it does.
@@ -151,16 +148,7 @@ def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
             yield node.lineno, type(node)
 
 
-def _is_users(path: str) -> bool:
-    """Whether a name that torch reports is a user's file: it may be no file at all."""
-    if not is_user_file(path):
-        return False
-    # a notebook's cells are in no file
-    return path.startswith("<") or os.path.isfile(path) or path in linecache.cache
-
-
 def _full_path(name: str) -> str:
-    """A path that torch has made shorter, in full."""
     if os.path.isabs(name) or name.startswith("<"):
         return name
     folders = [os.path.abspath(folder) for folder in (*sys.path, *site.getsitepackages())]

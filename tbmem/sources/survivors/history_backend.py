@@ -36,7 +36,7 @@ class HistorySurvivors(SurvivorTracker):
         index: Index of the device.
         history_is_on: Whether history is recorded already, by the program or by tbmem: it is used, and left on.
         budget: Seconds that reading may take in all.
-        clock: Seconds.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -64,28 +64,24 @@ class HistorySurvivors(SurvivorTracker):
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
         return not self._is_watching or self._is_spent(self._budget)
 
-    def begin(self, step: int) -> None:
-        """Watch from now on; ``step`` is the one that begins."""
-        with self._counted(), self._off_if_it_fails():
-            if self._history_is_on and not self._is_light:
-                self._notes.append("memory history is recorded already, and is too long to be read in each step")
-                return
-            if not self._history_is_on:
-                self._record()
-            self._is_watching = True
-            self._label(step)
-            self._update()
-            self._requested.append(self._read_requested())
+    def _begin(self, step: int) -> None:
+        if self._history_is_on and not self._is_light:
+            self._notes.append("memory history is recorded already, and is too long to be read in each step")
+            return
+        if not self._history_is_on:
+            self._record()
+        self._is_watching = True
+        self._label(step)
+        self._update()
+        self._requested.append(self._read_requested())
 
-    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
+    def _end_step(self, step: int) -> Callable[[], object]:
         if self._is_watching:
-            with self._counted(), self._off_if_it_fails():
-                new = self._update().items()
-                self._sites.step({address: Survivor(block.size, self._site(block)) for address, block in new})
-                self._requested.append(self._read_requested())
-                self._label(step + 1)
-        between()
+            new = self._update().items()
+            self._sites.step({address: Survivor(block.size, self._site(block)) for address, block in new})
+            self._requested.append(self._read_requested())
+            self._label(step + 1)
+        return no_operation
 
     def _take_last(self) -> None:
         if self._is_watching:
@@ -134,7 +130,6 @@ class HistorySurvivors(SurvivorTracker):
         return {address: block for address, block in self._blocks.items() if before.get(address) != block}
 
     def _read_blocks(self) -> dict[int, _Block]:
-        """Every block that a tensor uses, by address."""
         options = {"include_traces": False} if self._is_light else {}
         blocks = {}
         for segment in self._memory.memory_snapshot(**options):

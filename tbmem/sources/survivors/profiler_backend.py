@@ -73,37 +73,20 @@ class ProfilerSurvivors(SurvivorTracker):
             return True
         return self._is_spent(self._budget + 0.5 * self._in_steps)
 
-    def begin(self, step: int) -> None:
-        """Watch from now on; ``step`` is the one that begins."""
-        with self._counted():
-            reason = why_not()
-            if reason:
-                self._notes.append(reason)
-                return
-            _end_in_children()
-            ProfilerSurvivors.current = self
-            self._quiet.begin()
-            self._ranges.begin()
-            self._calls = _CallCount(self._clock)
-        self._step_start = self._clock()
-
-    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
-        seconds = self._clock() - self._step_start
-        with self._off_if_it_fails():
-            with self._counted():
-                start = self._end_step(seconds)
-            between()
-            with self._counted():
-                start()
+    def _begin(self, step: int) -> None:
+        reason = why_not()
+        if reason:
+            self._notes.append(reason)
+            return
+        _end_in_children()
+        ProfilerSurvivors.current = self
+        self._quiet.begin()
+        self._ranges.begin()
+        self._calls = _CallCount(self._clock)
         self._step_start = self._clock()
 
     def _take_last(self) -> None:
-        self._forget(self._stop())
-
-    def _forget(self, events: StepEvents | None) -> None:
-        for address in events.freed if events is not None else ():
-            self._sites.free(address)
+        self._stop()
 
     def _sizes_grow(self) -> float:
         return self._sizes.grow(self._sites.outliving())
@@ -122,8 +105,8 @@ class ProfilerSurvivors(SurvivorTracker):
         if ProfilerSurvivors.current is self:
             ProfilerSurvivors.current = None
 
-    def _end_step(self, seconds: float) -> Callable[[], None]:
-        """Take in the step that has ended; returns what begins the next one."""
+    def _end_step(self, step: int) -> Callable[[], object]:
+        seconds = self._clock() - self._step_start
         if self._calls is not None:
             rate, self._calls = self._calls.end(), None
             self._with_stack = rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
@@ -135,7 +118,6 @@ class ProfilerSurvivors(SurvivorTracker):
         events = self._stop()
         if events is None:
             return no_operation
-        self._forget(events)
         self._sites.step(events.survivors)
         self._sizes.step(events.sizes)
         if is_awaited:
@@ -158,12 +140,18 @@ class ProfilerSurvivors(SurvivorTracker):
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
         self._is_recording = True
+        self._step_start = self._clock()
 
     def _stop(self) -> StepEvents | None:
         """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
         results = self._switch_off()
+        if results is None:
+            return None
         with gc_paused():
-            return StepEvents.read(results.experimental_event_tree(), self._lines) if results is not None else None
+            events = StepEvents.read(results.experimental_event_tree(), self._lines)
+        for address in events.freed:
+            self._sites.free(address)
+        return events
 
     def _switch_off(self) -> Any:
         if not self._is_recording:

@@ -210,7 +210,8 @@ def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
             if branch.is_call:
                 fields = branch.node.extra_fields
                 names.add(fields.caller.file_name)
-                names.update([fields.callsite.file_name] if branch.node.tag == _EventType.PyCall else [])
+                if branch.node.tag == _EventType.PyCall:
+                    names.add(fields.callsite.file_name)
                 if branch.up is not None:
                     calls[branch.node.start_time_ns] = fields.caller.line_number
             branch = branch.up

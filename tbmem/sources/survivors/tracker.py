@@ -66,11 +66,7 @@ class AllocationSites:
         self._alive.pop(address, None)
 
     def report(self, line_of: Callable[[Frame], CodeLine]) -> tuple[Site, ...]:
-        """The sites whose allocations survive, or become larger from step to step.
-
-        Returns:
-            Most generations first, then most bytes; at most ``MOST_SITES``.
-        """
+        """The sites whose allocations survive or become larger, most generations first, then most bytes."""
         survivors: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)
         for step, (size, site) in self._alive.values():
             if step < self.steps - 1:  # what was allocated last has had no time to be freed
@@ -178,12 +174,7 @@ class SurvivorReport:
 
 
 class SurvivorTracker(ABC):
-    """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps.
-
-    Args:
-        budget: Seconds that reading may take in all.
-        clock: Seconds.
-    """
+    """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps."""
 
     def __init__(self, budget: float, clock: Callable[[], float]) -> None:
         self._budget = budget
@@ -199,19 +190,22 @@ class SurvivorTracker(ABC):
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
 
-    @abstractmethod
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
+        with self._off_if_it_fails(), self._counted():
+            self._begin(step)
 
-    @abstractmethod
     def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
         """The watched step ``step`` has ended and the next begins.
 
-        Args:
-            step: The one that has ended.
-            between: Our own work at the border of the two, which is not watched: recording it would cost more than
-                the work itself. Its time is not counted.
+        What runs ``between`` them is neither watched, which would cost more than the work itself, nor counted.
         """
+        with self._off_if_it_fails():
+            with self._counted():
+                start_next = self._end_step(step)
+            between()
+            with self._counted():
+                start_next()
 
     def finish(self) -> SurvivorReport:
         """Stop, whatever happens, and report the steps that were marked as ended."""
@@ -232,12 +226,18 @@ class SurvivorTracker(ABC):
         """Stop and report nothing; never raises, may come at any moment and more than once."""
 
     @abstractmethod
+    def _begin(self, step: int) -> None: ...
+
+    @abstractmethod
+    def _end_step(self, step: int) -> Callable[[], object]:
+        """Take in the step that has ended; returns what begins the next one."""
+
+    @abstractmethod
     def _take_last(self) -> None:
         """Take in what was freed since the last mark."""
 
     @abstractmethod
-    def _sizes_grow(self) -> float:
-        """Share of the recurring allocations (by bytes) that got larger from step to step."""
+    def _sizes_grow(self) -> float: ...
 
     def _is_spent(self, allowed: float) -> bool:
         """Whether reading has taken its seconds; three times as many while too few steps were watched."""
@@ -245,7 +245,6 @@ class SurvivorTracker(ABC):
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count the seconds of what runs inside, also when it fails."""
         start = self._clock()
         try:
             yield
