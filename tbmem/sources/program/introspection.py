@@ -27,8 +27,7 @@ _local_attribute = next(
 )
 
 Length = Callable[[Any], int]
-LARGE = 200
-"""Elements above which only the ends of a container are looked at."""
+LARGE = 200  # elements above which only the ends of a container are looked at
 HEAD = 4
 TAIL = 16
 _Function = TypeVar("_Function", bound=Callable[..., Any])

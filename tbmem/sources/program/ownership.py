@@ -180,8 +180,7 @@ def local_of(frame: FrameType, name: str) -> Any:
     return locals_of(frame).get(name)
 
 
-_ONLY_THE_FRAME = 3
-"""The frame's own reference, the variable and the argument of ``getrefcount``."""
+_ONLY_THE_FRAME = 3  # the frame's own reference, the variable and the argument of ``getrefcount``
 
 
 def nobody_traces() -> bool:

@@ -20,40 +20,31 @@ ADDING = frozenset(
     + ("push", "write", "register_hook", "add_param_group", "add_module", "register_module", "register_buffer")
 )
 """Methods that make something longer."""
-_REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
-"""Methods that return an element."""
+_REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))  # methods that return an element
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
-Search = Callable[[ast.stmt, "Handle"], bool]
-"""Whether a statement does something with what a handle denotes."""
+Search = Callable[[ast.stmt, "Handle"], bool]  # whether a statement does something with what a handle denotes
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LARGEST = 3_000_000
-"""Characters of a file that is still read."""
+_LARGEST = 3_000_000  # characters of a file that is still read
 
 
 @dataclass(frozen=True)
 class Handle:
     """How the source names a value: a variable or an attribute, and the keys after it. Holds no object."""
 
-    root: str = ""
-    """Name of the variable, or of the attribute."""
+    root: str = ""  # name of the variable, or of the attribute
     is_attribute: bool = False
-    path: tuple[tuple[str, Any], ...] = ()
-    """``("key", k)`` and ``("attr", name)`` behind it; a key of ``None`` is any."""
-    files: tuple[str, ...] = ()
-    """Where to look, likeliest first."""
-    function_line: int = 0
-    """First line of the function in which the variable lives; 0 for a whole file."""
+    path: tuple[tuple[str, Any], ...] = ()  # ``("key", k)`` and ``("attr", name)`` behind it; a key of ``None`` is any
+    files: tuple[str, ...] = ()  # where to look, likeliest first
+    function_line: int = 0  # first line of the function in which the variable lives; 0 for a whole file
 
 
 class Definition(NamedTuple):
     """A function, a lambda or a class."""
 
-    name: str
-    """Qualified, as Python has it."""
+    name: str  # qualified, as Python has it
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
     parent: Definition | None
-    first: int
-    """First line, decorators included, as a code object has it."""
+    first: int  # first line, decorators included, as a code object has it
 
 
 class SourceFile:

@@ -20,12 +20,9 @@ from tbmem.sources.retainers.probes import Probe
 from tbmem.sources.retainers.reachability import Reference, RootScope, Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects, RetainedSize, elements_of, entry_bytes
 
-MEASURED = 6
-"""Elements that are measured."""
-OLDER = 3
-"""Elements that are measured before: what they share with the others costs nothing more."""
-_SECONDS = (0.06, 0.3)
-"""Processor time for measuring one holder, and all."""
+MEASURED = 6  # elements that are measured
+OLDER = 3  # elements that are measured before: what they share with the others costs nothing more
+_SECONDS = (0.06, 0.3)  # processor time for measuring one holder, and all
 CHANGED = "A container changed while it was weighed."
 
 
@@ -36,14 +33,10 @@ class Candidate:
     key: Hashable
     holder: Holder
     handle: Handle = field(default_factory=Handle)
-    read: Callable[[], Iterable[CodeLine]] = tuple
-    """Looks for the lines in the source."""
-    only_read: bool = False
-    """The relevant line is not the one during which it grew: a cached function's ``def``."""
-    bound_is_read: bool = False
-    """Its bound is written in the source: it holds only for the lines that are known there."""
-    must_be_cumulative: bool = False
-    """A tensor that grows is a holder only when the new value is made of the old one."""
+    read: Callable[[], Iterable[CodeLine]] = tuple  # looks for the lines in the source
+    only_read: bool = False  # the relevant line is not the one during which it grew: a cached function's ``def``
+    bound_is_read: bool = False  # its bound is written in the source: it holds only for the lines that are known there
+    must_be_cumulative: bool = False  # a tensor that grows is a holder only when the new value is made of the old one
 
 
 class SearchContext:
@@ -60,8 +53,7 @@ class SearchContext:
         self.files = tuple(dict.fromkeys(each.f_code.co_filename for each in user_frames(frame)))
         """The user's files to search for lines in; those on the stack are first, innermost first."""
         self.probes: dict[Hashable, Probe] = {}
-        self.explained: set[type] = set()
-        """Types of what was found in holders."""
+        self.explained: set[type] = set()  # types of what was found in holders
         self.notes: list[str] = []
         self.baseline: BaselineObjects | None = None
         self._candidates: list[Candidate] = []

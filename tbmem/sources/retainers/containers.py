@@ -24,18 +24,14 @@ from tbmem.sources.retainers.reachability import Reference, ReferenceKind, RootS
 from tbmem.sources.retainers.retained_size import elements_of, entry_bytes
 from tbmem.sources.retainers.variables import VariableHistories, inner_length
 
-_NAMELESS = 12
-"""Containers without a name whose referrers are searched."""
+_NAMELESS = 12  # containers without a name whose referrers are searched
 _EXPLAINED = 0.8
 _MANY_ALIKE = 8
 """Containers inside another one, each with its even share of the growth, from which the other is the holder."""
-_SMALL = 256
-"""Bytes per step below which what a library holds is of no interest."""
-_OURS = "tbmem"
-"""Module of the scope of what belongs to tbmem."""
+_SMALL = 256  # bytes per step below which what a library holds is of no interest
+_OURS = "tbmem"  # module of the scope of what belongs to tbmem
 _LEVELS = 5
-_WIDEST = 400
-"""Referrers that are followed in one level."""
+_WIDEST = 400  # referrers that are followed in one level
 _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
 Grown = tuple[Reference, Series]
 

@@ -22,8 +22,7 @@ from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Ser
 from tbmem.sources.retainers.reachability import Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects
 
-_TRIED = 3
-"""Objects of a class of which one must be garbage."""
+_TRIED = 3  # objects of a class of which one must be garbage
 _LARGEST_GROUP = 4000
 _Noted = tuple[Candidate, tuple[int, ...], str]
 """A class, addresses of a few objects, and what the first object that can be named is called."""

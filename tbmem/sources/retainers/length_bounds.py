@@ -26,8 +26,7 @@ from tbmem.sources.program.syntax import (
 )
 from tbmem.sources.retainers.reachability import Reference, ReferenceKind
 
-_REMOVING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))
-"""Methods that make something shorter."""
+_REMOVING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))  # methods that make something shorter
 
 
 def written_bound(reference: Reference, handle: Handle, sources: SourceCode) -> int | None:

@@ -27,13 +27,11 @@ from tbmem.sources.program.ownership import (
 )
 from tbmem.sources.retainers.probes import Probe
 
-EVENTS = 150_000
-"""Maximum number of lines that are followed; then the tracer ends by itself."""
+EVENTS = 150_000  # maximum number of lines that are followed; then the tracer ends by itself
 
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LEFTOVERS = 50
-_FRAME_AND_OURS = 4
-"""References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
+_FRAME_AND_OURS = 4  # references to a frame's dict: the frame's, our list's, a variable's and the argument's
 Line = tuple[CodeType, int]
 _monitoring: Any = getattr(sys, "monitoring", None)
 

@@ -26,18 +26,13 @@ from tbmem.sources.retainers.naming import kind_of, name_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
 from tbmem.sources.torch_state import autograd_graph, storages
 
-_TRAVERSAL = (60_000, 0.25)
-"""Objects and seconds of the traversal over what can be named."""
-_TRACED = 2_000
-"""Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace."""
+_TRAVERSAL = (60_000, 0.25)  # objects and seconds of the traversal over what can be named
+_TRACED = 2_000  # objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace
 _TENSORS = 50_000
-_ELEMENTS = 200_000
-"""Elements of long containers that are looked at."""
-_GRAPHS = (100_000, 0.25)
-"""Nodes of autograd's graphs that are followed, and the seconds for that."""
+_ELEMENTS = 200_000  # elements of long containers that are looked at
+_GRAPHS = (100_000, 0.25)  # nodes of autograd's graphs that are followed, and the seconds for that
 _ELEMENT_KINDS = (ReferenceKind.ITEM, ReferenceKind.KEY, ReferenceKind.INSIDE)
-_SMALLEST = 1 << 10
-"""Bytes of arrays and strings below which they are not looked at."""
+_SMALLEST = 1 << 10  # bytes of arrays and strings below which they are not looked at
 UNNAMED = "tensors without a name"
 
 
@@ -45,10 +40,8 @@ class LiveHolders(NamedTuple):
     """What holds memory now."""
 
     live: list[LiveMemory]
-    lines: dict[str, tuple[str, ...]]
-    """Source lines by holder."""
-    complete: bool
-    """Whether everything that can be named was traversed."""
+    lines: dict[str, tuple[str, ...]]  # source lines by holder
+    complete: bool  # whether everything that can be named was traversed
 
 
 def live_memory(frame: FrameType | None) -> LiveHolders:

@@ -32,8 +32,7 @@ class Name(NamedTuple):
 
     text: str
     handle: Handle = Handle()
-    is_users: bool = True
-    """Whether the user's own code has a name for it; a library's cache is not."""
+    is_users: bool = True  # whether the user's own code has a name for it; a library's cache is not
 
 
 def name_of(reference: Reference, sources: SourceCode, noun: str = "") -> Name:

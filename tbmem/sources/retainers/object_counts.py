@@ -18,10 +18,8 @@ from tbmem.sources.program.ownership import is_our_class, is_user_class
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
-_TENSORS = 50_000
-"""Tensors that are looked at one by one."""
-_ENOUGH = 4
-"""New elements between two observations from which a rate is computed."""
+_TENSORS = 50_000  # tensors that are looked at one by one
+_ENOUGH = 4  # new elements between two observations from which a rate is computed
 
 
 @dataclass(slots=True)

@@ -24,10 +24,8 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 from tbmem.sources.torch_state import autograd_graph
 
-_MAX_TENSORS = 50_000
-"""Tensors; where there are more, nothing is noted."""
-_GRAPHS = (50_000, 0.1)
-"""Nodes of autograd's graphs that are followed, and the seconds for that."""
+_MAX_TENSORS = 50_000  # tensors; where there are more, nothing is noted
+_GRAPHS = (50_000, 0.1)  # nodes of autograd's graphs that are followed, and the seconds for that
 _weak: Callable[[torch.UntypedStorage], Any] = reductions.StorageWeakRef
 
 
@@ -38,8 +36,7 @@ class _Watched:
     bytes: int
     reference: Any
     tensors: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
-    freed_ns: int = -1
-    """When its last known tensor died."""
+    freed_ns: int = -1  # when its last known tensor died
 
 
 class OlderStoragesTracker:

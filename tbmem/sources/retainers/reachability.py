@@ -39,17 +39,14 @@ class ReferenceKind(Enum):
     """How one object is reached from the one before."""
 
     LOCAL = "local"
-    CLOSED = "closed"
-    """A variable of an enclosing function."""
+    CLOSED = "closed"  # a variable of an enclosing function
     GLOBAL = "global"
-    DEFAULT = "default"
-    """A default value of an argument."""
+    DEFAULT = "default"  # a default value of an argument
     ATTRIBUTE = "attribute"
     CLASS_ATTRIBUTE = "class attribute"
     KEY = "key"
     ITEM = "item"
-    INSIDE = "inside"
-    """Held in C, without a name."""
+    INSIDE = "inside"  # held in C, without a name
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -114,10 +111,8 @@ _SIMPLE: frozenset[type] = frozenset(
     (int, float, complex, bool, type(None), type(...), type(NotImplemented), CodeType, BuiltinFunctionType, ModuleType)
     + (torch.dtype, torch.device, torch.layout, torch.Size, range, slice, str, bytes, bytearray)
 )
-_LONG_TEXT = 1024
-"""Characters or bytes from which a text is noted."""
-_MANY_ATTRIBUTES = 24
-"""Attributes from which an object's dict counts as a container: each step may add one."""
+_LONG_TEXT = 1024  # characters or bytes from which a text is noted
+_MANY_ATTRIBUTES = 24  # attributes from which an object's dict counts as a container: each step may add one
 _MAX_DEPTH = 14
 
 
@@ -134,8 +129,7 @@ class Traversal:
     """
 
     def __init__(self, limit: int, seconds: float, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        self.references: dict[int, Reference] = {}
-        """By ``id`` of the object."""
+        self.references: dict[int, Reference] = {}  # by ``id`` of the object
         self.complete = True
         self._namespaces: set[int] = set()
         self._queue: deque[tuple[Reference, int]] = deque()
@@ -227,8 +221,7 @@ class Traversal:
                 self._add_frames(user_frames(top), True, is_aside=True)
 
 
-_Edge = tuple[Any, ReferenceKind, Any]
-"""A referent, and the kind and the label of the reference to it."""
+_Edge = tuple[Any, ReferenceKind, Any]  # a referent, and the kind and the label of the reference to it
 
 
 def _referents(value: Any) -> Iterable[_Edge]:

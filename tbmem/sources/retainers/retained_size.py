@@ -34,8 +34,7 @@ of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 byte
 _MAX_DEPTH = 8
 _MAX_OBJECTS = 3000
 _NOT_PART = (ModuleType, CodeType, type)
-_VIEW = 4
-"""A storage this much larger than its tensor is kept by a view."""
+_VIEW = 4  # a storage this much larger than its tensor is kept by a view
 
 
 class BaselineObjects:
@@ -64,8 +63,7 @@ class RetainedSize:
     ) -> None:
         baseline = baseline or BaselineObjects(())
         self._initial = initial
-        self.initial_met = 0
-        """Initial tensors that were met."""
+        self.initial_met = 0  # initial tensors that were met
         self.seen: set[int] = set(baseline.objects)
         self.types: set[type] = set()
         self._storages: set[int] = set(baseline.storages)

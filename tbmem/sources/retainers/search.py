@@ -29,8 +29,7 @@ from tbmem.sources.retainers.reachability import Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects, address_of
 from tbmem.sources.retainers.variables import VariableHistories, add_graphs, add_value, grown_values
 
-LOOKS = 3
-"""Observations that are needed before anything can be said to grow."""
+LOOKS = 3  # observations that are needed before anything can be said to grow
 _MAX_TRACED = 8
 _MAX_REPORTED = 12
 _MAX_LINES = 3

@@ -28,14 +28,10 @@ from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, Refer
 from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
 from tbmem.sources.torch_state import autograd_graph
 
-_SMALLEST = 256
-"""Bytes below which the size of a tensor or an array is of no interest."""
-_EDGE = 64
-"""Bytes at either end by which the old value is recognised in the new one."""
-_VARIED = 24
-"""Different bytes among them at least: a mask or a range begins the same way however long it is."""
-_MANY_INNER = 5000
-"""Elements of a container above which those of the containers in it are not counted."""
+_SMALLEST = 256  # bytes below which the size of a tensor or an array is of no interest
+_EDGE = 64  # bytes at either end by which the old value is recognised in the new one
+_VARIED = 24  # different bytes among them at least: a mask or a range begins the same way however long it is
+_MANY_INNER = 5000  # elements of a container above which those of the containers in it are not counted
 _CONTAINERS: tuple[Any, ...] = (list, dict, set, deque, defaultdict)
 _BUFFERS: tuple[Any, ...] = (array.array, io.BytesIO, io.StringIO)
 _SIZES: dict[type, Callable[[Any], int]] = {
@@ -49,8 +45,7 @@ class VariableHistory:
     """Sizes of one variable's value at several observations. Holds numbers and a few bytes, no objects."""
 
     series: Series = field(default_factory=Series)
-    inner: Series = field(default_factory=Series)
-    """Elements of the containers in the value."""
+    inner: Series = field(default_factory=Series)  # elements of the containers in the value
     values: set[int] = field(default_factory=set)
     numbers: list[tuple[int, int]] = field(default_factory=list)
     """Step and number of the newest node of the value's graph."""

@@ -45,29 +45,21 @@ _SYNTAX = {name: kind for kind, names in _NAMES.items() for name in names}
 class OperatorCall:
     """What is known of a line on which Python calls an operator (``a * b``), which nothing reports."""
 
-    operator: str
-    """The operator that ran, ``aten::mul``."""
-    inside: int
-    """Some line of the function."""
-    before: int = 0
-    """Line of the call before it in the same run of the function; 0 where there is none."""
-    after: int = 0
-    """Line of the call after it; 0 where there is none. In a loop it may stand above ``before``."""
-    nth: int = 0
-    """How many such operators ran between the call before and this one."""
+    operator: str  # the operator that ran, ``aten::mul``
+    inside: int  # some line of the function
+    before: int = 0  # line of the call before it in the same run of the function; 0 where there is none
+    after: int = 0  # line of the call after it; 0 where there is none. In a loop it may stand above ``before``
+    nth: int = 0  # how many such operators ran between the call before and this one
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One of the user's functions on the stack."""
 
-    file: str
-    """Full path."""
-    line: int
-    """Line that was running; 0 where only ``call`` identifies it."""
+    file: str  # full path
+    line: int  # line that was running; 0 where only ``call`` identifies it
     function: str
-    call: OperatorCall | None = None
-    """What is known where the line is not."""
+    call: OperatorCall | None = None  # what is known where the line is not
 
 
 class UserLines:

@@ -14,8 +14,7 @@ from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 from tbmem.sources.survivors.frame_lines import Frame
 from tbmem.sources.survivors.tracker import BUDGET, AllocationSite, Survivor, SurvivorTracker, no_operation, rises
 
-_MOST_ENTRIES = 50_000
-"""Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
+_MOST_ENTRIES = 50_000  # events that the ring buffer keeps: for the snapshot's reader, none of them is needed here
 _RUN_BACKWARD = "_engine_run_backward"
 
 

@@ -29,8 +29,7 @@ from tbmem.sources.torch_state.profiler_state import (
     quiet_kineto,
 )
 
-_COST_OF_A_CALL = 3.5e-6
-"""Seconds to record and read one call of a Python function."""
+_COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
 _STARTED = "another profiler was started while births were watched"
 _AT_WORK = "another profiler of torch is at work"
@@ -49,8 +48,7 @@ class ProfilerSurvivors(SurvivorTracker):
         clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
-    current: ProfilerSurvivors | None = None
-    """The one of this process that watches."""
+    current: ProfilerSurvivors | None = None  # the one of this process that watches
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
         super().__init__(budget, clock)

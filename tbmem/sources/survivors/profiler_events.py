@@ -23,11 +23,9 @@ class _TreeNode:
 
     node: Any
     up: _TreeNode | None
-    children: Sequence[Any] = ()
-    """In order of time; torch makes a new list of them each time it is read."""
+    children: Sequence[Any] = ()  # in order of time; torch makes a new list of them each time it is read
     site: AllocationSite | None = None
-    line: int = -1
-    """Of the operator, where Python calls it without a function; -1 if it is not known yet."""
+    line: int = -1  # of the operator, where Python calls it without a function; -1 if it is not known yet
 
     @property
     def is_call(self) -> bool:
@@ -47,8 +45,7 @@ class StepEvents:
     """Allocated in the step and alive at its end, by address."""
     freed: list[int] = field(default_factory=list)
     """Addresses allocated before the step and freed, or used again, in it."""
-    sizes: list[int] = field(default_factory=list)
-    """Bytes of every allocation that was made and freed in it."""
+    sizes: list[int] = field(default_factory=list)  # bytes of every allocation that was made and freed in it
 
     @classmethod
     def read(cls, roots: Sequence[Any], code: UserLines) -> StepEvents:

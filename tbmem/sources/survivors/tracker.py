@@ -12,28 +12,20 @@ from typing import NamedTuple
 from tbmem.model.evidence import CodeLine, Site
 from tbmem.sources.survivors.frame_lines import Frame, UserLines
 
-MOST_SITES = 32
-"""Sites that are reported at most."""
-_ENOUGH_STEPS = 4
-"""Sizes of fewer steps rise by chance."""
-_SMALLEST_SHARE = 1e-3
-"""An allocation below this share of its step's bytes says nothing about sizes."""
-BUDGET = 0.5
-"""Seconds that reading may take in all."""
-FEWEST_STEPS = 3
-"""Watched steps that a report needs."""
+MOST_SITES = 32  # sites that are reported at most
+_ENOUGH_STEPS = 4  # sizes of fewer steps rise by chance
+_SMALLEST_SHARE = 1e-3  # an allocation below this share of its step's bytes says nothing about sizes
+BUDGET = 0.5  # seconds that reading may take in all
+FEWEST_STEPS = 3  # watched steps that a report needs
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationSite:
     """Where in the program memory is allocated."""
 
-    frames: tuple[Frame, ...] = ()
-    """The user's functions, innermost first."""
-    operator: str = ""
-    """The operator that allocates."""
-    in_backward: bool = False
-    """Whether autograd runs it."""
+    frames: tuple[Frame, ...] = ()  # the user's functions, innermost first
+    operator: str = ""  # the operator that allocates
+    in_backward: bool = False  # whether autograd runs it
 
 
 class Survivor(NamedTuple):
@@ -47,10 +39,8 @@ class AllocationSites:
     """Allocations of each watched step that are still alive, by site."""
 
     def __init__(self) -> None:
-        self.steps = 0
-        """Watched steps so far."""
-        self._alive: dict[int, tuple[int, Survivor]] = {}
-        """Step and allocation, by address."""
+        self.steps = 0  # watched steps so far
+        self._alive: dict[int, tuple[int, Survivor]] = {}  # step and allocation, by address
         self._outlived: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)
         """Bytes that have outlived their step, by site and step."""
 
@@ -165,12 +155,9 @@ class SurvivorReport:
 
     sites: tuple[Site, ...] | None = None
     """Sites whose allocations survive or grow, most generations first; ``None`` where they could not be tracked."""
-    sizes_grow: float = 0.0
-    """Share of the recurring allocations (by bytes) that got larger from step to step."""
-    notes: tuple[str, ...] = ()
-    """What could not be seen, and why: one sentence each."""
-    seconds: float = 0.0
-    """What it cost outside the steps."""
+    sizes_grow: float = 0.0  # share of the recurring allocations (by bytes) that got larger from step to step
+    notes: tuple[str, ...] = ()  # what could not be seen, and why: one sentence each
+    seconds: float = 0.0  # what it cost outside the steps
 
 
 class SurvivorTracker(ABC):
@@ -179,8 +166,7 @@ class SurvivorTracker(ABC):
     def __init__(self, budget: float, clock: Callable[[], float]) -> None:
         self._budget = budget
         self._clock = clock
-        self._seconds = 0.0
-        """What tracking has cost so far."""
+        self._seconds = 0.0  # what tracking has cost so far
         self._lines = UserLines()
         self._sites = AllocationSites()
         self._notes: list[str] = []
