@@ -1,7 +1,4 @@
-"""Introspection of any object (size, attributes, elements) that runs no Python code of its class.
-
-``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here bypass it.
-"""
+"""Introspection of any object that runs no Python code of its class, as ``len()`` and ``isinstance()`` would."""
 
 from __future__ import annotations
 
@@ -68,11 +65,6 @@ def module_of(kind: type) -> str:
 def length_function(kind: type) -> Length | None:
     """How elements of a kind of container are counted; ``None`` for what is no container that can grow."""
     return next((_LENGTHS[base] for base in mro(kind) if base in _LENGTHS), None)
-
-
-def cache_hits(cache: Any) -> int:
-    """Hits of an ``lru_cache``."""
-    return int(LruCache.cache_info(cache).hits)  # type: ignore[attr-defined]
 
 
 def wrapped_function(cache: Any) -> FunctionType | None:

@@ -26,6 +26,9 @@ _SECONDS = (0.06, 0.3)  # processor time for measuring one holder, and all
 CHANGED = "A container changed while it was weighed."
 
 
+LineSearch = Callable[[], Iterable[CodeLine]]  # looks for lines in the source
+
+
 @dataclass
 class Candidate:
     """A holder, without its lines yet. Holds no object of the user's."""
@@ -33,7 +36,7 @@ class Candidate:
     key: Hashable
     holder: Holder
     handle: Handle = field(default_factory=Handle)
-    read: Callable[[], Iterable[CodeLine]] = tuple  # looks for the lines in the source
+    read: LineSearch = tuple
     only_read: bool = False  # the relevant line is not the one during which it grew: a cached function's ``def``
     bound_is_read: bool = False  # its bound is written in the source: it holds only for the lines that are known there
     must_be_cumulative: bool = False  # a tensor that grows is a holder only when the new value is made of the old one
@@ -42,10 +45,7 @@ class Candidate:
 class SearchContext:
     """What was found so far, and the tools for finding more; lives for the length of one call.
 
-    Args:
-        sources: Files that were read so far.
-        initial: Tensors that existed at the first observation, by address of object and data.
-        frame: The user's loop.
+    The initial tensors are those of the first observation, by address of object and data.
     """
 
     def __init__(self, sources: SourceCode, initial: set[tuple[int, int]], frame: FrameType | None) -> None:

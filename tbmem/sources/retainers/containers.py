@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from types import FrameType, ModuleType
@@ -15,7 +15,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
 from tbmem.sources.program.syntax import Handle, SourceCode, called, definition_line
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import CHANGED, Candidate, SearchContext, mean_of_new
+from tbmem.sources.retainers.candidates import CHANGED, Candidate, LineSearch, SearchContext, mean_of_new
 from tbmem.sources.retainers.length_bounds import written_bound
 from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series
@@ -70,13 +70,11 @@ def add_container(context: SearchContext, reference: Reference, series: Series) 
     size, contents = context.element_size(value, series)
     bound = _bound(reference)
     read = written_bound(reference, name.handle, context.sources) if bound is None and name.is_users else None
-    holder = replace(
-        context.holder(reference, name, series, bytes_per_element=size, contents=contents),
-        length=length(value),
-        bound=bound if bound is not None else read,
-        hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
-        contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
-    )
+    contents = Contents.HOOKS if kind is HolderKind.HOOKS else contents
+    holder = context.holder(reference, name, series, bytes_per_element=size, contents=contents)
+    holder = replace(holder, length=length(value), bound=bound if bound is not None else read)
+    if kind is HolderKind.LRU_CACHE:
+        holder = replace(holder, hits=plain.LruCache.cache_info(value).hits)  # type: ignore[attr-defined]
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ, bound_is_read=read is not None)
@@ -96,12 +94,10 @@ def _name(context: SearchContext, reference: Reference, kind: HolderKind) -> Nam
     return context.name(reference)
 
 
-def _line_search(
-    context: SearchContext, reference: Reference, candidate: Candidate, is_users: bool
-) -> Callable[[], Iterable[CodeLine]]:
+def _line_search(context: SearchContext, reference: Reference, candidate: Candidate, is_users: bool) -> LineSearch:
     """Looks for the lines in the source; holds no object."""
     kind, handle, files, sources = candidate.holder.kind, candidate.handle, context.files, context.sources
-    read: Callable[[], Iterable[CodeLine]] = partial(sources.adding_lines, handle, files)
+    read: LineSearch = partial(sources.adding_lines, handle, files)
     if kind is HolderKind.LRU_CACHE:
         wrapped = plain.wrapped_function(reference.value)
         read = partial(list, [] if wrapped is None else [definition_line(wrapped, sources)])
@@ -188,8 +184,7 @@ def _paths_to(objects: list[Any], traversal: Traversal, ours: Iterable[Any]) -> 
     search = _ReferrerSearch(traversal, {id(each) for each in ours} | {id(objects)})
     frontier = {id(each): each for each in objects}
     for _ in range(_LEVELS):
-        if frontier:
-            frontier = search.level(frontier)
+        frontier = search.level(frontier) if frontier else frontier
     return {id(each): search.reference(each, ()) for each in objects}
 
 

@@ -24,8 +24,8 @@ from tbmem.sources.retainers.retained_size import BaselineObjects
 
 _TRIED = 3  # objects of a class of which one must be garbage
 _LARGEST_GROUP = 4000
-_Noted = tuple[Candidate, tuple[int, ...], str]
-"""A class, addresses of a few objects, and what the first object that can be named is called."""
+Noted = list[tuple[Candidate, tuple[int, ...], str]]
+"""Classes, addresses of a few objects, and what the first object that can be named is called."""
 _NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
@@ -63,9 +63,7 @@ def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTabl
     context.add(Candidate("leaves", replace(holder, contents=Contents.GRAPHS), read=read))
 
 
-def noted_classes(
-    context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal
-) -> list[_Noted]:
+def noted_classes(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> Noted:
     """Users' classes with more and more objects, for ``add_classes``; holds none of the objects."""
     growing = counts.growing_classes()
     noted = []
@@ -86,7 +84,7 @@ def noted_classes(
     return noted
 
 
-def add_classes(context: SearchContext, classes: list[_Noted], collects: bool) -> None:
+def add_classes(context: SearchContext, classes: Noted, collects: bool) -> None:
     """Add what was noted, garbage marked as such; nobody may hold a reference to the objects meanwhile."""
     for candidate, addresses, path in classes:
         holder = candidate.holder

@@ -1,8 +1,4 @@
-"""Bounds of containers that the user's own code enforces.
-
-``if len(self.memory) < self.capacity: self.memory.append(x)`` is a bound as good as ``deque(maxlen=...)``, and the
-usual one in replay buffers and caches that are written by hand.
-"""
+"""Bounds of containers that the user's own code enforces: ``if len(x) < n: x.append(y)``, as in replay buffers."""
 
 from __future__ import annotations
 
@@ -13,17 +9,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.syntax import (
-    Handle,
-    SourceCode,
-    adds,
-    called,
-    is_adding_call,
-    matches,
-    own_nodes,
-    statements,
-    uses_old_value,
-)
+from tbmem.sources.program import syntax
+from tbmem.sources.program.syntax import Handle, SourceCode, SourceFile
 from tbmem.sources.retainers.reachability import Reference, ReferenceKind
 
 _REMOVING = frozenset(("pop", "popleft", "popitem", "clear", "remove"))  # methods that make something shorter
@@ -40,14 +27,9 @@ def written_bound(reference: Reference, handle: Handle, sources: SourceCode) -> 
         return None
     for filename in handle.files:
         within = sources.scope(filename, handle)
-        adding = [statement for statement in statements(within) if _lengthens(statement, handle, list in kinds)]
+        adding = [statement for statement in syntax.statements(within) if _lengthens(statement, handle, list in kinds)]
         if adding:
-            functions = [sources.file(filename).function_at(statement.lineno) for statement in adding]
-            checks = [
-                _check(statement, handle, function.node)
-                for statement, function in zip(adding, functions, strict=True)
-                if function is not None
-            ]
+            checks = [_check(statement, handle, sources.file(filename)) for statement in adding]
             bounds = [_value(*check, reference, filename) for check in checks if check is not None]
             known = [bound for bound in bounds if bound is not None and bound >= length(reference.value)]
             return max(known) if len(known) == len(adding) else None
@@ -91,24 +73,24 @@ def _lengthens(statement: ast.stmt, handle: Handle, is_list: bool) -> bool:
     """Whether a statement makes a container longer; a list's element is only replaced, and a slice is shorter."""
     if _cuts(statement, handle):
         return False
-    if not is_list or isinstance(statement, ast.AugAssign) or uses_old_value(statement, handle):
-        return adds(statement, handle)
-    return any(is_adding_call(node, handle) for node in own_nodes(statement))
+    if not is_list or isinstance(statement, ast.AugAssign) or syntax.uses_old_value(statement, handle):
+        return syntax.adds(statement, handle)
+    return any(syntax.is_adding_call(node, handle) for node in syntax.own_nodes(statement))
 
 
 def _cuts(statement: ast.AST, handle: Handle) -> bool:
     """Whether only a slice of a container is kept: ``x = x[-100:]``."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Subscript):
         return False
-    is_slice = isinstance(statement.value.slice, ast.Slice) and matches(statement.value.value, handle)
-    return is_slice and any(matches(target, handle) for target in statement.targets)
+    is_slice = isinstance(statement.value.slice, ast.Slice) and syntax.matches(statement.value.value, handle)
+    return is_slice and any(syntax.matches(target, handle) for target in statement.targets)
 
 
-def _check(adding: ast.stmt, handle: Handle, function: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """The comparison in a function that bounds what one statement adds."""
-    for node in ast.walk(function):
-        if not isinstance(node, (ast.If, ast.While)):
-            continue
+def _check(adding: ast.stmt, handle: Handle, source: SourceFile) -> tuple[ast.expr, ast.expr] | None:
+    """The comparison in the function of a statement that bounds what the statement adds."""
+    function = source.function_at(adding.lineno)
+    nodes = [] if function is None else [one for one in ast.walk(function.node) if isinstance(one, (ast.If, ast.While))]
+    for node in nodes:
         compared = _compared(node.test, handle)
         if compared is None:
             continue
@@ -139,14 +121,14 @@ def _compared(test: ast.expr, handle: Handle) -> tuple[ast.expr, ast.expr, bool]
 
 
 def _is_length(node: ast.AST, handle: Handle) -> bool:
-    if not isinstance(node, ast.Call) or called(node) != "len":
+    if not isinstance(node, ast.Call) or syntax.called(node) != "len":
         return False
-    return len(node.args) == 1 and matches(node.args[0], handle)
+    return len(node.args) == 1 and syntax.matches(node.args[0], handle)
 
 
 def _takes_out(node: ast.AST, handle: Handle) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _REMOVING and matches(node.func.value, handle)
+        return node.func.attr in _REMOVING and syntax.matches(node.func.value, handle)
     if isinstance(node, ast.Delete):
-        return any(isinstance(one, ast.Subscript) and matches(one.value, handle) for one in node.targets)
+        return any(isinstance(one, ast.Subscript) and syntax.matches(one.value, handle) for one in node.targets)
     return _cuts(node, handle)

@@ -16,15 +16,7 @@ from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from tbmem.sources.program.ownership import (
-    has_fast_locals,
-    is_user_file,
-    locals_of,
-    nobody_traces,
-    stack_of,
-    user_frames,
-    variables_left_in,
-)
+from tbmem.sources.program import ownership
 from tbmem.sources.retainers.probes import Probe
 
 EVENTS = 150_000  # maximum number of lines that are followed; then the tracer ends by itself
@@ -50,12 +42,12 @@ class LineTracer:
 
     def start(self, frame: FrameType | None) -> bool:
         """Begin; ``False`` where somebody else is already tracing."""
-        if not nobody_traces() or self._backend is not None:
+        if not ownership.nobody_traces() or self._backend is not None:
             return False
         self._backend = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
         if self._backend is None:
             return False
-        self._at(next(user_frames(frame), None))
+        self._at(next(ownership.user_frames(frame), None))
         _skip_in_compiler()
         self._backend.start(self, frame)
         return True
@@ -131,9 +123,9 @@ class _Tracing:
 
     def start(self, tracer: LineTracer, frame: FrameType | None) -> None:
         self._tracer = tracer
-        for one in user_frames(frame):
+        for one in ownership.user_frames(frame):
             if one.f_trace is None:
-                self._leftovers.extend(variables_left_in(one))
+                self._leftovers.extend(ownership.variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
 
@@ -141,7 +133,7 @@ class _Tracing:
         self._tracer = None
         if sys.gettrace() == self._at_call:
             sys.settrace(None)
-        for one in stack_of(frame):
+        for one in ownership.stack_of(frame):
             if one.f_trace == self._in_frame:
                 one.f_trace = None
         self._tidy(frame)
@@ -149,9 +141,9 @@ class _Tracing:
     def _tidy(self, frame: FrameType | None) -> None:
         """Empty the dicts of variables that tracing has left in frames which are still there."""
         self._leftovers.clear()
-        if not nobody_traces():
+        if not ownership.nobody_traces():
             return
-        frames: list[FrameType | None] = list(user_frames(frame))
+        frames: list[FrameType | None] = list(ownership.user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
         for one in gc.get_objects() if suspended else ():
             if type(one) is GeneratorType and one.gi_code in self._codes:
@@ -161,8 +153,8 @@ class _Tracing:
         for each in frames:
             if each is not None and each.f_trace == self._in_frame:
                 each.f_trace = None
-            if each is not None and has_fast_locals(each):
-                locals_of(each)
+            if each is not None and ownership.has_fast_locals(each):
+                ownership.locals_of(each)
         self._codes.clear()
 
     def _at_call(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -173,11 +165,11 @@ class _Tracing:
             if sys.getrefcount(variables) <= _FRAME_AND_OURS:  # not the user's own locals()
                 variables.clear()
         code = frame.f_code
-        if not is_user_file(code.co_filename):
+        if not ownership.is_user_file(code.co_filename):
             return None
         self._codes.add(code)
         if code.co_flags & _GENERATOR:
-            self._leftovers[_LEFTOVERS:] = variables_left_in(frame)
+            self._leftovers[_LEFTOVERS:] = ownership.variables_left_in(frame)
         return self._in_frame(frame, "line", arg)
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -186,7 +178,7 @@ class _Tracing:
             self._tracer = frame.f_trace = None
             return None
         if event in ("line", "return"):
-            tracer.advance(frame, frame if event == "line" else next(user_frames(frame.f_back), None))
+            tracer.advance(frame, frame if event == "line" else next(ownership.user_frames(frame.f_back), None))
         return self._in_frame
 
 
@@ -213,7 +205,7 @@ class _Monitoring:
         self._tracer = tracer
         for event, function in self._callbacks(events).items():
             _monitoring.register_callback(self._tool, event, function)
-        for one in user_frames(frame):
+        for one in ownership.user_frames(frame):
             self._follow(one.f_code)
         _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
         _monitoring.restart_events()
@@ -244,7 +236,7 @@ class _Monitoring:
             _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _at_start(self, code: CodeType, offset: int) -> Any:
-        if self._tracer is None or not is_user_file(code.co_filename):
+        if self._tracer is None or not ownership.is_user_file(code.co_filename):
             return _monitoring.DISABLE
         self._follow(code)
         return None
@@ -258,4 +250,4 @@ class _Monitoring:
     def _at_return(self, code: CodeType, offset: int, value: object) -> None:
         if self._tracer is not None:
             frame = sys._getframe(1)
-            self._tracer.advance(frame, next(user_frames(frame.f_back), None))
+            self._tracer.advance(frame, next(ownership.user_frames(frame.f_back), None))

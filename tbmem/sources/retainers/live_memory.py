@@ -1,8 +1,4 @@
-"""What the variables of this process hold when memory runs out, with lines.
-
-One pass over everything that the collector knows and one traversal over what can be named, both bounded in time.
-Nothing is allocated on a device, and nothing of the user's is held afterwards.
-"""
+"""What variables hold when memory runs out, with lines; allocates nothing on a device, holds nothing afterwards."""
 
 from __future__ import annotations
 
@@ -97,7 +93,8 @@ class _Search:
         found = {}
         for holder, reference in self._references.items():
             handle = name_of(reference, self._sources).handle
-            adding = self._sources.adding_lines(handle, files) if _is_container(reference.value) else []
+            is_container = plain.length_function(type(reference.value)) is not None
+            adding = self._sources.adding_lines(handle, files) if is_container else []
             lines = adding or [line for line, _ in self._sources.assignments(handle, files)]
             found[holder] = tuple(map(str, lines))
         return found
@@ -130,7 +127,7 @@ class _Search:
             return UNNAMED
         while reference.kind in _ELEMENT_KINDS and isinstance(reference.owner, Reference):
             reference = reference.owner
-        noun = kind_of(reference).value if _is_container(reference.value) else ""
+        noun = kind_of(reference).value if plain.length_function(type(reference.value)) is not None else ""
         name = name_of(reference, self._sources, noun).text
         self._references.setdefault(name, reference)
         return name
@@ -169,7 +166,3 @@ class _Search:
             if size >= _SMALLEST:
                 holder = self._holder(reference)
                 self.live.append(LiveMemory(device="cpu", address=-id(value), bytes=size, holder=holder))
-
-
-def _is_container(value: Any) -> bool:
-    return plain.length_function(type(value)) is not None

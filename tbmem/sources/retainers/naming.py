@@ -20,8 +20,6 @@ from tbmem.sources.retainers.reachability import PLAIN_LABELS, Reference, Refere
 _WRAPPERS = (WeakKeyDictionary, WeakValueDictionary, WeakSet, UserDict, UserList)
 """Containers of Python whose elements are in their attribute ``data``."""
 _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-
-
 _INVISIBLE = ("__self__", "__func__", "__wrapped__", "func")
 _PARTS = (ReferenceKind.ATTRIBUTE, ReferenceKind.KEY, ReferenceKind.ITEM, ReferenceKind.INSIDE)
 """Kinds of references from an object to a part of it; the others are variables."""

@@ -1,7 +1,7 @@
 """Storages of the CPU that are alive when a recording begins, and the times at which they are freed.
 
 torch counts memory of the CPU only while a profiler runs: what was allocated before is missing in its totals and its
-free makes no event, while what was freed between two recordings still counts. So tbmem looks itself.
+free makes no event, while what was freed between two recordings still counts.
 """
 
 from __future__ import annotations

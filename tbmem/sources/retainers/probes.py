@@ -1,7 +1,4 @@
-"""Probes that report whether a container or a variable has grown since the last call.
-
-What is watched is held, and released as soon as nobody else holds it.
-"""
+"""Probes of containers and variables that grow; what is watched is released as soon as nobody else holds it."""
 
 from __future__ import annotations
 

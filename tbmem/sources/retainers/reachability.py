@@ -1,7 +1,4 @@
-"""Traversal of every object of a program that a user could name, with the path to each.
-
-The objects of this module hold what they have found: drop them before the training continues.
-"""
+"""Traversal of every object of a program that a user could name, with the path to each; holds what it has found."""
 
 from __future__ import annotations
 
@@ -21,18 +18,7 @@ from typing import Any
 import torch
 
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.ownership import (
-    frames_of_other_threads,
-    has_fast_locals,
-    is_our_class,
-    is_ours,
-    is_user_class,
-    is_user_file,
-    locals_of,
-    nobody_traces,
-    stack_of,
-    user_frames,
-)
+from tbmem.sources.program import ownership
 
 
 class ReferenceKind(Enum):
@@ -119,13 +105,8 @@ _MAX_DEPTH = 14
 class Traversal:
     """One traversal over what can be named; breadth first, so that the shortest name wins.
 
-    It starts at the frames of all threads, the user's first, at suspended generators and at the user's modules.
-
-    Args:
-        limit: Maximum number of objects.
-        seconds: Maximum processor time, so that a busy machine sees as much as an idle one.
-        frame: The user's loop.
-        generators: Suspended generators and coroutines.
+    It starts at the frames of all threads, the user's first, at suspended generators and at the user's modules. The
+    seconds are of processor time, so that a busy machine sees as much as an idle one.
     """
 
     def __init__(self, limit: int, seconds: float, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
@@ -135,23 +116,23 @@ class Traversal:
         self._queue: deque[tuple[Reference, int]] = deque()
         self._limit = limit
         self._deadline = time.thread_time() + seconds
-        users, tidy = list(user_frames(frame)), nobody_traces()
+        users, tidy = list(ownership.user_frames(frame)), ownership.nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
         for generator in generators:
             self._add_generator(generator, tidy)
         self._drain()
         self._add_other_threads()
-        self._add_frames([each for each in stack_of(frame) if each not in users], tidy)
+        self._add_frames([each for each in ownership.stack_of(frame) if each not in users], tidy)
         self._drain()
 
     def user_files(self) -> list[str]:
         """The user's files in which the functions and classes that were met are defined."""
         values = [reference.value for reference in self.references.values()]
-        for kind in filter(is_user_class, set(map(type, values))):
+        for kind in filter(ownership.is_user_class, set(map(type, values))):
             values += plain.class_attributes(kind).values()
         names = dict.fromkeys(value.__code__.co_filename for value in values if type(value) is FunctionType)
-        return [name for name in names if is_user_file(name)]
+        return [name for name in names if ownership.is_user_file(name)]
 
     def _add(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any, depth: int = 0) -> None:
         """Note one object, unless it has been seen or is of no interest."""
@@ -171,7 +152,7 @@ class Traversal:
                 self._queue.clear()
                 return
             value = reference.value
-            if type(value) is FunctionType and is_user_file(value.__code__.co_filename):
+            if type(value) is FunctionType and ownership.is_user_file(value.__code__.co_filename):
                 self._add_globals(RootScope(module=value.__code__.co_filename), value.__globals__)
             try:
                 for referent, kind, label in _referents(value):
@@ -184,11 +165,11 @@ class Traversal:
         for frame in frames:
             code = frame.f_code
             numbers[code] = numbers.get(code, -1) + 1
-            if not has_fast_locals(frame):
+            if not ownership.has_fast_locals(frame):
                 self._add_globals(RootScope(code), frame.f_globals)
                 continue
             scope = RootScope(code, number=numbers[code], is_aside=is_aside)
-            for name, value in locals_of(frame, tidy).items():
+            for name, value in ownership.locals_of(frame, tidy).items():
                 kind = ReferenceKind.CLOSED if name in code.co_freevars else ReferenceKind.LOCAL
                 self._add(value, scope, kind, name)
 
@@ -203,22 +184,22 @@ class Traversal:
         for name, module in list(sys.modules.items()):
             if type(module) is ModuleType:
                 filename = module.__dict__.get("__file__")
-                if name == "__main__" or (type(filename) is str and is_user_file(filename)):
+                if name == "__main__" or (type(filename) is str and ownership.is_user_file(filename)):
                     self._add_globals(RootScope(module=filename or name), module.__dict__)
 
     def _add_generator(self, generator: Any, tidy: bool) -> None:
         attributes = ("gi_frame", "cr_frame", "ag_frame")
         frame = next((getattr(generator, name) for name in attributes if hasattr(generator, name)), None)
-        if frame is not None and is_user_file(frame.f_code.co_filename) and frame.f_back is None:
+        if frame is not None and ownership.is_user_file(frame.f_code.co_filename) and frame.f_back is None:
             self._add_frames([frame], tidy, is_aside=True)
 
     def _add_other_threads(self) -> None:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
-        for top in frames_of_other_threads():
+        for top in ownership.frames_of_other_threads():
             frames = [frame for frame, _ in walk_stack(top)]
-            if all(frame.f_trace is None and not is_ours(frame.f_code.co_filename) for frame in frames):
-                self._add_frames(user_frames(top), True, is_aside=True)
+            if all(frame.f_trace is None and not ownership.is_ours(frame.f_code.co_filename) for frame in frames):
+                self._add_frames(ownership.user_frames(top), True, is_aside=True)
 
 
 _Edge = tuple[Any, ReferenceKind, Any]  # a referent, and the kind and the label of the reference to it
@@ -236,12 +217,12 @@ def _referents(value: Any) -> Iterable[_Edge]:
     elif kind is FunctionType:
         yield from _of_function(value)
     elif type in bases:
-        attributes = plain.class_attributes(value) if is_user_class(value) else {}
+        attributes = plain.class_attributes(value) if ownership.is_user_class(value) else {}
         yield from ((each, ReferenceKind.CLASS_ATTRIBUTE, name) for name, each in attributes.items())
         return
     elif kind in _OF_KIND:
         yield from _OF_KIND[kind](value)
-    if is_our_class(kind):
+    if ownership.is_our_class(kind):
         return
     if torch.Tensor in bases:
         yield from _of_tensor(value, kind)

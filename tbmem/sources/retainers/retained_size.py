@@ -52,10 +52,8 @@ class BaselineObjects:
 class RetainedSize:
     """Measures the bytes that objects retain, one after the other; what was met before counts nothing.
 
-    Args:
-        seconds: Processor time for all objects together.
-        baseline: What something else holds as well; it counts nothing.
-        initial: Tensors that existed long before, by address of object and data; they count nothing either.
+    Nor does the baseline, which something else holds as well, nor ``initial``: tensors that existed long before, by
+    address of object and data. The seconds are processor time for all objects together.
     """
 
     def __init__(

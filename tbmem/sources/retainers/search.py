@@ -1,7 +1,7 @@
 """Search for the containers, variables and objects that grow with the steps of a training run, with lines.
 
 A few observations some steps apart show what grows; one or two traced steps show the line. Nothing of the user's is
-held between two calls, except while lines are traced, and then only as long as the user holds it too.
+held between two calls; while lines are traced, only as long as the user holds it too.
 """
 
 from __future__ import annotations

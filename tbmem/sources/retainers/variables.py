@@ -82,11 +82,12 @@ class VariableHistory:
         self.numbers.append((step, number))
 
     def _add_edges(self, edges: tuple[bytes, bytes]) -> None:
-        first, last = self.edges
+        (first, last), self.edges = self.edges, edges
         if any(change > 0 for _, change in self.series.changes()):
-            is_kept = bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
-            self.kept_edge = self.kept_edge and is_kept
-        self.edges = edges
+            self.kept_edge &= bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
+
+
+Known = tuple[Reference, VariableHistory]
 
 
 class VariableHistories:
@@ -108,7 +109,7 @@ class VariableHistories:
 
     def references(
         self, traversal: Traversal, suits: Callable[[VariableHistory], bool], is_wanted: Callable[[Any], bool]
-    ) -> list[tuple[Reference, VariableHistory]]:
+    ) -> list[Known]:
         """References to values that are wanted, with a history that suits."""
         histories = {key: history for key, history in self._histories.items() if suits(history)}
         wanted = [each for each in traversal.references.values() if is_wanted(each.value)] if histories else []
@@ -145,10 +146,7 @@ def _size(value: Any) -> int | None:
     """The size of a value that could grow; ``None`` for one that is of no interest."""
     kind = type(value)
     if kind in PLAIN_TENSORS:
-        try:
-            size = tensor_bytes(value)
-        except RuntimeError:
-            return None
+        size = tensor_bytes(value)
         return size if size >= _SMALLEST or value.grad_fn is not None else None
     if kind is np.ndarray:
         return value.nbytes if value.nbytes >= _SMALLEST else None
@@ -157,13 +155,10 @@ def _size(value: Any) -> int | None:
 
 
 def _size_function(kind: type) -> Callable[[Any], int] | None:
-    """How large a value is: elements of a container, bytes of a text or of a buffer."""
     return _SIZES.get(kind) or plain.length_function(kind)
 
 
-def grown_values(
-    histories: VariableHistories, traversal: Traversal, known: set[int]
-) -> list[tuple[Reference, VariableHistory]]:
+def grown_values(histories: VariableHistories, traversal: Traversal, known: set[int]) -> list[Known]:
     """References whose value has become larger; values in ``known``, by ``id``, are left out."""
 
     def is_sized(value: Any) -> bool:
@@ -186,16 +181,12 @@ def add_value(context: SearchContext, reference: Reference, history: VariableHis
         return
     holder = context.holder(reference, name, history.series, bytes_per_element=size, contents=contents)
     lines = _best_assignments if is_tensor or history.is_replaced else _filling_lines
-    candidate = Candidate(
-        reference.key(), holder, name.handle, partial(lines, context.sources, name.handle, context.files)
-    )
+    read = partial(lines, context.sources, name.handle, context.files)
+    candidate = Candidate(reference.key(), holder, name.handle, read)
     candidate.must_be_cumulative = is_tensor and not history.kept_edge
-    length = _size_function(type(value))
+    length = _size_function(type(value)) if not history.is_replaced else None
     reader = reader_of(reference)
-    if history.is_replaced or length is None:
-        context.add(candidate, ValueProbe(reader, value))
-    else:
-        context.add(candidate, SizeProbe(value, length, reader))
+    context.add(candidate, SizeProbe(value, length, reader) if length is not None else ValueProbe(reader, value))
 
 
 def _element_size(context: SearchContext, value: Any, history: VariableHistory) -> tuple[int, Contents]:

@@ -32,10 +32,8 @@ class HistorySurvivors(SurvivorTracker):
 
     Args:
         memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
-        index: Index of the device.
         history_is_on: Whether history is recorded already, by the program or by tbmem: it is used, and left on.
         budget: Seconds that reading may take in all.
-        clock: Returns seconds.
     """
 
     def __init__(

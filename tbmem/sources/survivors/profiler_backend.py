@@ -19,15 +19,7 @@ from torch.autograd import profiler as torch_profiler
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
 from tbmem.sources.survivors.tracker import BUDGET, RecurringSizes, SurvivorTracker, no_operation
-from tbmem.sources.torch_state.profiler_state import (
-    OpenRanges,
-    OtherProfilers,
-    QuietTorch,
-    in_backward,
-    let_collectives_settle,
-    prepared_profiles,
-    quiet_kineto,
-)
+from tbmem.sources.torch_state import profiler_state
 
 _COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
@@ -52,9 +44,9 @@ class ProfilerSurvivors(SurvivorTracker):
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
         super().__init__(budget, clock)
-        self._quiet = QuietTorch()
-        self._ranges = OpenRanges()
-        self._others = OtherProfilers(self._give_way)
+        self._quiet = profiler_state.QuietTorch()
+        self._ranges = profiler_state.OpenRanges()
+        self._others = profiler_state.OtherProfilers(self._give_way)
         self._sizes = RecurringSizes()
         self._calls: _CallCount | None = None
         self._with_stack = True
@@ -124,7 +116,7 @@ class ProfilerSurvivors(SurvivorTracker):
         return self._start
 
     def _start_first(self) -> None:
-        reason = why_not() or (_AT_WORK if prepared_profiles() else "")
+        reason = why_not() or (_AT_WORK if profiler_state.prepared_profiles() else "")
         if reason:
             self._notes.append(reason)
         else:
@@ -133,7 +125,7 @@ class ProfilerSurvivors(SurvivorTracker):
     def _start(self) -> None:
         settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
         self._others.begin()
-        with quiet_kineto(), self._others.own():
+        with profiler_state.quiet_kineto(), self._others.own():
             settings._prepare_trace()
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
@@ -161,7 +153,7 @@ class ProfilerSurvivors(SurvivorTracker):
         self._is_recording = False
         try:
             self._ranges.end_open()
-            let_collectives_settle()
+            profiler_state.let_collectives_settle()
             return _disable_profiler()
         finally:
             self._others.end()
@@ -174,17 +166,14 @@ class ProfilerSurvivors(SurvivorTracker):
 
 def why_not() -> str:
     """Why allocations on the CPU cannot be tracked now: one sentence; empty where they can."""
-    if threading.current_thread() is not threading.main_thread():
-        return "births are watched in the main thread only"
-    if sys.getprofile() is not None:
-        return "a profile function is set (sys.setprofile)"
-    if _profiler_enabled() or torch_profiler._is_profiler_enabled:
-        return _AT_WORK
-    if in_backward():
-        return "steps end inside of a backward pass"
-    if not torch._C._autograd.kineto_available():
-        return "this build of torch has no profiler"
-    return ""
+    reasons = {
+        "births are watched in the main thread only": threading.current_thread() is not threading.main_thread(),
+        "a profile function is set (sys.setprofile)": sys.getprofile() is not None,
+        _AT_WORK: _profiler_enabled() or torch_profiler._is_profiler_enabled,
+        "steps end inside of a backward pass": profiler_state.in_backward(),
+        "this build of torch has no profiler": not torch._C._autograd.kineto_available(),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 @cache

@@ -27,11 +27,6 @@ class _TreeNode:
     site: AllocationSite | None = None
     line: int = -1  # of the operator, where Python calls it without a function; -1 if it is not known yet
 
-    @property
-    def is_call(self) -> bool:
-        """Whether Python calls a function here."""
-        return _is_call(self.node)
-
 
 def _is_call(node: Any) -> bool:
     return bool(node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall)
@@ -115,13 +110,12 @@ class _SiteFinder:
             branch = branch.up
         site = branch.site if branch is not None and branch.site is not None else AllocationSite()
         for below in reversed(path):
-            site = below.site = self._below(site, below)
+            if _is_call(below.node):
+                site = self._in_call(site, below.node)
+            elif below.node.tag == _EventType.TorchOp:
+                site = self._in_operator(site, below)
+            below.site = site
         return site
-
-    def _below(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
-        if branch.is_call:
-            return self._in_call(site, branch.node)
-        return self._in_operator(site, branch) if branch.node.tag == _EventType.TorchOp else site
 
     def _in_operator(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
         node = branch.node
@@ -161,9 +155,9 @@ class _SiteFinder:
 
     def line_of_operator(self, branch: _TreeNode | None) -> int:
         """The line of an operator that the user's own Python calls without a function; 0 if it is not known."""
-        while branch is not None and not branch.is_call and branch.up is not None and not branch.up.is_call:
+        while branch is not None and not _is_call(branch.node) and branch.up and not _is_call(branch.up.node):
             branch = branch.up
-        if branch is None or branch.is_call:
+        if branch is None or _is_call(branch.node):
             return 0
         if branch.line < 0:
             frame = self._own_frame(branch, branch.node.name)
@@ -204,7 +198,7 @@ def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
             operators[node.start_time_ns] = line
         while branch is not None and id(branch) not in seen:
             seen.add(id(branch))
-            if branch.is_call:
+            if _is_call(branch.node):
                 fields = branch.node.extra_fields
                 names.add(fields.caller.file_name)
                 if branch.node.tag == _EventType.PyCall:

@@ -114,10 +114,10 @@ class RecurringSizes:
 
     def step(self, sizes: Iterable[int]) -> None:
         """A watched step has ended."""
-        sizes = list(sizes)
+        sizes = sorted(sizes, reverse=True)
         if not self._steps:
             self._smallest = sum(sizes) * _SMALLEST_SHARE
-        self._steps.append(sorted((size for size in sizes if size >= self._smallest), reverse=True))
+        self._steps.append([size for size in sizes if size >= self._smallest])
 
     def grow(self, outliving: Sequence[Sequence[int]] = ()) -> float:
         """Share, by bytes, of the recurring allocations that got larger from step to step, 0 to 1.
