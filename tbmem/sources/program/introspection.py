@@ -1,7 +1,4 @@
-"""Introspection of any object (size, attributes, elements) that runs no Python code of its class.
-
-``len()``, ``getattr()`` and ``isinstance()`` call what a class defines. The functions here bypass it.
-"""
+"""Introspection of any object that runs no Python code of its class, as ``len()`` and ``isinstance()`` would."""
 
 from __future__ import annotations
 
@@ -19,19 +16,17 @@ LruCache: type = functools._lru_cache_wrapper
 Cycle: type = itertools.cycle
 Tee: type = type(itertools.tee(())[0])
 
-_mro = cast(Callable[[type], tuple[type, ...]], type.__dict__["__mro__"].__get__)
+mro = cast(Callable[[type], tuple[type, ...]], type.__dict__["__mro__"].__get__)
+"""Returns the classes that a class is made of, itself first."""
 _namespace = type.__dict__["__dict__"].__get__
 _local_attribute = next(
     base.__dict__["__getattribute__"] for base in threading.local.__mro__ if "__getattribute__" in base.__dict__
 )
 
 Length = Callable[[Any], int]
-LARGE = 200
-"""Elements above which only the ends of a container are looked at."""
+LARGE = 200  # elements above which only the ends of a container are looked at
 HEAD = 4
 TAIL = 16
-
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _CACHES: list[Any] = []
 
@@ -49,14 +44,9 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def mro(kind: type) -> tuple[type, ...]:
-    """The classes that a class is made of, itself first."""
-    return _mro(kind)
-
-
 def is_a(value: Any, kind: type) -> bool:
     """``isinstance`` by the type alone: ``__class__`` of the object is not read."""
-    return kind in _mro(type(value))
+    return kind in mro(type(value))
 
 
 def class_attributes(kind: type) -> dict[str, Any]:
@@ -66,21 +56,15 @@ def class_attributes(kind: type) -> dict[str, Any]:
 
 def module_of(kind: type) -> str:
     """Name of the module that a class says it is from; empty where it does not say."""
-    name = (
-        _namespace(kind).get("__module__") if kind.__flags__ & (1 << 9) else type.__dict__["__module__"].__get__(kind)
-    )
+    is_pythons = kind.__flags__ & (1 << 9)
+    name = _namespace(kind).get("__module__") if is_pythons else type.__dict__["__module__"].__get__(kind)
     return name if type(name) is str else ""
 
 
 @remembered
 def length_function(kind: type) -> Length | None:
     """How elements of a kind of container are counted; ``None`` for what is no container that can grow."""
-    return next((_LENGTHS[base] for base in _mro(kind) if base in _LENGTHS), None)
-
-
-def cache_hits(cache: Any) -> int:
-    """Hits of an ``lru_cache``."""
-    return int(LruCache.cache_info(cache).hits)  # type: ignore[attr-defined]
+    return next((_LENGTHS[base] for base in mro(kind) if base in _LENGTHS), None)
 
 
 def wrapped_function(cache: Any) -> FunctionType | None:
@@ -94,9 +78,8 @@ def tee_elements(branch: Any) -> Iterator[Any]:
     limit = 20_000
     links = [one for one in gc.get_referents(branch) if type(one).__name__ == "_tee_dataobject"]
     while links and limit > 0:
-        link = links.pop()
-        held = [one for one in gc.get_referents(link) if type(one) is not type]
-        for one in held[1:]:  # the first is the iterator that the elements come from
+        elements = [one for one in gc.get_referents(links.pop()) if type(one) is not type]
+        for one in elements[1:]:  # the first is the iterator that the elements come from
             if type(one).__name__ == "_tee_dataobject":
                 links.append(one)
             else:
@@ -104,22 +87,18 @@ def tee_elements(branch: Any) -> Iterator[Any]:
                 yield one
 
 
+_PLAIN: tuple[Any, ...] = (list, dict, set, deque)
 _LENGTHS: dict[type, Length] = {
-    list: list.__len__,
-    dict: dict.__len__,
-    set: set.__len__,
-    deque: deque.__len__,
+    **{kind: kind.__len__ for kind in _PLAIN},
     LruCache: lambda cache: int(LruCache.cache_info(cache).currsize),  # type: ignore[attr-defined]
     Tee: lambda branch: sum(1 for _ in tee_elements(branch)),
 }
 
 
 def live_objects(*bases: type) -> list[list[Any]]:
-    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it.
-
-    Judged by the type: isinstance() would make a lazy object load what it stands for. Without a loop of Python's own:
-    there are hundreds of thousands of objects, of few types, and a profiler would record each call.
-    """
+    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it."""
+    # by the type: isinstance() would make a lazy object load what it stands for; without a loop of Python's own: there
+    # are hundreds of thousands of objects, of few types, and a profiler would record each call
     objects = gc.get_objects()  # in no closure: its cell would be in the list, and the list in the cell
     kinds = set(map(type, objects))
     found = []
@@ -130,11 +109,7 @@ def live_objects(*bases: type) -> list[list[Any]]:
 
 
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Items of a dict; of a large one only the oldest and the newest.
-
-    Raises:
-        RuntimeError: Another thread changed it in between.
-    """
+    """Items of a dict; of a large one only the oldest and the newest."""
     if dict.__len__(mapping) <= LARGE:
         return list(dict.items(mapping))
     return [*itertools.islice(dict.items(mapping), HEAD), *newest_items(mapping, TAIL)]
@@ -146,7 +121,7 @@ def newest_of(container: Any, count: int) -> list[Any]:
     Raises:
         RuntimeError: Another thread changed it in between.
     """
-    kinds = _mro(type(container))
+    kinds = mro(type(container))
     if list in kinds:
         return list.__getitem__(container, slice(-count, None))
     if dict in kinds:
@@ -172,33 +147,28 @@ def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
 
     A cache with a bound shows the collector key, result and a type for each entry; one without a plain dict.
     """
-    found = gc.get_referents(cache)
+    referents = gc.get_referents(cache)[1:]
     pairs = []
-    at = 1
-    while at + 2 < len(found) and type(found[at + 2]) is type and found[at + 2].__name__ == "_lru_list_elem":
-        pairs.append((found[at], found[at + 1]))
-        at += 3
-    if pairs or at >= len(found) or type(found[at]) is not dict:
-        return pairs
-    return list(found[at].items())
+    for key, result, kind in zip(referents[::3], referents[1::3], referents[2::3], strict=False):
+        if type(kind) is not type or kind.__name__ != "_lru_list_elem":
+            break
+        pairs.append((key, result))
+    return pairs or (list(referents[0].items()) if referents and type(referents[0]) is dict else [])
 
 
 def bound_of(container: Any) -> int | None:
     """``maxlen`` of a deque, ``maxsize`` of an ``lru_cache``; ``None`` without a bound."""
-    kinds = _mro(type(container))
-    if deque in kinds:
-        bound = _maxlen(container)
-    elif LruCache in kinds:
+    kinds = mro(type(container))
+    bound = _maxlen(container) if deque in kinds else None
+    if LruCache in kinds:
         bound = LruCache.cache_info(container).maxsize  # type: ignore[attr-defined]
-    else:
-        return None
     return None if bound is None else int(bound)
 
 
 @remembered
 def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
     """What reads ``__dict__`` of instances of a class, unless the class has put something of its own there."""
-    for base in _mro(kind):
+    for base in mro(kind):
         if base is threading.local:
             return lambda one: _local_attribute(one, "__dict__")
         entry = _namespace(base).get("__dict__")
@@ -209,12 +179,8 @@ def _dict_descriptor(kind: type) -> Callable[[Any], Any] | None:
 
 @remembered
 def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
-    return tuple(
-        (name, entry)
-        for base in _mro(kind)
-        for name, entry in dict(_namespace(base)).items()
-        if type(entry) is MemberDescriptorType
-    )
+    entries = [entry for base in mro(kind) for entry in dict(_namespace(base)).items()]
+    return tuple((name, entry) for name, entry in entries if type(entry) is MemberDescriptorType)
 
 
 def instance_dict(one: Any) -> dict[str, Any] | None:
@@ -226,7 +192,7 @@ def instance_dict(one: Any) -> dict[str, Any] | None:
         found = read(one)
     except Exception:
         return None
-    return found if dict in _mro(type(found)) else None
+    return found if dict in mro(type(found)) else None
 
 
 def slot_values(one: Any) -> list[tuple[str, Any]]:
@@ -243,9 +209,9 @@ def slot_values(one: Any) -> list[tuple[str, Any]]:
 def fields_of(value: Any) -> tuple[str, ...]:
     """Names of a named tuple's elements; empty for anything else."""
     kind = type(value)
-    if kind is tuple or tuple not in _mro(kind):
+    if kind is tuple or tuple not in mro(kind):
         return ()
-    names = next((_namespace(base)["_fields"] for base in _mro(kind) if "_fields" in _namespace(base)), ())
+    names = next((_namespace(base)["_fields"] for base in mro(kind) if "_fields" in _namespace(base)), ())
     return names if type(names) is tuple else ()
 
 

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
@@ -46,24 +47,25 @@ def is_user_class(kind: type) -> bool:
     """Whether a class is defined in a user's file; judged by its module, or else by its methods."""
     if not kind.__flags__ & (1 << 9):  # made in C
         return False
-    if plain.module_of(kind) in sys.modules:
-        return is_user_module(plain.module_of(kind))
-    for entry in plain.class_attributes(kind).values():
-        function = getattr(entry, "__func__", entry) if type(entry) in (staticmethod, classmethod) else entry
-        if type(function) is FunctionType and not function.__code__.co_filename.startswith("<"):
-            return is_user_file(function.__code__.co_filename)
-    return is_user_module(plain.module_of(kind))
+    files = method_files(kind) if plain.module_of(kind) not in sys.modules else []
+    written = [filename for filename in files if not filename.startswith("<")]
+    return is_user_file(written[0]) if written else _is_user_module(plain.module_of(kind))
 
 
-def is_user_module(name: str) -> bool:
+def method_files(kind: type) -> list[str]:
+    """The files in which the methods of a class itself are written, one for each."""
+    entries = plain.class_attributes(kind).values()
+    functions = [one.__func__ if type(one) in (staticmethod, classmethod) else one for one in entries]
+    return [function.__code__.co_filename for function in functions if type(function) is FunctionType]
+
+
+def _is_user_module(name: str) -> bool:
     """Whether a module is a user's; one that cannot be found is, because libraries can."""
     module = sys.modules.get(name)
     if type(module) is not ModuleType:
         return module is None and name.split(".")[0] not in ("tbmem", "torch", "numpy", "builtins")
     filename = module.__dict__.get("__file__")
-    if type(filename) is str:
-        return is_user_file(filename)
-    return name == "__main__"
+    return is_user_file(filename) if type(filename) is str else name == "__main__"
 
 
 def is_our_class(kind: type) -> bool:
@@ -99,31 +101,22 @@ def asking_line(frame: FrameType | None) -> str:
 
 def raising_line(traceback: TracebackType | None) -> str:
     """The same of an exception: the last of the user's lines that it has passed."""
-    location = ""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if is_user_file(code.co_filename):
-            location = _location(code, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return location
+    steps = [(frame.f_code, line) for frame, line in walk_tb(traceback) if is_user_file(frame.f_code.co_filename)]
+    return _location(*steps[-1]) if steps else ""
 
 
 def innermost_frame(traceback: TracebackType | None) -> FrameType | None:
     """The innermost frame that an exception has passed; its variables are still there."""
-    frame = None
-    while traceback is not None:
-        frame, traceback = traceback.tb_frame, traceback.tb_next
-    return frame
+    frames = [frame for frame, _ in walk_tb(traceback)]
+    return frames[-1] if frames else None
 
 
 def training_frame() -> FrameType | None:
     """The program's running frame: this thread's, or the main thread's where no user code has called this one."""
-    own: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     main = threading.main_thread().ident
-    if threading.get_ident() == main or main is None:
-        return own
-    if asking_line(own):
-        return own
+    if main is None or main == threading.get_ident() or asking_line(frame):
+        return frame
     return sys._current_frames().get(main)
 
 
@@ -133,9 +126,9 @@ def _location(code: CodeType, line: int) -> str:
 
 
 def frames_of_other_threads() -> list[FrameType]:
-    """Frames of the other threads. (This thread's own frame in a variable of its own would be a cycle.)."""
+    """Frames of the other threads."""
     frames = sys._current_frames()
-    frames.pop(threading.get_ident(), None)
+    frames.pop(threading.get_ident(), None)  # this thread's own frame in a variable of its own would be a cycle
     return list(frames.values())
 
 
@@ -158,26 +151,24 @@ def locals_of(frame: FrameType, tidy: bool = True) -> dict[str, Any]:
     """A frame's variables by name, closure variables included.
 
     Up to Python 3.12 reading them leaves a dict in the frame that keeps every value alive. It is emptied again,
-    unless the user holds it (``locals()``) or a debugger may be about to write it back. What else holds it for the
-    moment (a list of all objects) must be gone before.
+    unless the user holds it (``locals()``). What else holds it (a list of all objects) must be gone before.
 
     Args:
         frame: A frame that is not running at this moment.
-        tidy: Whether the dict may be emptied: no trace or profile function is at work in the frame's thread.
+        tidy: Whether the dict may be emptied: no trace or profile function, which may write it back, is at work.
     """
-    found = frame.f_locals
-    copy = dict(found)
-    if tidy and has_fast_locals(frame) and type(found) is dict and sys.getrefcount(found) <= _ONLY_THE_FRAME:
-        found.clear()
+    variables = frame.f_locals
+    copy = dict(variables)
+    if tidy and has_fast_locals(frame) and type(variables) is dict and sys.getrefcount(variables) <= _ONLY_THE_FRAME:
+        variables.clear()
     return copy
 
 
 def variables_left_in(frame: FrameType) -> list[dict[str, Any]]:
     """The dict that reading a frame's variables fills, in a list; none where the user holds it or where it is none."""
-    found = frame.f_locals
-    if not has_fast_locals(frame) or type(found) is not dict or sys.getrefcount(found) > _ONLY_THE_FRAME:
-        return []
-    return [found]
+    variables = frame.f_locals
+    is_left = has_fast_locals(frame) and type(variables) is dict and sys.getrefcount(variables) <= _ONLY_THE_FRAME
+    return [variables] if is_left else []
 
 
 def local_of(frame: FrameType, name: str) -> Any:
@@ -189,8 +180,7 @@ def local_of(frame: FrameType, name: str) -> Any:
     return locals_of(frame).get(name)
 
 
-_ONLY_THE_FRAME = 3
-"""The frame's own reference, the variable and the argument of ``getrefcount``."""
+_ONLY_THE_FRAME = 3  # the frame's own reference, the variable and the argument of ``getrefcount``
 
 
 def nobody_traces() -> bool:

@@ -13,52 +13,38 @@ from typing import Any, NamedTuple
 
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.ownership import is_user_file, plain_name
+from tbmem.sources.program.ownership import is_user_file, method_files, plain_name
 
 ADDING = frozenset(
     ("append", "appendleft", "extend", "extendleft", "add", "insert", "update", "setdefault", "put", "put_nowait")
     + ("push", "write", "register_hook", "add_param_group", "add_module", "register_module", "register_buffer")
 )
 """Methods that make something longer."""
-_REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))
-"""Methods that return an element."""
+_REACHING = frozenset(("setdefault", "get", "pop", "__getitem__", "values", "items"))  # methods that return an element
 _JOINING = frozenset(("heappush", "insort", "insort_left", "insort_right"))
-Search = Callable[[ast.stmt, "Handle"], bool]
-"""Whether a statement does something with what a handle denotes."""
+Search = Callable[[ast.stmt, "Handle"], bool]  # whether a statement does something with what a handle denotes
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LARGEST = 3_000_000
-"""Characters of a file that is still read."""
+_LARGEST = 3_000_000  # characters of a file that is still read
 
 
 @dataclass(frozen=True)
 class Handle:
     """How the source names a value: a variable or an attribute, and the keys after it. Holds no object."""
 
-    root: str = ""
-    """Name of the variable, or of the attribute."""
+    root: str = ""  # name of the variable, or of the attribute
     is_attribute: bool = False
-    path: tuple[tuple[str, Any], ...] = ()
-    """``("key", k)`` and ``("attr", name)`` behind it; a key of ``None`` is any."""
-    files: tuple[str, ...] = ()
-    """Where to look, likeliest first."""
-    function_line: int = 0
-    """First line of the function in which the variable lives; 0 for a whole file."""
+    path: tuple[tuple[str, Any], ...] = ()  # ``("key", k)`` and ``("attr", name)`` behind it; a key of ``None`` is any
+    files: tuple[str, ...] = ()  # where to look, likeliest first
+    function_line: int = 0  # first line of the function in which the variable lives; 0 for a whole file
 
 
 class Definition(NamedTuple):
     """A function, a lambda or a class."""
 
-    name: str
-    """Qualified, as Python has it."""
+    name: str  # qualified, as Python has it
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
     parent: Definition | None
-    first: int
-    """First line, decorators included, as a code object has it."""
-
-    @property
-    def is_function(self) -> bool:
-        """Whether it is written with ``def``."""
-        return isinstance(self.node, Functions)
+    first: int  # first line, decorators included, as a code object has it
 
 
 class SourceFile:
@@ -74,8 +60,9 @@ class SourceFile:
 
     def function_at(self, line: int) -> Definition | None:
         """The innermost function around a line; ``None`` for the module itself."""
-        around = [one for one in self.definitions if one.first <= line <= (one.node.end_lineno or 0)]
-        return next((one for one in reversed(around) if one.is_function), None)
+        functions = [one for one in self.definitions if isinstance(one.node, Functions)]
+        around = [one for one in functions if one.first <= line <= (one.node.end_lineno or 0)]
+        return around[-1] if around else None
 
     def function_from(self, line: int, name: str = "") -> Definition | None:
         """The function whose code begins at a line (at its first decorator, if it has any)."""
@@ -95,12 +82,13 @@ def _definitions(node: ast.AST, around: Definition | None) -> Iterator[Definitio
     """The definitions in a node in the order of the file, each before those inside it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*Functions, ast.ClassDef, ast.Lambda)):
-            inside = "" if around is None else "." if isinstance(around.node, ast.ClassDef) else ".<locals>."
             name = "<lambda>" if isinstance(child, ast.Lambda) else child.name
+            if around is not None:
+                name = f"{around.name}{'.' if isinstance(around.node, ast.ClassDef) else '.<locals>.'}{name}"
             first = min([one.lineno for one in getattr(child, "decorator_list", ())] + [child.lineno])
-            found = Definition(f"{around.name if around is not None else ''}{inside}{name}", child, around, first)
-            yield found
-            yield from _definitions(child, found)
+            definition = Definition(name, child, around, first)
+            yield definition
+            yield from _definitions(child, definition)
         else:
             yield from _definitions(child, around)
 
@@ -131,42 +119,26 @@ class SourceCode:
         )
 
     def binding_function(self, filename: str, line: int, name: str, variable: str) -> tuple[str, int] | None:
-        """The function around another one in which a closure's variable lives: its name and first line.
-
-        Args:
-            filename: Of the inner function.
-            line: Its first line.
-            name: Its name.
-            variable: The free variable.
-        """
-        found = self.file(filename).function_from(line, name)
-        while found is not None:
-            found = found.parent
-            if found is not None and found.is_function and variable in _bound_names(found.node):
-                return plain_name(found.name), found.node.lineno
+        """The function in which a free variable of the one at a line lives: its name and first line."""
+        inner = self.file(filename).function_from(line, name)
+        around = inner.parent if inner is not None else None
+        while around is not None:
+            if isinstance(around.node, Functions) and variable in _bound_names(around.node):
+                return plain_name(around.name), around.node.lineno
+            around = around.parent
         return None
 
     def files_of(self, kind: type) -> tuple[str, ...]:
         """Users' files in which a class and its bases are defined."""
         files: dict[str, None] = {}
         for base in plain.mro(kind):
-            for value in plain.class_attributes(base).values():
-                function = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
-                if type(function) is FunctionType and is_user_file(function.__code__.co_filename):
-                    files[function.__code__.co_filename] = None
             module = sys.modules.get(plain.module_of(base))
             filename = getattr(module, "__dict__", {}).get("__file__")
-            if type(filename) is str and is_user_file(filename):
-                files[filename] = None
-        return tuple(files)
+            files.update(dict.fromkeys((*method_files(base), *([filename] if type(filename) is str else ()))))
+        return tuple(filter(is_user_file, files))
 
     def adding_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
-        """The lines that add to what a handle denotes, likeliest first.
-
-        Args:
-            handle: From a name.
-            more_files: Files to look in when the handle's own have no such line.
-        """
+        """The lines that add to what a handle denotes, likeliest first; in ``more_files`` if its own have none."""
         return self._lines((adds, _calls, _passes), handle, more_files)
 
     def filling_lines(self, handle: Handle, more_files: Iterable[str] = ()) -> list[CodeLine]:
@@ -185,13 +157,9 @@ class SourceCode:
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
         """The lines that assign a variable, and whether the new value uses the old one."""
         for filename in dict.fromkeys((*handle.files, *more_files)):
-            found = [
-                (self.code_line(filename, one.lineno), uses_old_value(one, handle))
-                for one in statements(self.scope(filename, handle))
-                if any(matches(target, handle) for target in _targets(one))
-            ]
-            if found:
-                return found
+            assigning = [one for one in statements(self.scope(filename, handle)) if _assigns(one, handle)]
+            if assigning:
+                return [(self.code_line(filename, one.lineno), uses_old_value(one, handle)) for one in assigning]
         return []
 
     def is_cumulative(self, line: CodeLine, handle: Handle) -> bool:
@@ -213,12 +181,10 @@ class SourceCode:
         )
 
     def _statements(self, files: Iterable[str], wanted: Callable[[ast.stmt], bool]) -> list[CodeLine]:
-        trees = {name: self.file(name).tree for name in files}
-        return [
-            line
-            for name, tree in trees.items()
-            for line in self._code_lines(name, [one for one in statements(tree) if wanted(one)])
-        ]
+        lines: list[CodeLine] = []
+        for name in dict.fromkeys(files):
+            lines += self._code_lines(name, [one for one in statements(self.file(name).tree) if wanted(one)])
+        return lines
 
     def _code_lines(self, filename: str, found: Iterable[ast.stmt]) -> list[CodeLine]:
         return [self.code_line(filename, line) for line in dict.fromkeys(one.lineno for one in found)]
@@ -226,15 +192,15 @@ class SourceCode:
     def scope(self, filename: str, handle: Handle) -> ast.AST:
         """The function in which a handle's variable lives, or a whole file."""
         file = self.file(filename)
-        found = file.function_from(handle.function_line) if handle.function_line else None
-        return found.node if found is not None else file.tree
+        function = file.function_from(handle.function_line) if handle.function_line else None
+        return function.node if function is not None else file.tree
 
 
 def definition_line(function: FunctionType, sources: SourceCode) -> CodeLine:
     """The line with a function's ``def``, past its decorators."""
     code = function.__code__
-    found = sources.file(code.co_filename).function_from(code.co_firstlineno, code.co_name)
-    line = found.node.lineno if found is not None else code.co_firstlineno
+    definition = sources.file(code.co_filename).function_from(code.co_firstlineno, code.co_name)
+    line = definition.node.lineno if definition is not None else code.co_firstlineno
     return sources.code_line(code.co_filename, line, plain_name(function.__qualname__))
 
 
@@ -251,9 +217,7 @@ def creates_graph(call: ast.Call) -> bool:
 def _last_line(node: ast.stmt) -> int:
     """Last line of a statement, or of its head where it has a body."""
     body = getattr(node, "body", None)
-    if isinstance(body, list) and body:
-        return max(node.lineno, int(body[0].lineno) - 1)
-    return node.end_lineno or node.lineno
+    return max(node.lineno, int(body[0].lineno) - 1) if body else node.end_lineno or node.lineno
 
 
 def statements(scope: ast.AST) -> Iterator[ast.stmt]:
@@ -271,35 +235,28 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.AST) -> set[str]:
-    """Variables that a function assigns; arguments too."""
-    found: set[str] = set()
-    for child in ast.walk(node):
-        if isinstance(child, ast.arg):
-            found.add(child.arg)
-        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
-            found.add(child.id)
-        elif isinstance(child, (*Functions, ast.ClassDef)):
-            found.add(child.name)
-    return found
+    nodes = list(ast.walk(node))
+    arguments = {child.arg for child in nodes if isinstance(child, ast.arg)}
+    definitions = {child.name for child in nodes if isinstance(child, (*Functions, ast.ClassDef))}
+    variables = {child.id for child in nodes if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
+    return arguments | definitions | variables
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
-    targets: list[ast.expr] = []
-    if isinstance(statement, ast.Assign):
-        targets = list(statement.targets)
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
         targets = [statement.target]
-    for target in targets:
-        for node in ast.walk(target):
-            if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", None), ast.Store):
-                yield node
+    nodes = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.expr))
+    return (node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store))
+
+
+def _assigns(statement: ast.stmt, handle: Handle) -> bool:
+    return any(matches(target, handle) for target in _targets(statement))
 
 
 def adds(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls a method that adds, sets an element, or adds up."""
-    if isinstance(statement, ast.AugAssign) and matches(statement.target, handle):
-        return True
-    if isinstance(statement, ast.Assign) and uses_old_value(statement, handle):
+    if isinstance(statement, (ast.Assign, ast.AugAssign)) and uses_old_value(statement, handle):
         return True
     if any(isinstance(target, ast.Subscript) and matches(target.value, handle) for target in _targets(statement)):
         return True
@@ -318,16 +275,12 @@ def is_adding_call(node: ast.AST, handle: Handle) -> bool:
 def _calls(statement: ast.stmt, handle: Handle) -> bool:
     """Whether a statement calls any method of it, or of what it is a part of (``queue.put`` for ``queue.queue``)."""
     owners = [replace(handle, path=handle.path[:length]) for length in range(len(handle.path) + 1)]
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and any(matches(node.func.value, owner) for owner in owners)
-        for node in own_nodes(statement)
-    )
+    methods = [node.func for node in own_nodes(statement) if isinstance(node, ast.Call)]
+    called_on = [method.value for method in methods if isinstance(method, ast.Attribute)]
+    return any(matches(node, owner) for node in called_on for owner in owners)
 
 
 def _passes(statement: ast.stmt, handle: Handle) -> bool:
-    """Whether a statement passes it to a function."""
     calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)]
     arguments = [one for node in calls for one in (*node.args, *(word.value for word in node.keywords))]
     return any(matches(one, handle) for one in arguments)
@@ -339,25 +292,24 @@ def uses_old_value(statement: ast.AST, handle: Handle) -> bool:
         return matches(statement.target, handle)
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return False
-    if not any(matches(target, handle) for target in _targets(statement)):
-        return False
-    return any(isinstance(node, ast.expr) and matches(node, handle) for node in ast.walk(statement.value))
+    return _assigns(statement, handle) and any(
+        isinstance(node, ast.expr) and matches(node, handle) for node in ast.walk(statement.value)
+    )
 
 
 def matches(node: ast.AST, handle: Handle) -> bool:
     """Whether an expression denotes what a handle does."""
     for kind, label in reversed(handle.path):
-        inner = _owner_of_element(node, label) if kind != "attr" else _owner_of_attribute(node, label)
+        if kind != "attr":
+            inner = _owner_of_element(node, label)
+        else:
+            inner = node.value if isinstance(node, ast.Attribute) and node.attr == label else None
         if inner is None:
             return False
         node = inner
     if handle.is_attribute:
         return isinstance(node, ast.Attribute) and node.attr == handle.root
     return isinstance(node, ast.Name) and node.id == handle.root
-
-
-def _owner_of_attribute(node: ast.AST, name: str) -> ast.AST | None:
-    return node.value if isinstance(node, ast.Attribute) and node.attr == name else None
 
 
 def _owner_of_element(node: ast.AST, key: Any) -> ast.AST | None:

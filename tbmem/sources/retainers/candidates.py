@@ -14,19 +14,19 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import user_frames
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.naming import Name, Namer
+from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import Probe
 from tbmem.sources.retainers.reachability import Reference, RootScope, Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects, RetainedSize, elements_of, entry_bytes
 
-MEASURED = 6
-"""Elements that are measured."""
-OLDER = 3
-"""Elements that are measured before: what they share with the others costs nothing more."""
-_HOLDER_SECONDS = 0.06
-_SEARCH_SECONDS = 0.3
-"""Processor time for measuring one holder, and all."""
+MEASURED = 6  # elements that are measured
+OLDER = 3  # elements that are measured before: what they share with the others costs nothing more
+_SECONDS = (0.06, 0.3)  # processor time for measuring one holder, and all
+CHANGED = "A container changed while it was weighed."
+
+
+LineSearch = Callable[[], Iterable[CodeLine]]  # looks for lines in the source
 
 
 @dataclass
@@ -36,43 +36,34 @@ class Candidate:
     key: Hashable
     holder: Holder
     handle: Handle = field(default_factory=Handle)
-    read: Callable[[], Iterable[CodeLine]] = tuple
-    """Looks for the lines in the source."""
-    only_read: bool = False
-    """The relevant line is not the one during which it grew: a cached function's ``def``."""
-    bound_is_read: bool = False
-    """Its bound is written in the source: it holds only for the lines that are known there."""
-    must_be_cumulative: bool = False
-    """A tensor that grows is a holder only when the new value is made of the old one."""
+    read: LineSearch = tuple
+    only_read: bool = False  # the relevant line is not the one during which it grew: a cached function's ``def``
+    bound_is_read: bool = False  # its bound is written in the source: it holds only for the lines that are known there
+    must_be_cumulative: bool = False  # a tensor that grows is a holder only when the new value is made of the old one
 
 
 class SearchContext:
     """What was found so far, and the tools for finding more; lives for the length of one call.
 
-    Args:
-        sources: Files that were read so far.
-        initial: Tensors that existed at the first observation, by address of object and data.
-        frame: The user's loop.
+    The initial tensors are those of the first observation, by address of object and data.
     """
 
     def __init__(self, sources: SourceCode, initial: set[tuple[int, int]], frame: FrameType | None) -> None:
         self.sources = sources
-        self.namer = Namer(sources)
         self.files = tuple(dict.fromkeys(each.f_code.co_filename for each in user_frames(frame)))
-        """The user's files on the stack, innermost first."""
+        """The user's files to search for lines in; those on the stack are first, innermost first."""
         self.probes: dict[Hashable, Probe] = {}
-        self.explained: set[type] = set()
-        """Types of what was found in holders."""
+        self.explained: set[type] = set()  # types of what was found in holders
         self.notes: list[str] = []
         self.baseline: BaselineObjects | None = None
         self._candidates: list[Candidate] = []
         self._initial = initial
-        self._deadline = time.thread_time() + _SEARCH_SECONDS
+        self._deadline = time.thread_time() + _SECONDS[1]
 
     def retained_size(self, with_initial: bool = True) -> RetainedSize:
         """A new measurement, within what is left of the time."""
         seconds = max(self._deadline - time.thread_time(), 0.005)
-        return RetainedSize(min(_HOLDER_SECONDS, seconds), self.baseline, self._initial if with_initial else ())
+        return RetainedSize(min(_SECONDS[0], seconds), self.baseline, self._initial if with_initial else ())
 
     def element_size(self, container: Any, series: Series) -> tuple[int, Contents]:
         """Bytes that one of the newest elements of a container retains, and what they hold."""
@@ -84,22 +75,24 @@ class SearchContext:
         try:
             elements = elements_of(container, new + recent + OLDER)
         except RuntimeError:
-            self.notes.append("A container changed while it was weighed.")
+            self.notes.append(CHANGED)
             return 0, Contents.OBJECTS
         if len(elements) > recent + 1 and is_ordered:
             del elements[len(elements) - recent :]
-        measured = elements[-new:]
-        for parts in elements[: -len(measured)]:
+        for parts in elements[:-new]:
             retained.measure_all(parts)
         sizes: list[tuple[int, bool]] = []
-        for parts in measured:
+        for parts in elements[-new:]:
             before = retained.initial_met
             size = retained.measure_all(parts)
             if sizes and retained.is_late:
                 break
             sizes.append((size, retained.initial_met > before))
         self.explained |= retained.types
-        return _mean_size(sizes) + entry_bytes(container), retained.contents()
+        # a few elements with an initial tensor in them are a new tensor at an old one's address
+        of_new = [size for size, is_initial in sizes if not is_initial]
+        chosen = of_new if 2 * len(of_new) > len(sizes) else [size for size, _ in sizes]
+        return sum(chosen) // max(len(chosen), 1) + entry_bytes(container), retained.contents()
 
     def holder(
         self, reference: Reference, name: Name, series: Series, *, bytes_per_element: int, contents: Contents
@@ -107,7 +100,7 @@ class SearchContext:
         """A holder for the value of a reference; its last size is the number of its elements."""
         return Holder(
             kind=naming.kind_of(reference),
-            name=naming.full_name(name, naming.noun(reference)),
+            name=name.text,
             type=naming.type_name(reference),
             length=series.points[-1][1],
             per_step=series.per_step,
@@ -116,9 +109,9 @@ class SearchContext:
             grows_since=series.since,
         )
 
-    def add_files(self, names: Iterable[str]) -> None:
-        """More files to search for lines in, when those on the stack have none."""
-        self.files = tuple(dict.fromkeys((*self.files, *names)))
+    def name(self, reference: Reference) -> Name:
+        """What a reference is called."""
+        return naming.name_of(reference, self.sources)
 
     def add(self, candidate: Candidate, probe: Probe | None = None) -> None:
         """Note a candidate, and what to watch for its line."""
@@ -139,26 +132,17 @@ class SearchContext:
         return sorted(by_name.values(), key=lambda candidate: -candidate.holder.bytes_per_step)
 
 
-def _mean_size(sizes: list[tuple[int, bool]]) -> int:
-    """Mean size; a few elements with an initial tensor in them are a new tensor at an old one's address."""
-    new = [size for size, is_initial in sizes if not is_initial]
-    chosen = new if 2 * len(new) > len(sizes) else [size for size, _ in sizes]
-    return sum(chosen) // max(len(chosen), 1)
+def mean_of_new(sizes: list[int]) -> int:
+    """Mean of the sizes that were measured after the ``OLDER`` ones, or of all where there are no more."""
+    new = sizes[OLDER:] or sizes
+    return sum(new) // max(len(new), 1)
 
 
 def not_under(traversal: Traversal, growing: set[int]) -> list[Any]:
-    """What the loop reaches without passing through something that grows.
-
-    Args:
-        traversal: What can be named.
-        growing: What grows, by ``id``.
-    """
+    """What the loop reaches without passing through something that grows (by ``id``)."""
     under = set(growing)
-    values = []
     for reference in traversal.references.values():
         owner = reference.owner
         if owner.is_aside if isinstance(owner, RootScope) else id(owner.value) in under:
             under.add(id(reference.value))
-        elif id(reference.value) not in under:
-            values.append(reference.value)
-    return values
+    return [reference.value for key, reference in traversal.references.items() if key not in under]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
 from tbmem.sources.program.syntax import Handle, SourceCode, called, definition_line
 from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import OLDER, Candidate, SearchContext
+from tbmem.sources.retainers.candidates import CHANGED, Candidate, LineSearch, SearchContext, mean_of_new
 from tbmem.sources.retainers.length_bounds import written_bound
 from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series
@@ -23,18 +24,14 @@ from tbmem.sources.retainers.reachability import Reference, ReferenceKind, RootS
 from tbmem.sources.retainers.retained_size import elements_of, entry_bytes
 from tbmem.sources.retainers.variables import VariableHistories, inner_length
 
-_NAMELESS = 12
-"""Containers without a name whose referrers are searched."""
+_NAMELESS = 12  # containers without a name whose referrers are searched
 _EXPLAINED = 0.8
 _MANY_ALIKE = 8
 """Containers inside another one, each with its even share of the growth, from which the other is the holder."""
-_SMALL = 256
-"""Bytes per step below which what a library holds is of no interest."""
-_OURS = "tbmem"
-"""Module of the scope of what belongs to tbmem."""
+_SMALL = 256  # bytes per step below which what a library holds is of no interest
+_OURS = "tbmem"  # module of the scope of what belongs to tbmem
 _LEVELS = 5
-_WIDEST = 400
-"""Referrers that are followed in one level."""
+_WIDEST = 400  # referrers that are followed in one level
 _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
 Grown = tuple[Reference, Series]
 
@@ -52,18 +49,14 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
     if nameless:
         del nameless[_NAMELESS:]
         references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
-    return [(each, growing[key]) for key, each in references.items() if not _is_inner(each) and not _is_ours(each)]
+    # the dict inside an lru_cache is counted with the cache
+    own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_ours(each)]
+    return [(each, growing[id(each.value)]) for each in own]
 
 
 def _is_ours(reference: Reference) -> bool:
-    """Whether a container is tbmem's own."""
     wrapped = plain.wrapped_function(reference.value) if type(reference.value) is plain.LruCache else None
     return reference.scope.module == _OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
-
-
-def _is_inner(reference: Reference) -> bool:
-    """Whether a container is the dict inside an ``lru_cache``, which is counted itself."""
-    return isinstance(reference.owner, Reference) and type(reference.owner.value) is plain.LruCache
 
 
 def add_container(context: SearchContext, reference: Reference, series: Series) -> None:
@@ -75,63 +68,47 @@ def add_container(context: SearchContext, reference: Reference, series: Series) 
     kind = naming.kind_of(reference)
     name = _name(context, reference, kind)
     size, contents = context.element_size(value, series)
-    own = _bound(reference)
-    read = written_bound(reference, name.handle, context.sources) if own is None and name.is_users else None
-    holder = replace(
-        context.holder(reference, name, series, bytes_per_element=size, contents=contents),
-        length=length(value),
-        bound=own if own is not None else read,
-        hits=plain.cache_hits(value) if kind is HolderKind.LRU_CACHE else None,
-        contents=Contents.HOOKS if kind is HolderKind.HOOKS else contents,
-    )
+    bound = _bound(reference)
+    read = written_bound(reference, name.handle, context.sources) if bound is None and name.is_users else None
+    contents = Contents.HOOKS if kind is HolderKind.HOOKS else contents
+    holder = context.holder(reference, name, series, bytes_per_element=size, contents=contents)
+    holder = replace(holder, length=length(value), bound=bound if bound is not None else read)
+    if kind is HolderKind.LRU_CACHE:
+        holder = replace(holder, hits=plain.LruCache.cache_info(value).hits)  # type: ignore[attr-defined]
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     candidate = Candidate(id(value), holder, name.handle, only_read=kind in _ONLY_READ, bound_is_read=read is not None)
-    search = _line_search if name.is_users else _creating_line_search
-    candidate.read = search(context, reference, candidate)
+    candidate.read = _line_search(context, reference, candidate, name.is_users)
     context.add(candidate, SizeProbe(value, length, reader_of(reference)))
 
 
 def _name(context: SearchContext, reference: Reference, kind: HolderKind) -> Name:
-    if kind is HolderKind.LRU_CACHE:
-        wrapped = plain.wrapped_function(reference.value)
-        if wrapped is not None:
-            text = f"lru_cache of {plain_name(wrapped.__qualname__)}()"
-            return Name(text, Handle(), is_user_file(wrapped.__code__.co_filename))
+    wrapped = plain.wrapped_function(reference.value) if kind is HolderKind.LRU_CACHE else None
+    if wrapped is not None:
+        text = f"lru_cache of {plain_name(wrapped.__qualname__)}()"
+        return Name(text, is_users=is_user_file(wrapped.__code__.co_filename))
     if kind is HolderKind.HOOKS and isinstance(reference.owner, Reference):
-        owner = context.namer.name(reference.owner)
+        owner = context.name(reference.owner)
         label = str(reference.label).strip("_").replace("_", " ")
-        text = f"{label} of {naming.full_name(owner, naming.noun(reference.owner))}"
-        return Name(text, owner.handle, owner.is_users)
-    return context.namer.name(reference)
+        return owner._replace(text=f"{label} of {owner.text}")
+    return context.name(reference)
 
 
-def _line_search(
-    context: SearchContext, reference: Reference, candidate: Candidate
-) -> Callable[[], Iterable[CodeLine]]:
+def _line_search(context: SearchContext, reference: Reference, candidate: Candidate, is_users: bool) -> LineSearch:
     """Looks for the lines in the source; holds no object."""
     kind, handle, files, sources = candidate.holder.kind, candidate.handle, context.files, context.sources
+    read: LineSearch = partial(sources.adding_lines, handle, files)
     if kind is HolderKind.LRU_CACHE:
         wrapped = plain.wrapped_function(reference.value)
-        lines = () if wrapped is None else (definition_line(wrapped, sources),)
-        return lambda: lines
-    if kind is HolderKind.ITERATOR:
-        class_name = candidate.holder.type
-        return lambda: _lines_of_iterator(sources, handle, files, class_name)
-    return lambda: sources.adding_lines(handle, files)
-
-
-def _creating_line_search(
-    context: SearchContext, reference: Reference, candidate: Candidate
-) -> Callable[[], Iterable[CodeLine]]:
-    """For a library's own table: looks for the user's lines that create its elements (a ``Thread``)."""
-    otherwise = _line_search(context, reference, candidate)
-    kinds = [type(one) for one in plain.newest_of(reference.value, 1)]
-    names = {kind.__name__ for kind in kinds if plain.module_of(kind).partition(".")[0] not in ("builtins", "torch")}
-    files, sources = context.files, context.sources
-    if not names:
-        return otherwise
-    return lambda: sources.calls(files, lambda call: called(call) in names) or otherwise()
+        read = partial(list, [] if wrapped is None else [definition_line(wrapped, sources)])
+    elif kind is HolderKind.ITERATOR:
+        read = partial(_lines_of_iterator, sources, handle, files, candidate.holder.type)
+    if is_users:
+        return read
+    # for a library's own table the user's lines that create its elements (a ``Thread``)
+    kinds = map(type, plain.newest_of(reference.value, 1))
+    names = {one.__name__ for one in kinds if plain.module_of(one).partition(".")[0] not in ("builtins", "torch")}
+    return (lambda: sources.calls(files, lambda call: called(call) in names) or read()) if names else read
 
 
 def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ...], class_name: str) -> list[CodeLine]:
@@ -144,56 +121,44 @@ def _lines_of_iterator(sources: SourceCode, handle: Handle, files: tuple[str, ..
 
 def _bound(reference: Reference) -> int | None:
     """``maxlen``, ``maxsize``; that of a ``queue.Queue`` for the deque in it."""
-    owner = reference.owner
-    if isinstance(owner, Reference) and plain.module_of(type(owner.value)) == "queue":
-        size = (plain.instance_dict(owner.value) or {}).get("maxsize")
+    if plain.module_of(type(reference.holder)) == "queue":
+        size = (plain.instance_dict(reference.holder) or {}).get("maxsize")
         return size if type(size) is int and size > 0 else None
     return plain.bound_of(reference.value)
 
 
-def grown_inside(histories: VariableHistories, traversal: Traversal, containers: list[Grown]) -> list[Grown]:
-    """Containers in which many others become longer, each too seldom or too little to count by itself.
+def with_grown_inside(
+    containers: list[Grown], histories: VariableHistories, traversal: Traversal
+) -> tuple[list[Grown], list[Grown]]:
+    """The containers that are in none of those in which many become longer, each too little by itself; and those.
 
     Lists by class get an element now and then; a list for each layer gets one number a step.
     """
-    filling = histories.filling()
     growing = {id(reference.value) for reference, _ in containers}
-    grown = [
-        (reference, filling[reference.key()].inner)
-        for reference in (traversal.references.values() if filling else ())
-        if _can_hold(reference.value) and id(reference.value) not in growing and reference.key() in filling
-    ]
+
+    def can_hold(value: Any) -> bool:
+        bases = plain.mro(type(value))
+        return (dict in bases or list in bases or tuple in bases) and id(value) not in growing
+
+    grown = histories.references(traversal, lambda history: history.inner.is_growing, can_hold)
     known = [(reference, series.per_step) for reference, series in containers]
-    chosen = []
-    for reference, series in reversed(grown):  # what is deeper first
-        below = [rate for other, rate in known if _is_below(other, reference)]
-        if sum(below) < _EXPLAINED * series.per_step or max(below) <= series.per_step / _MANY_ALIKE:
-            chosen.append((reference, series))
-            known.append((reference, series.per_step))
-    return chosen
-
-
-def _can_hold(value: Any) -> bool:
-    bases = plain.mro(type(value))
-    return dict in bases or list in bases or tuple in bases
+    filling = []
+    for reference, history in reversed(grown):  # what is deeper first
+        rate = history.inner.per_step
+        below = [other_rate for other, other_rate in known if _is_below(other, reference)]
+        if sum(below) < _EXPLAINED * rate or max(below) <= rate / _MANY_ALIKE:
+            filling.append((reference, history.inner))
+            known.append((reference, rate))
+    return [each for each in containers if not any(_is_below(each[0], above) for above, _ in filling)], filling
 
 
 def _is_below(reference: Reference, above: Reference) -> bool:
     return any(each is above for each in reference.path()[:-1])
 
 
-def without_those_below(containers: list[Grown], filling: list[Grown]) -> list[Grown]:
-    """Containers that are not a part of one in ``filling``."""
-    return [
-        (reference, series)
-        for reference, series in containers
-        if not any(reference is above or _is_below(reference, above) for above, _ in filling)
-    ]
-
-
 def add_filling(context: SearchContext, reference: Reference, series: Series) -> None:
     """Note one container with others in it that become longer."""
-    name = context.namer.name(reference)
+    name = context.name(reference)
     retained = context.retained_size(with_initial=False)
     sizes: list[int] = []
     try:
@@ -201,38 +166,25 @@ def add_filling(context: SearchContext, reference: Reference, series: Series) ->
             if plain.length_function(type(inner)) is not None:
                 sizes.extend(retained.measure_all(parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
     except RuntimeError:
-        context.notes.append("A container changed while it was weighed.")
-    measured = sizes[OLDER:] or sizes
-    size = sum(measured) // max(len(measured), 1)
+        context.notes.append(CHANGED)
+    size = mean_of_new(sizes)
     holder = context.holder(reference, name, series, bytes_per_element=size, contents=retained.contents())
     holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(reference.value))
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     context.explained |= retained.types
-    handle, files, sources = (
-        replace(name.handle, path=(*name.handle.path, ("key", None))),
-        context.files,
-        context.sources,
-    )
-    candidate = Candidate(("inside", id(reference.value)), holder, handle)
-    candidate.read = lambda: sources.adding_lines(handle, files)
+    handle = replace(name.handle, path=(*name.handle.path, ("key", None)))
+    read = partial(context.sources.adding_lines, handle, context.files)
+    candidate = Candidate(("inside", id(reference.value)), holder, handle, read)
     context.add(candidate, SizeProbe(reference.value, inner_length))
 
 
 def _paths_to(objects: list[Any], traversal: Traversal, ours: Iterable[Any]) -> dict[int, Reference]:
-    """A path to each object, found through its referrers.
-
-    Args:
-        objects: A few objects; each level costs a pass over everything that the collector knows.
-        traversal: What can be named.
-        ours: Lists and dicts of tbmem that hold the objects as well.
-    """
+    """A path to each object, found through its referrers but for ``ours``; costs a pass over the heap per level."""
     search = _ReferrerSearch(traversal, {id(each) for each in ours} | {id(objects)})
     frontier = {id(each): each for each in objects}
     for _ in range(_LEVELS):
-        if not frontier:
-            break
-        frontier = search.level(frontier)
+        frontier = search.level(frontier) if frontier else frontier
     return {id(each): search.reference(each, ()) for each in objects}
 
 
@@ -270,11 +222,10 @@ class _ReferrerSearch:
         named = self._named.get(id(one))
         if named is not None:
             return named
-        if id(one) in self._held_by_us:
-            return Reference(one, RootScope(module=_OURS), ReferenceKind.INSIDE, None)
         entry = self._holders.get(id(one))
-        if entry is None or id(one) in seen:
-            return Reference(one, RootScope(), ReferenceKind.INSIDE, None)
+        if id(one) in self._held_by_us or entry is None or id(one) in seen:
+            scope = RootScope(module=_OURS if id(one) in self._held_by_us else "")
+            return Reference(one, scope, ReferenceKind.INSIDE, None)
         holder, kind, label = entry
         module = self._modules.get(id(holder))
         if module is not None:
@@ -289,13 +240,11 @@ class _ReferrerSearch:
 
 
 def _edge(holder: Any, one: Any) -> tuple[ReferenceKind, Any]:
-    """Kind and label of the reference from a holder to an object."""
     bases = plain.mro(type(holder))
     if dict in bases:
         return ReferenceKind.KEY, next((key for key, value in list(dict.items(holder)) if value is one), None)
     if list in bases or tuple in bases:
         return ReferenceKind.ITEM, None
-    names = plain.instance_dict(holder)
-    pairs = [*(names.items() if names is not None else ()), *plain.slot_values(holder)]
+    pairs = [*(plain.instance_dict(holder) or {}).items(), *plain.slot_values(holder)]
     label = next((name for name, value in pairs if value is one), None)
     return (ReferenceKind.INSIDE, None) if label is None else (ReferenceKind.ATTRIBUTE, label)

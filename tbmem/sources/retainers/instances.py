@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
@@ -16,15 +17,15 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import plain_name
 from tbmem.sources.program.syntax import SourceCode, called, creates_graph
-from tbmem.sources.retainers import naming
-from tbmem.sources.retainers.candidates import MEASURED, OLDER, Candidate, SearchContext, not_under
+from tbmem.sources.retainers.candidates import MEASURED, OLDER, Candidate, SearchContext, mean_of_new, not_under
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series, class_key
 from tbmem.sources.retainers.reachability import Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects
 
-_TRIED = 3
-"""Objects of a class of which one must be garbage."""
+_TRIED = 3  # objects of a class of which one must be garbage
 _LARGEST_GROUP = 4000
+Noted = list[tuple[Candidate, tuple[int, ...], str]]
+"""Classes, addresses of a few objects, and what the first object that can be named is called."""
 _NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
@@ -34,32 +35,20 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
     for kind in objects.contexts():
         series = growing.get(class_key(kind))
         nodes = objects.by_kind[kind]
-        names = sorted({name for node in nodes[:MEASURED] for name in _own_outputs(node)}) if series else []
+        # attributes of a node that hold a tensor which this node has computed
+        attributes = [(node, *item) for node in nodes[:MEASURED] for item in (plain.instance_dict(node) or {}).items()]
+        own = {name for node, name, value in attributes if plain.is_a(value, torch.Tensor) and value.grad_fn is node}
+        names = sorted(own) if series is not None else []
         if series is None or not names:
             continue
         function = plain.class_attributes(kind).get("_forward_cls", kind)
         function_name = plain_name(function.__qualname__)
         text = f"ctx.{names[0]} of {function_name}"
         holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
-        candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS))
         files = context.sources.files_of(function)
-        candidate.read = partial(_context_lines, context.sources, files, function_name, names)
-        context.add(candidate)
-
-
-def _own_outputs(node: Any) -> list[str]:
-    """Attributes of a node that hold a tensor which this node has computed."""
-    return [
-        name
-        for name, value in (plain.instance_dict(node) or {}).items()
-        if plain.is_a(value, torch.Tensor) and value.grad_fn is node
-    ]
-
-
-def _context_lines(sources: SourceCode, files: tuple[str, ...], function_name: str, names: list[str]) -> list[CodeLine]:
-    """The lines that set an attribute of ``ctx``, of the function itself where it is known."""
-    lines = sources.attribute_lines(files, names)
-    return [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
+        lines = context.sources.attribute_lines(files, names)
+        read = partial(list, [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines)
+        context.add(Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=read))
 
 
 def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> None:
@@ -70,56 +59,50 @@ def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTabl
         return
     text = "leaf tensors whose gradient has a graph that leads back to them"
     holder = _holder(context, HolderKind.CONTEXT, text, "create_graph", leaves, series)
-    files, sources = context.files, context.sources
-    candidate = Candidate("leaves", replace(holder, contents=Contents.GRAPHS))
-    candidate.read = lambda: sources.calls(files, creates_graph)
-    context.add(candidate)
+    read = partial(context.sources.calls, context.files, creates_graph)
+    context.add(Candidate("leaves", replace(holder, contents=Contents.GRAPHS), read=read))
 
 
-class Instances:
-    """Users' classes with more and more objects, noted by address: ``add_candidates`` finds out which are garbage."""
-
-    def __init__(
-        self, context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal, collects: bool
-    ) -> None:
-        self._collects = collects
-        self._context = context
-        self._noted: list[tuple[Candidate, tuple[int, ...], str]] = []
-        growing = counts.growing_classes()
-        for kind in objects.user_classes():
-            series, instances = growing.get(class_key(kind)), objects.by_kind.get(kind, [])
-            if series is not None and instances and kind not in context.explained:
-                self._note(kind, instances, series, traversal)
-
-    def _note(self, kind: type, instances: list[Any], series: Series, traversal: Traversal) -> None:
-        context = self._context
-        text = f"{plain_name(kind.__qualname__)} objects"
+def noted_classes(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> Noted:
+    """Users' classes with more and more objects, for ``add_classes``; holds none of the objects."""
+    growing = counts.growing_classes()
+    noted = []
+    for kind in objects.user_classes():
+        series, instances = growing.get(class_key(kind)), objects.by_kind[kind]
+        if series is None or kind in context.explained:
+            continue
         references = [traversal.references[id(one)] for one in instances if id(one) in traversal.references]
         named = min(references, key=lambda reference: len(reference.path()), default=None)
         context.baseline = BaselineObjects(not_under(traversal, {id(one) for one in instances}))
-        path = naming.full_name(context.namer.name(named), naming.noun(named)) if named is not None else ""
+        text = f"{plain_name(kind.__qualname__)} objects"
         holder = _holder(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
         files = tuple(dict.fromkeys((*context.sources.files_of(kind), *context.files)))
-        read = partial(_class_lines, context.sources, files, kind.__name__, set())
-        candidate = Candidate(class_key(kind), holder, read=read)
-        self._noted.append((candidate, tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances), path))
-
-    def add_candidates(self) -> None:
-        """Add what was noted, garbage marked as such; nobody may hold a reference to the objects meanwhile."""
-        for candidate, addresses, path in self._noted:
-            cycles = [names for names in map(cycle_attributes, addresses) if names is not None]
-            if cycles:
-                state = "on: it may still free them" if self._collects else "off: nothing frees them"
-                self._context.notes.append(f"{candidate.holder.name} are circles; Python's collector is {state}.")
-                candidate.holder = replace(candidate.holder, kind=HolderKind.GARBAGE)
-                context, names = self._context, set().union(*cycles)
-                candidate.read = partial(_class_lines, context.sources, context.files, candidate.holder.type, names)
-            elif path:
-                candidate.holder = replace(candidate.holder, name=f"{candidate.holder.name}, reached from {path}")
-            self._context.add(candidate)
+        read = partial(_class_lines, context.sources, files, kind.__name__)
+        addresses = tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances)
+        path = context.name(named).text if named is not None else ""
+        noted.append((Candidate(class_key(kind), holder, read=read), addresses, path))
+    return noted
 
 
-def _class_lines(sources: SourceCode, files: tuple[str, ...], class_name: str, names: set[str]) -> list[CodeLine]:
+def add_classes(context: SearchContext, classes: Noted, collects: bool) -> None:
+    """Add what was noted, garbage marked as such; nobody may hold a reference to the objects meanwhile."""
+    for candidate, addresses, path in classes:
+        holder = candidate.holder
+        cycles = [names for names in map(cycle_attributes, addresses) if names is not None]
+        if cycles:
+            state = "on: it may still free them" if collects else "off: nothing frees them"
+            context.notes.append(f"{holder.name} are circles; Python's collector is {state}.")
+            candidate.holder = replace(holder, kind=HolderKind.GARBAGE)
+            names = set().union(*cycles)
+            candidate.read = partial(_class_lines, context.sources, context.files, holder.type, names)
+        elif path:
+            candidate.holder = replace(holder, name=f"{holder.name}, reached from {path}")
+        context.add(candidate)
+
+
+def _class_lines(
+    sources: SourceCode, files: tuple[str, ...], class_name: str, names: Iterable[str] = ()
+) -> list[CodeLine]:
     """The lines that create objects of a class, and those that close a cycle."""
     creating = sources.calls(files, lambda call: called(call) == class_name)
     return [*creating, *sources.attribute_lines(files, names)]
@@ -137,7 +120,6 @@ def _holder(
         sizes.append(retained.measure(one))
         if retained.is_late:
             break
-    sizes = sizes[OLDER:] or sizes
     return Holder(
         kind=kind,
         name=name,
@@ -145,7 +127,7 @@ def _holder(
         length=series.points[-1][1],
         per_step=series.per_step,
         contents=retained.contents(),
-        bytes_per_element=sum(sizes) // max(len(sizes), 1),
+        bytes_per_element=mean_of_new(sizes),
         grows_since=series.since,
     )
 
@@ -155,9 +137,7 @@ def cycle_attributes(address: int) -> set[str] | None:
 
     All that the object leads to is gathered, and the references inside are compared with the number that each object
     has: one with more of them is held from outside, and so is all that it leads to.
-
-    Args:
-        address: Of the object; an address, because every reference of the caller's would count as a holder.
+    It is given by its address: every reference of the caller's would count as a holder.
     """
     group = [one for one in gc.get_objects() if id(one) == address]
     if not group or not _gather(group):
@@ -201,19 +181,14 @@ _OUR_REFERENCES = _reference_counts([object()])[0]
 
 
 def _leads_to(group: list[Any], held: list[int], address: int) -> bool:
-    """Whether one of the members that are held from outside leads to an address."""
-    members = {id(member) for member in group}
+    unseen = {id(member) for member in group}
     queue = [group[i] for i in held]
-    seen = {id(one) for one in queue}
-    while queue:
+    while queue and address in unseen:
         one = queue.pop()
-        if id(one) == address:
-            return True
-        for other in gc.get_referents(one):
-            if id(other) in members and id(other) not in seen:
-                seen.add(id(other))
-                queue.append(other)
-    return False
+        if id(one) in unseen:
+            unseen.remove(id(one))
+            queue += gc.get_referents(one)
+    return address not in unseen
 
 
 def _returns(value: Any, one: Any) -> bool:

@@ -1,8 +1,7 @@
 """Tracer of the user's lines, for a step or two, that records during which of them watched objects grow.
 
-Python 3.12 and later are watched through ``sys.monitoring``, earlier ones through ``sys.settrace``; a debugger or a
-coverage tool that is already there is left alone. Only frames of the user's files are followed: what a library does
-counts for the user's line that called it.
+A debugger or a coverage tool that is already there is left alone. Only frames of the user's files are followed: what a
+library does counts for the user's line that called it.
 """
 
 from __future__ import annotations
@@ -17,112 +16,88 @@ from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from tbmem.sources.program.ownership import (
-    has_fast_locals,
-    is_user_file,
-    locals_of,
-    nobody_traces,
-    stack_of,
-    user_frames,
-    variables_left_in,
-)
+from tbmem.sources.program import ownership
 from tbmem.sources.retainers.probes import Probe
 
-EVENTS = 150_000
-"""Maximum number of lines that are followed; then the tracer ends by itself."""
+EVENTS = 150_000  # maximum number of lines that are followed; then the tracer ends by itself
 
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LEFTOVERS = 50
-_FRAME_AND_OURS = 4
-"""References to a frame's dict: the frame's, our list's, a variable's and the argument's."""
+_FRAME_AND_OURS = 4  # references to a frame's dict: the frame's, our list's, a variable's and the argument's
 Line = tuple[CodeType, int]
 _monitoring: Any = getattr(sys, "monitoring", None)
-"""Python 3.12 and later."""
 
 
 class LineTracer:
     """Records which line ran when something grew."""
 
     def __init__(self, probes: dict[Hashable, Probe]) -> None:
-        self._probes = probes
+        self.probes = probes
         self._counts: Counter[tuple[Hashable, Line]] = Counter()
         self._now: dict[int, Line] = {}
         self._events = 0
         self._backend: _Tracing | _Monitoring | None = None
+        self._has_failed = False
         self.overflowed = False
 
     def start(self, frame: FrameType | None) -> bool:
         """Begin; ``False`` where somebody else is already tracing."""
-        if not nobody_traces() or self._backend is not None:
+        if not ownership.nobody_traces() or self._backend is not None:
             return False
-        backend: _Tracing | _Monitoring | None = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
-        if backend is None:
+        self._backend = _Monitoring.free() if sys.version_info >= (3, 12) else _Tracing()
+        if self._backend is None:
             return False
-        self._at(next(user_frames(frame), None))
-        self._backend = backend
+        self._at(next(ownership.user_frames(frame), None))
         _skip_in_compiler()
-        backend.start(self, frame)
+        self._backend.start(self, frame)
         return True
 
     def stop(self, frame: FrameType | None) -> None:
         """Stop for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
-            try:
+            with contextlib.suppress(Exception):  # the last count is lost, nothing else
                 if frame is not None:
                     self._check(frame)
-            except Exception:  # the last count is lost, nothing else
-                pass
-            finally:
-                backend.stop(frame)
-        for probe in self._probes.values():
+            backend.stop(frame)
+        for probe in self.probes.values():
             probe.release()
-
-    @property
-    def keys(self) -> tuple[Hashable, ...]:
-        """What is watched."""
-        return tuple(self._probes)
 
     def lines(self, key: Hashable) -> list[Line]:
         """The lines during which one of the probes grew, most frequent first."""
         counts = {line: count for (owner, line), count in self._counts.items() if owner == key}
         return sorted(counts, key=lambda line: -counts[line])
 
-    def at_line(self, frame: FrameType) -> None:
-        """A line of the user's is about to run."""
-        self._check(frame)
-        self._at(frame)
-
-    def at_return(self, frame: FrameType) -> None:
-        """A function of the user's is about to return to whoever called it."""
-        self._check(frame)
-        self._at(next(user_frames(frame.f_back), None))
+    def advance(self, frame: FrameType, following: FrameType | None) -> None:
+        """A line or a function of the user's ends in a frame; the one that follows goes on from where it stands."""
+        if not self._has_failed:
+            try:
+                self._check(frame)
+                self._at(following)
+            except Exception:
+                self._has_failed = True
 
     def _at(self, frame: FrameType | None) -> None:
         """What grows from now on in this thread grows on the line at which a frame stands."""
         if frame is not None:
             self._now[threading.get_ident()] = (frame.f_code, frame.f_lineno)
 
-    def too_many(self) -> bool:
-        """Count an event; whether there have been so many that tracing costs too much."""
+    def goes_on(self) -> bool:
+        """Count an event; whether tracing goes on: it ends after an error, or when it costs too much."""
         self._events += 1
-        if self._events > EVENTS:
-            self.overflowed = True
-        return self.overflowed
+        self.overflowed = self._events > EVENTS
+        return not (self.overflowed or self._has_failed)
 
     def _check(self, frame: FrameType) -> None:
         line = self._now.get(threading.get_ident())
-        for key, probe in self._probes.items():
+        for key, probe in self.probes.items():
             grown = probe.grew(frame)
             if grown and line is not None:
                 self._counts[key, line] += grown
 
 
 def _skip_in_compiler() -> None:
-    """Have torch's compiler, where it is loaded, skip callbacks from within a compiled function.
-
-    It would try to compile them, which takes milliseconds for each function.
-    """
+    """Have torch's compiler skip callbacks in a compiled function: compiling each would take milliseconds."""
     rules = sys.modules.get("torch._dynamo.trace_rules")
     if rules is not None and rules not in _CONFIGURED:
         with contextlib.suppress(Exception):
@@ -137,8 +112,8 @@ class _Tracing:
     """``sys.settrace``: Python 3.10 and 3.11, this thread only.
 
     Once a frame's variables were read, the first event in it fills its dict of variables, which then keeps them
-    alive. It may be emptied only while no event of that same frame is being handled: Python would write the empty
-    dict back. So it is emptied as soon as the frame has called something.
+    alive. It is emptied as soon as the frame has called something: while an event of that same frame is being
+    handled, Python would write the empty dict back.
     """
 
     def __init__(self) -> None:
@@ -148,9 +123,9 @@ class _Tracing:
 
     def start(self, tracer: LineTracer, frame: FrameType | None) -> None:
         self._tracer = tracer
-        for one in user_frames(frame):
+        for one in ownership.user_frames(frame):
             if one.f_trace is None:
-                self._leftovers.extend(variables_left_in(one))
+                self._leftovers.extend(ownership.variables_left_in(one))
                 one.f_trace = self._in_frame
         sys.settrace(self._at_call)
 
@@ -158,7 +133,7 @@ class _Tracing:
         self._tracer = None
         if sys.gettrace() == self._at_call:
             sys.settrace(None)
-        for one in stack_of(frame):
+        for one in ownership.stack_of(frame):
             if one.f_trace == self._in_frame:
                 one.f_trace = None
         self._tidy(frame)
@@ -166,20 +141,20 @@ class _Tracing:
     def _tidy(self, frame: FrameType | None) -> None:
         """Empty the dicts of variables that tracing has left in frames which are still there."""
         self._leftovers.clear()
-        if not nobody_traces():
+        if not ownership.nobody_traces():
             return
-        frames = list(user_frames(frame))
+        frames: list[FrameType | None] = list(ownership.user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
         for one in gc.get_objects() if suspended else ():
-            if type(one) is GeneratorType and one.gi_code in self._codes and one.gi_frame is not None:
+            if type(one) is GeneratorType and one.gi_code in self._codes:
                 frames.append(one.gi_frame)
-            elif type(one) is CoroutineType and one.cr_code in self._codes and one.cr_frame is not None:
+            elif type(one) is CoroutineType and one.cr_code in self._codes:
                 frames.append(one.cr_frame)
         for each in frames:
-            if each.f_trace == self._in_frame:
+            if each is not None and each.f_trace == self._in_frame:
                 each.f_trace = None
-            if has_fast_locals(each):
-                locals_of(each)
+            if each is not None and ownership.has_fast_locals(each):
+                ownership.locals_of(each)
         self._codes.clear()
 
     def _at_call(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -190,25 +165,20 @@ class _Tracing:
             if sys.getrefcount(variables) <= _FRAME_AND_OURS:  # not the user's own locals()
                 variables.clear()
         code = frame.f_code
-        if not is_user_file(code.co_filename):
+        if not ownership.is_user_file(code.co_filename):
             return None
         self._codes.add(code)
         if code.co_flags & _GENERATOR:
-            self._leftovers[_LEFTOVERS:] = variables_left_in(frame)
+            self._leftovers[_LEFTOVERS:] = ownership.variables_left_in(frame)
         return self._in_frame(frame, "line", arg)
 
     def _in_frame(self, frame: FrameType, event: str, arg: object) -> Any:
         tracer = self._tracer
-        if tracer is None or tracer.too_many():
+        if tracer is None or not tracer.goes_on():
             self._tracer = frame.f_trace = None
             return None
-        try:
-            if event == "line":
-                tracer.at_line(frame)
-            elif event == "return":
-                tracer.at_return(frame)
-        except Exception:
-            self._tracer = None
+        if event in ("line", "return"):
+            tracer.advance(frame, frame if event == "line" else next(ownership.user_frames(frame.f_back), None))
         return self._in_frame
 
 
@@ -235,7 +205,7 @@ class _Monitoring:
         self._tracer = tracer
         for event, function in self._callbacks(events).items():
             _monitoring.register_callback(self._tool, event, function)
-        for one in user_frames(frame):
+        for one in ownership.user_frames(frame):
             self._follow(one.f_code)
         _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
         _monitoring.restart_events()
@@ -266,26 +236,18 @@ class _Monitoring:
             _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _at_start(self, code: CodeType, offset: int) -> Any:
-        if self._tracer is None or not is_user_file(code.co_filename):
+        if self._tracer is None or not ownership.is_user_file(code.co_filename):
             return _monitoring.DISABLE
         self._follow(code)
         return None
 
     def _at_line(self, code: CodeType, line: int) -> Any:
-        tracer = self._tracer
-        if tracer is None or tracer.too_many():
+        if self._tracer is None or not self._tracer.goes_on():
             return _monitoring.DISABLE
-        try:
-            tracer.at_line(sys._getframe(1))
-        except Exception:
-            self._tracer = None
+        self._tracer.advance(sys._getframe(1), sys._getframe(1))
         return None
 
-    def _at_return(self, code: CodeType, offset: int, value: object) -> Any:
-        tracer = self._tracer
-        if tracer is not None:
-            try:
-                tracer.at_return(sys._getframe(1))
-            except Exception:
-                self._tracer = None
-        return None
+    def _at_return(self, code: CodeType, offset: int, value: object) -> None:
+        if self._tracer is not None:
+            frame = sys._getframe(1)
+            self._tracer.advance(frame, next(ownership.user_frames(frame.f_back), None))

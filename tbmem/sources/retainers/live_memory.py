@@ -1,14 +1,10 @@
-"""What the variables of this process hold when memory runs out, with lines.
-
-One pass over everything that the collector knows and one traversal over what can be named, both bounded in time.
-Nothing is allocated on a device, and nothing of the user's is held afterwards.
-"""
+"""What variables hold when memory runs out, with lines; allocates nothing on a device, holds nothing afterwards."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,28 +18,17 @@ from tbmem.model.oom import LiveMemory
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import SourceCode
-from tbmem.sources.retainers.naming import Namer, full_name, kind_of, noun
+from tbmem.sources.retainers.naming import kind_of, name_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
-from tbmem.sources.torch_state import autograd_graph
-from tbmem.sources.torch_state.storages import (
-    gradient_notes,
-    model_notes,
-    optimizer_state_notes,
-    outermost,
-    tensor_notes,
-)
+from tbmem.sources.torch_state import autograd_graph, storages
 
-_TRAVERSAL = (60_000, 0.25)
-"""Objects and seconds of the traversal over what can be named."""
-_TRACED = 2_000
-"""Objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace."""
+_TRAVERSAL = (60_000, 0.25)  # objects and seconds of the traversal over what can be named
+_TRACED = 2_000  # objects and elements that are looked at under a profiler of Python's calls: ours would fill its trace
 _TENSORS = 50_000
-_ELEMENTS = 200_000
-"""Elements of long containers that are looked at."""
-_GRAPHS = (100_000, 0.25)
-"""Nodes of autograd's graphs that are followed, and the seconds for that."""
-_SMALLEST = 1 << 10
-"""Bytes of arrays and strings below which they are not looked at."""
+_ELEMENTS = 200_000  # elements of long containers that are looked at
+_GRAPHS = (100_000, 0.25)  # nodes of autograd's graphs that are followed, and the seconds for that
+_ELEMENT_KINDS = (ReferenceKind.ITEM, ReferenceKind.KEY, ReferenceKind.INSIDE)
+_SMALLEST = 1 << 10  # bytes of arrays and strings below which they are not looked at
 UNNAMED = "tensors without a name"
 
 
@@ -51,44 +36,35 @@ class LiveHolders(NamedTuple):
     """What holds memory now."""
 
     live: list[LiveMemory]
-    lines: dict[str, tuple[str, ...]]
-    """Source lines by holder."""
-    complete: bool
-    """Whether everything that can be named was traversed."""
+    lines: dict[str, tuple[str, ...]]  # source lines by holder
+    complete: bool  # whether everything that can be named was traversed
 
 
 def live_memory(frame: FrameType | None) -> LiveHolders:
     """What Python's variables hold, on every device."""
     with torch._C.DisableTorchFunction(), gc_paused():
         search = _Search(frame)
-        search.look()
         holders = LiveHolders(search.live, search.lines(), search.complete and search.traversal.complete)
     plain.forget()
     return holders
 
 
 class _Search:
+    """Goes through everything once."""
+
     def __init__(self, frame: FrameType | None) -> None:
         self.live: list[LiveMemory] = []
-        is_traced = sys.getprofile() is not None
-        self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1])
-        self._elements = _TRACED if is_traced else _ELEMENTS
         self.complete = True
         self._sources = SourceCode()
-        self._namer = Namer(self._sources)
         self._references: dict[str, Reference] = {}
         self._addresses: set[int] = set()
-        self._frame = frame
-
-    def look(self) -> None:
-        """Go through everything once."""
+        is_traced = sys.getprofile() is not None
+        self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1], frame)
+        inner = self._element_places(_TRACED if is_traced else _ELEMENTS)
         tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
         tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
-        self.traversal.from_frames(self._frame)
-        references = self._element_places()
-        for note, holder in self._trained(modules, optimizers):
-            self._add(note, holder)
-        named = [(one, self.traversal.references.get(id(one)) or references.get(id(one))) for one in tensors]
+        self._add_trained(modules, optimizers)
+        named = [(one, self.traversal.references.get(id(one)) or inner.get(id(one))) for one in tensors]
         self._add_tensors((one, reference) for one, reference in named if reference is not None)
         self._add_graphs(named)
         # of what is left, the graphs' own tensors have been added by now
@@ -97,9 +73,12 @@ class _Search:
 
     def _add_tensors(self, named: Iterable[tuple[torch.Tensor, Reference | None]]) -> None:
         for tensor, reference in named:
-            for note in tensor_notes(tensor, Category.UNKNOWN, ""):
-                if note.address not in self._addresses:
-                    self._add(note, self._holder(reference))
+            self._add_notes(storages.tensor_notes(tensor, Category.UNKNOWN, ""), reference)
+
+    def _add_notes(self, notes: Iterable[StorageNote], reference: Reference | None) -> None:
+        for note in notes:
+            if note.address not in self._addresses:
+                self._add(note, self._holder(reference))
 
     def _add(self, note: StorageNote, holder: str) -> None:
         if note.address not in self._addresses:
@@ -111,102 +90,79 @@ class _Search:
     def lines(self) -> dict[str, tuple[str, ...]]:
         """The lines at which the holders are filled or created, read from the source."""
         files = self.traversal.user_files()
-        return {
-            holder: tuple(map(str, self._lines(reference, files))) for holder, reference in self._references.items()
-        }
+        found = {}
+        for holder, reference in self._references.items():
+            handle = name_of(reference, self._sources).handle
+            is_container = plain.length_function(type(reference.value)) is not None
+            adding = self._sources.adding_lines(handle, files) if is_container else []
+            lines = adding or [line for line, _ in self._sources.assignments(handle, files)]
+            found[holder] = tuple(map(str, lines))
+        return found
 
-    def _lines(self, reference: Reference, files: list[str]) -> list[Any]:
-        handle = self._namer.name(reference).handle
-        if _is_container(reference.value):
-            return self._sources.adding_lines(handle, files) or self._assignments(handle, files)
-        return self._assignments(handle, files)
-
-    def _assignments(self, handle: Any, files: list[str]) -> list[Any]:
-        return [line for line, _ in self._sources.assignments(handle, files)]
-
-    def _trained(
-        self, modules: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]
-    ) -> Iterator[tuple[StorageNote, str]]:
+    def _add_trained(self, modules: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> None:
         """Models and optimizers under their own names, each as one holder of each kind."""
         names: dict[int, str] = {}
         words = {Category.PARAMETER: "parameters", Category.BUFFER: "buffers"}
-        for model in outermost(modules):
+        for model in storages.outermost(modules):
             title = type(model).__name__
             named = dict(model.named_parameters())
             names |= {id(tensor): name for name, tensor in named.items()}
-            for note in model_notes(model):
-                yield note, self._remember(f"{words[note.category]} of {title}", model)
-            for note in gradient_notes(named.items()):
-                yield note, self._remember(f"gradients of {title}", model)
+            for note in storages.model_notes(model):
+                self._add_owned(note, f"{words[note.category]} of {title}", model)
+            for note in storages.gradient_notes(named.items()):
+                self._add_owned(note, f"gradients of {title}", model)
         for optimizer in optimizers:
-            for note in optimizer_state_notes(optimizer, names):
-                yield note, self._remember(f"state of {type(optimizer).__name__}", optimizer)
+            for note in storages.optimizer_state_notes(optimizer, names):
+                self._add_owned(note, f"state of {type(optimizer).__name__}", optimizer)
 
-    def _remember(self, holder: str, owner: Any) -> str:
+    def _add_owned(self, note: StorageNote, holder: str, owner: Any) -> None:
         reference = self.traversal.references.get(id(owner))
         if reference is not None:
             self._references.setdefault(holder, reference)
-        return holder
+        self._add(note, holder)
 
     def _holder(self, reference: Reference | None) -> str:
         """Name of the container that a value is an element of, or of the variable."""
         if reference is None:
             return UNNAMED
-        while reference.kind in (ReferenceKind.ITEM, ReferenceKind.KEY, ReferenceKind.INSIDE) and isinstance(
-            reference.owner, Reference
-        ):
+        while reference.kind in _ELEMENT_KINDS and isinstance(reference.owner, Reference):
             reference = reference.owner
-        name = full_name(
-            self._namer.name(reference), kind_of(reference).value if _is_container(reference.value) else noun(reference)
-        )
+        noun = kind_of(reference).value if plain.length_function(type(reference.value)) is not None else ""
+        name = name_of(reference, self._sources, noun).text
         self._references.setdefault(name, reference)
         return name
 
-    def _element_places(self) -> dict[int, Reference]:
-        """References to what is in the middle of long containers, which the traversal skips."""
+    def _element_places(self, left: int) -> dict[int, Reference]:
+        """References to what is in the middle of long containers, which the traversal skips; to so many elements."""
         found: dict[int, Reference] = {}
-        left = self._elements
         for reference in list(self.traversal.references.values()):
             value = reference.value
             if type(value) in (list, dict, deque, set, tuple) and len(value) > plain.LARGE and left > 0:
                 elements = list(islice(value.values() if type(value) is dict else value, left))
                 left -= len(elements)
-                for one in elements:
-                    for inner in (one, *(one if type(one) in (tuple, list) else ())):
-                        found.setdefault(id(inner), Reference(inner, reference, ReferenceKind.ITEM, None))
+                inner = [part for one in elements if type(one) in (tuple, list) for part in one]
+                for one in (*elements, *inner):
+                    found.setdefault(id(one), Reference(one, reference, ReferenceKind.ITEM, None))
         return found
 
     def _add_graphs(self, named: Iterable[tuple[torch.Tensor, Reference | None]]) -> None:
         """What autograd keeps alive because of a tensor that somebody holds: its graph has no name of its own."""
         graph = autograd_graph.Graph(*_GRAPHS)
         for tensor, reference in named:
-            if tensor.grad_fn is not None and reference is not None:
-                for note in _saved_notes(graph.add(tensor.grad_fn)):
-                    if note.address not in self._addresses:
-                        self._add(note, self._holder(reference))
+            for node in graph.add(tensor.grad_fn) if tensor.grad_fn is not None and reference is not None else ():
+                part = f"saved by {type(node).__name__}"
+                for saved in autograd_graph.saved(node):
+                    if type(saved) in PLAIN_TENSORS:
+                        self._add_notes(storages.tensor_notes(saved, Category.ACTIVATION, part), reference)
         self.complete &= graph.complete
 
     def _add_arrays(self) -> None:
-        """Arrays and strings of the host, which are no tensors."""
         for reference in list(self.traversal.references.values()):
-            size = _array_bytes(reference.value)
+            value, size = reference.value, 0
+            if type(value) is np.ndarray and value.base is None:
+                size = int(value.nbytes)
+            elif type(value) in (bytes, bytearray):
+                size = len(value)
             if size >= _SMALLEST:
                 holder = self._holder(reference)
-                self.live.append(LiveMemory(device="cpu", address=-id(reference.value), bytes=size, holder=holder))
-
-
-def _saved_notes(nodes: Iterable[Any]) -> Iterator[StorageNote]:
-    for node in nodes:
-        for saved in autograd_graph.saved(node):
-            if type(saved) in PLAIN_TENSORS:
-                yield from tensor_notes(saved, Category.ACTIVATION, f"saved by {type(node).__name__}")
-
-
-def _is_container(value: Any) -> bool:
-    return plain.length_function(type(value)) is not None
-
-
-def _array_bytes(value: Any) -> int:
-    if type(value) is np.ndarray:
-        return int(value.nbytes) if value.base is None else 0
-    return len(value) if type(value) in (bytes, bytearray) else 0
+                self.live.append(LiveMemory(device="cpu", address=-id(value), bytes=size, holder=holder))

@@ -1,12 +1,10 @@
-"""Lengths of containers and numbers of objects that Python's collector knows, over several observations.
-
-Between two observations only addresses, lengths and names of types are kept.
-"""
+"""Lengths of containers and numbers of objects that Python's collector knows, over several observations."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
@@ -20,39 +18,26 @@ from tbmem.sources.program.ownership import is_our_class, is_user_class
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
-_TENSORS = 50_000
-"""Tensors that are looked at one by one."""
-_ENOUGH = 4
-"""New elements between two observations from which a rate is computed."""
+_TENSORS = 50_000  # tensors that are looked at one by one
+_ENOUGH = 4  # new elements between two observations from which a rate is computed
 
 
+@dataclass(slots=True)
 class Series:
-    """One size at several observations."""
+    """One size at several observations, each with its step."""
 
-    __slots__ = ("points",)
+    points: list[tuple[int, int]] = field(default_factory=list)
 
-    def __init__(self) -> None:
-        self.points: list[tuple[int, int]] = []
-
-    def add(self, step: int, size: int) -> None:
-        """Append one observation."""
-        self.points.append((step, size))
-
-    def _changes(self) -> list[tuple[int, int]]:
+    def changes(self) -> list[tuple[int, int]]:
         """Each later observation's step, and how much larger the size was than before."""
-        return [
-            (step, after - before) for (_, before), (step, after) in zip(self.points, self.points[1:], strict=False)
-        ]
-
-    @property
-    def rises(self) -> int:
-        """How often it was larger than at the observation before."""
-        return sum(change > 0 for _, change in self._changes())
+        pairs = zip(self.points, self.points[1:], strict=False)
+        return [(step, after - before) for (_, before), (step, after) in pairs]
 
     @property
     def is_growing(self) -> bool:
         """Larger at two observations at least and smaller at none."""
-        return self.rises >= 2 and all(change >= 0 for _, change in self._changes())
+        changes = [change for _, change in self.changes()]
+        return sum(change > 0 for change in changes) >= 2 and min(changes) >= 0
 
     @property
     def per_step(self) -> float:
@@ -70,7 +55,7 @@ class Series:
     @property
     def since(self) -> int:
         """Step of the first observation at which it was larger than before."""
-        return next((step for step, change in self._changes() if change > 0), self.points[-1][0])
+        return next((step for step, change in self.changes() if change > 0), self.points[-1][0])
 
 
 class ObjectTable:
@@ -78,12 +63,11 @@ class ObjectTable:
 
     def __init__(self) -> None:
         everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
-        table = _InstancesByType()
+        kinds = dict.fromkeys(map(type, everything))
+        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in kinds if _is_wanted(kind)}
         for one in everything:
-            instances = table[type(one)]
-            if instances is not None:
-                instances.append(one)
-        self.by_kind: dict[type, list[Any]] = {kind: instances for kind, instances in table.items() if instances}
+            if type(one) in self.by_kind:
+                self.by_kind[type(one)].append(one)
 
     def containers(self) -> list[tuple[type, list[Any]]]:
         """Kinds of containers that can grow, and all there are of each."""
@@ -111,19 +95,9 @@ class ObjectTable:
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
 
 
-class _InstancesByType(dict[type, "list[Any] | None"]):
-    """A list for each type that is of interest, decided when it is first met."""
-
-    def __missing__(self, kind: type) -> list[Any] | None:
-        instances: list[Any] | None = [] if _is_wanted(kind) else None
-        self[kind] = instances
-        return instances
-
-
 def _is_wanted(kind: type) -> bool:
-    if plain.length_function(kind) is not None or kind in _GENERATORS or kind in PLAIN_TENSORS:
-        return True
-    return _is_countable(kind)
+    is_container = plain.length_function(kind) is not None
+    return is_container or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
 
 
 def _is_countable(kind: type) -> bool:
@@ -135,7 +109,7 @@ Lengths = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class ObjectCounts:
-    """Which containers in length, and which classes in number, have grown over the observations so far."""
+    """Which containers in length, and which classes in number, have grown; keeps numbers and names of types only."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -146,41 +120,34 @@ class ObjectCounts:
 
     def look(self, step: int, objects: ObjectTable) -> None:
         """One more observation."""
-        lengths = {id(kind): _lengths(kind, found) for kind, found in objects.containers()}
+        before, self._lengths = self._lengths, {id(kind): _lengths(kind, every) for kind, every in objects.containers()}
         grown: dict[int, Series] = {}
-        for kind, (addresses, sizes) in lengths.items():
-            if kind in self._lengths:
-                self._compare(step, self._lengths[kind], (addresses, sizes), grown)
+        for kind in before.keys() & self._lengths.keys():
+            self._compare(step, before[kind], self._lengths[kind], grown)
         self._containers = grown
-        self._lengths = lengths
-        self._count(step, objects)
-        self._last_step = step
-        self.looks += 1
-
-    def _compare(self, step: int, before: Lengths, now: Lengths, grown: dict[int, Series]) -> None:
-        """Continue the series of what has grown at this observation or at an earlier one."""
-        _, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
-        sizes, last = now[1][new], before[1][old]
-        addresses = now[0][new]
-        known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
-        for i in np.flatnonzero((sizes > last) | known).tolist():
-            address = int(addresses[i])
-            series = self._containers.get(address)
-            if series is None:
-                series = Series()
-                series.add(self._last_step, int(last[i]))
-            elif sizes[i] < last[i]:
-                continue
-            series.add(step, int(sizes[i]))
-            grown[address] = series
-
-    def _count(self, step: int, objects: ObjectTable) -> None:
         kinds = (*objects.user_classes(), *objects.contexts())
         counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
         counted["leaves"] = len(objects.leaves_with_graphs())
         self._classes = {key: self._classes.get(key) or Series() for key in counted}
         for key, series in self._classes.items():
-            series.add(step, counted[key])
+            series.points.append((step, counted[key]))
+        self._last_step = step
+        self.looks += 1
+
+    def _compare(self, step: int, before: Lengths, now: Lengths, grown: dict[int, Series]) -> None:
+        """Continue the series of what has grown at this observation or at an earlier one."""
+        addresses, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
+        sizes, last = now[1][new], before[1][old]
+        known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
+        for i in np.flatnonzero((sizes > last) | known).tolist():
+            address = int(addresses[i])
+            series = self._containers.get(address)
+            if series is None:
+                series = Series([(self._last_step, int(last[i]))])
+            elif sizes[i] < last[i]:
+                continue
+            series.points.append((step, int(sizes[i])))
+            grown[address] = series
 
     def growing_containers(self) -> dict[int, Series]:
         """Series of the containers that are growing, by address."""
@@ -196,11 +163,8 @@ def class_key(kind: type) -> Hashable:
     return (id(kind), kind.__name__)
 
 
-def _lengths(kind: type, found: list[Any]) -> Lengths:
-    """Addresses, sorted, and lengths of containers."""
+def _lengths(kind: type, containers: list[Any]) -> Lengths:
     length = plain.length_function(kind)
     assert length is not None
-    addresses = np.fromiter(map(id, found), np.int64, len(found))
-    sizes = np.fromiter(map(length, found), np.int64, len(found))
-    order = np.argsort(addresses)
-    return addresses[order], sizes[order]
+    count = len(containers)
+    return np.fromiter(map(id, containers), np.int64, count), np.fromiter(map(length, containers), np.int64, count)

@@ -1,7 +1,7 @@
 """Storages of the CPU that are alive when a recording begins, and the times at which they are freed.
 
 torch counts memory of the CPU only while a profiler runs: what was allocated before is missing in its totals and its
-free makes no event, while what was freed between two recordings still counts. So tbmem looks itself.
+free makes no event, while what was freed between two recordings still counts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,24 +24,19 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 from tbmem.sources.torch_state import autograd_graph
 
-_MAX_TENSORS = 50_000
-"""Tensors; where there are more, nothing is noted."""
-_GRAPHS = (50_000, 0.1)
-"""Nodes of autograd's graphs that are followed, and the seconds for that."""
+_MAX_TENSORS = 50_000  # tensors; where there are more, nothing is noted
+_GRAPHS = (50_000, 0.1)  # nodes of autograd's graphs that are followed, and the seconds for that
 _weak: Callable[[torch.UntypedStorage], Any] = reductions.StorageWeakRef
 
 
+@dataclass(slots=True, eq=False)
 class _Watched:
     """One storage."""
 
-    __slots__ = ("bytes", "freed_ns", "reference", "tensors")
-
-    def __init__(self, storage: torch.UntypedStorage) -> None:
-        self.bytes = storage.nbytes()
-        self.reference: Any = _weak(storage)
-        self.tensors: dict[int, weakref.ref[torch.Tensor]] = {}
-        self.freed_ns = -1
-        """When its last known tensor died."""
+    bytes: int
+    reference: Any
+    tensors: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    freed_ns: int = -1  # when its last known tensor died
 
 
 class OlderStoragesTracker:
@@ -65,18 +61,15 @@ class OlderStoragesTracker:
         """What was noted; ``None`` where that was not possible. Tracking ends."""
         now = self._clock()
         watched, complete = self._watched, self._is_complete
-        freed = [
-            (each.freed_ns if each.freed_ns >= 0 else now) if each.reference.expired() else -1
-            for each in watched.values()
-        ]
+        for each in watched.values():
+            if not each.reference.expired():
+                each.freed_ns = -1
+            elif each.freed_ns < 0:
+                each.freed_ns = now
+        rows = [(address, each.bytes, each.freed_ns) for address, each in watched.items()]
         self.forget()
-        if not complete:
-            return None
-        return OlderStorages(
-            address=np.array(list(watched), np.int64),
-            bytes=np.array([each.bytes for each in watched.values()], np.int64),
-            freed_ns=np.array(freed, np.int64),
-        )
+        addresses, sizes, freed = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+        return OlderStorages(address=addresses, bytes=sizes, freed_ns=freed) if complete else None
 
     def forget(self) -> None:
         """Stop tracking."""
@@ -108,7 +101,7 @@ class OlderStoragesTracker:
             return
         watched = self._watched.get(address)
         if watched is None:
-            watched = self._watched[address] = _Watched(storage)
+            watched = self._watched[address] = _Watched(storage.nbytes(), _weak(storage))
         if by_object:
             watched.tensors[id(tensor)] = weakref.ref(tensor, functools.partial(self._died, watched, id(tensor)))
 

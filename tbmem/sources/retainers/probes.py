@@ -1,45 +1,25 @@
-"""Probes that report whether a container or a variable has grown since the last call.
-
-What is watched is held, and released as soon as nobody else holds it.
-"""
+"""Probes of containers and variables that grow; what is watched is released as soon as nobody else holds it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
 from types import FrameType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import local_of
 from tbmem.sources.retainers.reachability import Reference, ReferenceKind
-
-
-class Probe(Protocol):
-    """One thing that is watched."""
-
-    def grew(self, frame: FrameType) -> int:
-        """How much it has grown since the last call, 0 for not at all."""
-
-    def release(self) -> None:
-        """Release every object."""
+from tbmem.sources.retainers.retained_size import tensor_bytes
+from tbmem.sources.torch_state import autograd_graph
 
 
 class ValueReader:
-    """Reads a value where it is stored: a variable of a frame, or what an owner holds under a name.
-
-    Releases an owner that nobody else holds.
-    """
+    """Reads a value in its owner (a dict, a cell, an object), or in a frame where the owner is ``None``."""
 
     def __init__(self, owner: Any, read: Callable[[Any, FrameType], Any]) -> None:
-        """Nothing is read yet.
-
-        Args:
-            owner: A dict, a cell, an object; ``None`` for variables of frames.
-            read: The value in an owner, or in a frame; ``None`` where it cannot be known there.
-        """
         self._owner = owner
         self._read: Callable[[Any, FrameType], Any] | None = read
 
@@ -59,10 +39,10 @@ def reader_of(reference: Reference) -> ValueReader:
     """A reader of a reference's value, for whatever frame is running."""
     label, owner = reference.label, reference.owner
     if not isinstance(owner, Reference):
-        code, filename = owner.code, owner.module
+        code = owner.code
         if code is not None and reference.kind is not ReferenceKind.GLOBAL:
             return ValueReader(None, lambda _, frame: local_of(frame, label) if frame.f_code is code else None)
-        filename = code.co_filename if code is not None else filename
+        filename = code.co_filename if code is not None else owner.module
         return ValueReader(
             None, lambda _, frame: frame.f_globals.get(label) if frame.f_code.co_filename == filename else None
         )
@@ -101,16 +81,9 @@ def _attribute(held: Any, label: str) -> Any:
 
 
 class SizeProbe:
-    """Watches the length of a container; releases it as soon as nobody else holds it."""
+    """Watches the length of a container, and then of what has replaced it (``kept = kept + [x]``)."""
 
     def __init__(self, container: Any, length: Callable[[Any], int], reader: ValueReader | None = None) -> None:
-        """The length now is the one to begin with.
-
-        Args:
-            container: What is watched.
-            length: Counts its elements.
-            reader: Reads the container that has replaced it (``kept = kept + [x]``).
-        """
         self._container = container
         self._length = length
         self._reader = reader
@@ -120,8 +93,11 @@ class SizeProbe:
     def grew(self, frame: FrameType) -> int:
         """New elements since the last call."""
         more = self.check()
-        if self._container is None and self._reader is not None:
-            self._follow(self._reader.value(frame))
+        successor = self._reader.value(frame) if self._container is None and self._reader is not None else None
+        if successor is not None and self._length(successor) >= self.last:  # not a fresh start
+            self._container = successor
+            self.is_gone = False
+            del successor  # it would count as a holder
             more += self.check()
         return more
 
@@ -130,20 +106,12 @@ class SizeProbe:
         container = self._container
         if container is None:
             return 0
-        size = self._length(container)
-        more = max(size - self.last, 0)
-        self.last = size
+        before, self.last = self.last, self._length(container)
         if sys.getrefcount(container) <= _ONLY_OURS:
             self._container = None
             self.is_gone = True
             return 0
-        return more
-
-    def _follow(self, other: Any) -> None:
-        """Continue with the container that has replaced it, if that is not a fresh start."""
-        if other is not None and self._length(other) >= self.last:
-            self._container = other
-            self.is_gone = False
+        return max(self.last - before, 0)
 
     def release(self) -> None:
         """Release the container."""
@@ -169,21 +137,30 @@ _ONLY_OURS = _references_of_a_probe()
 class ValueProbe:
     """Watches a variable, a key or an attribute: its value is replaced by another one."""
 
-    def __init__(self, reader: ValueReader, mark: Callable[[Any], Hashable], value: Any) -> None:
+    def __init__(self, reader: ValueReader, value: Any) -> None:
         self._reader = reader
-        self._mark = mark
-        self._last = mark(value)
+        self._last = _identity(value)
 
     def grew(self, frame: FrameType) -> int:
         """1 when there is another value than at the last call."""
         value = self._reader.value(frame)
         if value is None:
             return 0
-        mark = self._mark(value)
-        changed = mark != self._last
-        self._last = mark
-        return int(changed)
+        before, self._last = self._last, _identity(value)
+        return int(before != self._last)
 
     def release(self) -> None:
         """Release the owner."""
         self._reader.release()
+
+
+def _identity(value: Any) -> Hashable:
+    """Distinguishes values; a tensor that was changed in place has another node and the same address."""
+    if plain.is_a(value, torch.Tensor):
+        number = autograd_graph.number_of(value.grad_fn) if value.grad_fn is not None else 0
+        return id(value), number, tensor_bytes(value)
+    return id(value)
+
+
+Probe = SizeProbe | ValueProbe
+"""Watches one thing: ``grew`` says how much it has grown since the last call, ``release`` lets go of every object."""

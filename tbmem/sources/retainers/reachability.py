@@ -1,8 +1,4 @@
-"""Traversal of every object of a program that a user could name, with the path to each.
-
-Starts at variables (locals, globals, closure variables) and follows attributes, keys and elements. The objects of this
-module hold what they have found: drop them before the training continues.
-"""
+"""Traversal of every object of a program that a user could name, with the path to each; holds what it has found."""
 
 from __future__ import annotations
 
@@ -12,74 +8,54 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from traceback import walk_stack
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.ownership import (
-    frames_of_other_threads,
-    has_fast_locals,
-    is_our_class,
-    is_ours,
-    is_user_class,
-    is_user_file,
-    locals_of,
-    nobody_traces,
-    stack_of,
-    user_frames,
-)
+from tbmem.sources.program import ownership
 
 
 class ReferenceKind(Enum):
     """How one object is reached from the one before."""
 
     LOCAL = "local"
-    CLOSED = "closed"
-    """A variable of an enclosing function."""
+    CLOSED = "closed"  # a variable of an enclosing function
     GLOBAL = "global"
-    DEFAULT = "default"
-    """A default value of an argument."""
+    DEFAULT = "default"  # a default value of an argument
     ATTRIBUTE = "attribute"
     CLASS_ATTRIBUTE = "class attribute"
     KEY = "key"
     ITEM = "item"
-    INSIDE = "inside"
-    """Held in C, without a name."""
+    INSIDE = "inside"  # held in C, without a name
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Reference:
     """An object and the path to it."""
 
-    __slots__ = ("_key", "kind", "label", "owner", "value")
-
-    def __init__(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any) -> None:
-        self.value = value
-        self.owner = owner
-        self.kind = kind
-        self.label = label
-        self._key: tuple[Any, ...] | None = None
+    value: Any
+    owner: Reference | RootScope
+    kind: ReferenceKind
+    label: Any
+    _key: tuple[Any, ...] | None = None
 
     def path(self) -> list[Reference]:
         """The references from the variable to this one."""
         path: list[Reference] = [self]
-        owner = self.owner
-        while isinstance(owner, Reference):
-            path.append(owner)
-            owner = owner.owner
+        while isinstance(path[-1].owner, Reference):
+            path.append(path[-1].owner)
         return path[::-1]
+
+    @property
+    def holder(self) -> Any:
+        """The object that refers to it; ``None`` where a variable does."""
+        return self.owner.value if isinstance(self.owner, Reference) else None
 
     @property
     def scope(self) -> RootScope:
@@ -100,20 +76,15 @@ PLAIN_LABELS = (str, int, float, bool, bytes)
 """Types of keys that can be written down without holding an object of the user's."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RootScope:
     """A function, module or class in which variables live: its code, or the name of its module."""
 
-    __slots__ = ("code", "is_aside", "module", "number")
-
-    def __init__(
-        self, code: CodeType | None = None, module: str = "", number: int = 0, *, is_aside: bool = False
-    ) -> None:
-        self.code = code
-        self.module = module
-        self.number = number
-        self.is_aside = is_aside
-        """Whether the loop does not need it: the frame of a suspended generator or of another thread, of which each
-        step may have left one behind."""
+    code: CodeType | None = None
+    module: str = ""
+    number: int = 0
+    is_aside: bool = False
+    """The frame of a suspended generator or of another thread, of which each step may have left one behind."""
 
     def key(self) -> tuple[Any, ...]:
         """Key that the same scope has at a later observation."""
@@ -126,51 +97,42 @@ _SIMPLE: frozenset[type] = frozenset(
     (int, float, complex, bool, type(None), type(...), type(NotImplemented), CodeType, BuiltinFunctionType, ModuleType)
     + (torch.dtype, torch.device, torch.layout, torch.Size, range, slice, str, bytes, bytearray)
 )
-_LONG_TEXT = 1024
-"""Characters or bytes from which a text is noted."""
-_MANY_ATTRIBUTES = 24
-"""Attributes from which an object's dict counts as a container: each step may add one."""
+_LONG_TEXT = 1024  # characters or bytes from which a text is noted
+_MANY_ATTRIBUTES = 24  # attributes from which an object's dict counts as a container: each step may add one
 _MAX_DEPTH = 14
 
 
 class Traversal:
     """One traversal over what can be named; breadth first, so that the shortest name wins.
 
-    Args:
-        limit: Maximum number of objects.
-        seconds: Maximum processor time, so that a busy machine sees as much as an idle one.
+    It starts at the frames of all threads, the user's first, at suspended generators and at the user's modules. The
+    seconds are of processor time, so that a busy machine sees as much as an idle one.
     """
 
-    def __init__(self, limit: int, seconds: float) -> None:
-        self.references: dict[int, Reference] = {}
-        """By ``id`` of the object."""
+    def __init__(self, limit: int, seconds: float, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
+        self.references: dict[int, Reference] = {}  # by ``id`` of the object
         self.complete = True
         self._namespaces: set[int] = set()
         self._queue: deque[tuple[Reference, int]] = deque()
         self._limit = limit
         self._deadline = time.thread_time() + seconds
-
-    def from_frames(self, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
-        """Start at the frames of all threads, the user's first, at suspended generators and at the user's modules."""
-        stack = list(stack_of(frame))
-        users = list(user_frames(frame))
-        tidy = nobody_traces()
+        users, tidy = list(ownership.user_frames(frame)), ownership.nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
         for generator in generators:
             self._add_generator(generator, tidy)
         self._drain()
         self._add_other_threads()
-        self._add_frames([each for each in stack if each not in users], tidy)
+        self._add_frames([each for each in ownership.stack_of(frame) if each not in users], tidy)
         self._drain()
 
     def user_files(self) -> list[str]:
         """The user's files in which the functions and classes that were met are defined."""
         values = [reference.value for reference in self.references.values()]
-        codes = [value.__code__ for value in values if type(value) is FunctionType]
-        classes = [code for kind in set(map(type, values)) if is_user_class(kind) for code in _codes(kind)]
-        names = dict.fromkeys(code.co_filename for code in (*codes, *classes))
-        return [name for name in names if is_user_file(name)]
+        for kind in filter(ownership.is_user_class, set(map(type, values))):
+            values += plain.class_attributes(kind).values()
+        names = dict.fromkeys(value.__code__.co_filename for value in values if type(value) is FunctionType)
+        return [name for name in names if ownership.is_user_file(name)]
 
     def _add(self, value: Any, owner: Reference | RootScope, kind: ReferenceKind, label: Any, depth: int = 0) -> None:
         """Note one object, unless it has been seen or is of no interest."""
@@ -178,8 +140,7 @@ class Traversal:
         is_long = type_ in (str, bytes, bytearray) and len(value) >= _LONG_TEXT
         if id(value) in self.references or (type_ in _SIMPLE and not is_long):
             return
-        reference = Reference(value, owner, kind, label)
-        self.references[id(value)] = reference
+        self.references[id(value)] = reference = Reference(value, owner, kind, label)
         if depth < _MAX_DEPTH and type_ not in _SIMPLE:
             self._queue.append((reference, depth))
 
@@ -191,7 +152,7 @@ class Traversal:
                 self._queue.clear()
                 return
             value = reference.value
-            if type(value) is FunctionType and is_user_file(value.__code__.co_filename):
+            if type(value) is FunctionType and ownership.is_user_file(value.__code__.co_filename):
                 self._add_globals(RootScope(module=value.__code__.co_filename), value.__globals__)
             try:
                 for referent, kind, label in _referents(value):
@@ -204,19 +165,18 @@ class Traversal:
         for frame in frames:
             code = frame.f_code
             numbers[code] = numbers.get(code, -1) + 1
-            if not has_fast_locals(frame):
+            if not ownership.has_fast_locals(frame):
                 self._add_globals(RootScope(code), frame.f_globals)
                 continue
             scope = RootScope(code, number=numbers[code], is_aside=is_aside)
-            for name, value in locals_of(frame, tidy).items():
+            for name, value in ownership.locals_of(frame, tidy).items():
                 kind = ReferenceKind.CLOSED if name in code.co_freevars else ReferenceKind.LOCAL
                 self._add(value, scope, kind, name)
 
     def _add_globals(self, scope: RootScope, namespace: dict[str, Any]) -> None:
-        if id(namespace) in self._namespaces:
-            return
+        items = list(namespace.items()) if id(namespace) not in self._namespaces else ()
         self._namespaces.add(id(namespace))
-        for name, value in list(namespace.items()):
+        for name, value in items:
             if not (name.startswith("__") and name.endswith("__")):
                 self._add(value, scope, ReferenceKind.GLOBAL, name)
 
@@ -224,51 +184,45 @@ class Traversal:
         for name, module in list(sys.modules.items()):
             if type(module) is ModuleType:
                 filename = module.__dict__.get("__file__")
-                if name == "__main__" or (type(filename) is str and is_user_file(filename)):
+                if name == "__main__" or (type(filename) is str and ownership.is_user_file(filename)):
                     self._add_globals(RootScope(module=filename or name), module.__dict__)
 
     def _add_generator(self, generator: Any, tidy: bool) -> None:
-        frames = (getattr(generator, name, None) for name in ("gi_frame", "cr_frame", "ag_frame"))
-        frame = next((each for each in frames if each is not None), None)
-        if frame is not None and is_user_file(frame.f_code.co_filename) and frame.f_back is None:
+        attributes = ("gi_frame", "cr_frame", "ag_frame")
+        frame = next((getattr(generator, name) for name in attributes if hasattr(generator, name)), None)
+        if frame is not None and ownership.is_user_file(frame.f_code.co_filename) and frame.f_back is None:
             self._add_frames([frame], tidy, is_aside=True)
 
     def _add_other_threads(self) -> None:
         if threading.gettrace() is not None or threading.getprofile() is not None:
             return
-        for top in frames_of_other_threads():
+        for top in ownership.frames_of_other_threads():
             frames = [frame for frame, _ in walk_stack(top)]
-            if all(frame.f_trace is None and not is_ours(frame.f_code.co_filename) for frame in frames):
-                self._add_frames(user_frames(top), True, is_aside=True)
+            if all(frame.f_trace is None and not ownership.is_ours(frame.f_code.co_filename) for frame in frames):
+                self._add_frames(ownership.user_frames(top), True, is_aside=True)
 
 
-def _codes(kind: type) -> list[CodeType]:
-    return [value.__code__ for value in plain.class_attributes(kind).values() if type(value) is FunctionType]
-
-
-_Edge = tuple[Any, ReferenceKind, Any]
-"""A referent, and the kind and the label of the reference to it."""
+_Edge = tuple[Any, ReferenceKind, Any]  # a referent, and the kind and the label of the reference to it
 
 
 def _referents(value: Any) -> Iterable[_Edge]:
-    """What an object refers to, with the names for it."""
     kind = type(value)
     bases = plain.mro(kind)
     if dict in bases:
         yield from _items(value)
     elif list in bases or tuple in bases:
-        yield from _elements(value, list.__len__(value) if list in bases else tuple.__len__(value))
+        yield from _elements(value, list if list in bases else tuple)
     elif deque in bases or set in bases or frozenset in bases:
         yield from ((each, ReferenceKind.ITEM, None) for each in plain.newest_of(value, plain.TAIL))
     elif kind is FunctionType:
         yield from _of_function(value)
     elif type in bases:
-        attributes = plain.class_attributes(value) if is_user_class(value) else {}
+        attributes = plain.class_attributes(value) if ownership.is_user_class(value) else {}
         yield from ((each, ReferenceKind.CLASS_ATTRIBUTE, name) for name, each in attributes.items())
         return
     elif kind in _OF_KIND:
         yield from _OF_KIND[kind](value)
-    if is_our_class(kind):
+    if ownership.is_our_class(kind):
         return
     if torch.Tensor in bases:
         yield from _of_tensor(value, kind)
@@ -293,17 +247,16 @@ def _items(value: dict[Any, Any]) -> Iterator[_Edge]:
             yield key, ReferenceKind.INSIDE, None
 
 
-def _elements(value: Any, size: int) -> Iterator[_Edge]:
-    get = list.__getitem__ if list in plain.mro(type(value)) else tuple.__getitem__
+def _elements(value: Any, base: Any) -> Iterator[_Edge]:
     names = plain.fields_of(value)
+    is_long = not names and base.__len__(value) > plain.LARGE
+    elements = base.__getitem__(value, slice(plain.HEAD if is_long else None))
     if names:
-        elements = get(value, slice(None))
         yield from ((each, ReferenceKind.ATTRIBUTE, name) for name, each in zip(names, elements, strict=False))
-    elif size <= plain.LARGE:
-        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(None))))
-    else:
-        yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(get(value, slice(plain.HEAD))))
-        newest = get(value, slice(-plain.TAIL, None))
+        return
+    yield from ((each, ReferenceKind.ITEM, i) for i, each in enumerate(elements))
+    if is_long:
+        newest = base.__getitem__(value, slice(-plain.TAIL, None))
         yield from ((each, ReferenceKind.ITEM, i - plain.TAIL) for i, each in enumerate(newest))
 
 

@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from traceback import walk_stack
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -34,8 +34,7 @@ of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 byte
 _MAX_DEPTH = 8
 _MAX_OBJECTS = 3000
 _NOT_PART = (ModuleType, CodeType, type)
-_VIEW = 4
-"""A storage this much larger than its tensor is kept by a view."""
+_VIEW = 4  # a storage this much larger than its tensor is kept by a view
 
 
 class BaselineObjects:
@@ -53,21 +52,19 @@ class BaselineObjects:
 class RetainedSize:
     """Measures the bytes that objects retain, one after the other; what was met before counts nothing.
 
-    Args:
-        seconds: Processor time for all objects together.
-        baseline: What something else holds as well; it counts nothing.
-        initial: Tensors that existed long before, by address of object and data; they count nothing either.
+    Nor does the baseline, which something else holds as well, nor ``initial``: tensors that existed long before, by
+    address of object and data. The seconds are processor time for all objects together.
     """
 
     def __init__(
         self, seconds: float, baseline: BaselineObjects | None = None, initial: Container[tuple[int, int]] = ()
     ) -> None:
+        baseline = baseline or BaselineObjects(())
         self._initial = initial
-        self.initial_met = 0
-        """Initial tensors that were met."""
-        self.seen: set[int] = set() if baseline is None else set(baseline.objects)
+        self.initial_met = 0  # initial tensors that were met
+        self.seen: set[int] = set(baseline.objects)
         self.types: set[type] = set()
-        self._storages: set[int] = set() if baseline is None else set(baseline.storages)
+        self._storages: set[int] = set(baseline.storages)
         self._contents: Counter[Contents] = Counter()
         self._graph = autograd_graph.Graph(20_000, seconds)
         self._deadline = time.thread_time() + seconds
@@ -130,8 +127,6 @@ class RetainedSize:
         bases = plain.mro(type(one))
         if torch.Tensor in bases:
             return self._tensor_bytes(one)
-        if np.ndarray in bases:
-            return int(np.ndarray.__sizeof__(one))
         if torch.nn.Module in bases:
             self._contents[Contents.MODULES] += 1
         return _sizeof(one, bases)
@@ -143,9 +138,8 @@ class RetainedSize:
             return 0
         data = self._data_bytes(tensor)
         if is_plain and tensor.grad_fn is not None:
-            _, graph = self.graph(tensor.grad_fn)
             self._contents[Contents.GRAPHS] += 1
-            return TENSOR_BYTES + data + graph
+            return TENSOR_BYTES + data + self.graph(tensor.grad_fn)[1]
         is_view = data > 4096 and tensor_bytes(tensor) > _VIEW * tensor.numel() * tensor.element_size()
         self._contents[Contents.VIEWS if is_view else Contents.TENSORS] += 1
         return TENSOR_BYTES + data
@@ -184,14 +178,14 @@ def elements_of(container: Any, count: int) -> list[tuple[Any, ...]]:
 
 def entry_bytes(container: Any) -> int:
     """What a container itself takes for each element."""
-    length = plain.length_function(type(container))
-    size = length(container) if length is not None else 0
     if type(container) is plain.LruCache:
         return 150
+    length = plain.length_function(type(container))
+    size = length(container) if length is not None else 0
     return _sizeof(container, plain.mro(type(container))) // size if size else 8
 
 
-def _storages(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
+def _storages(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """Address and bytes of the memory behind a tensor."""
     try:
         if type(tensor) in PLAIN_TENSORS and tensor.layout is torch.strided:
@@ -200,8 +194,8 @@ def _storages(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
         else:
             storages = [(note.address, note.bytes) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
     except Exception:  # a tensor that cannot be inspected
-        return
-    yield from ((address, size) for address, size in storages if address and size)
+        return []
+    return [(address, size) for address, size in storages if address and size]
 
 
 def address_of(tensor: torch.Tensor) -> int:
@@ -223,8 +217,7 @@ def _parts(one: Any) -> list[Any]:
     if type(one) in (str, bytes, int, float) or np.ndarray in kinds:
         return [one.base] if type(one) is np.ndarray and one.base is not None else []
     if torch.Tensor in kinds:
-        grad = one.grad if type(one) in PLAIN_TENSORS and one.is_leaf else None
-        return [] if grad is None else [grad]
+        return [one.grad] if type(one) in PLAIN_TENSORS and one.is_leaf and one.grad is not None else []
     if type(one) is FunctionType:
         return [plain.cell_value(cell) for cell in one.__closure__ or ()]
     return gc.get_referents(one)
@@ -232,12 +225,13 @@ def _parts(one: Any) -> list[Any]:
 
 def _sizeof(one: Any, kinds: tuple[type, ...]) -> int:
     """Bytes of one object itself, as C counts them."""
+    if np.ndarray in kinds:
+        return int(np.ndarray.__sizeof__(one))
     header = 16 if kinds[0].__flags__ & (1 << 14) else 0
-    for base in (list, dict, set, frozenset, deque, str, bytes, bytearray, int, float):
-        if base in kinds:
-            return int(base.__sizeof__(one)) + header
-    if kinds[0].__flags__ & (1 << 9):
-        return int(object.__sizeof__(one)) + header
+    sized = (list, dict, set, frozenset, deque, str, bytes, bytearray, int, float)
+    base = next((base for base in sized if base in kinds), object if kinds[0].__flags__ & (1 << 9) else None)
+    if base is not None:
+        return int(base.__sizeof__(one)) + header
     try:
         return sys.getsizeof(one)
     except Exception:

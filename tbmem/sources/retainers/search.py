@@ -1,7 +1,7 @@
 """Search for the containers, variables and objects that grow with the steps of a training run, with lines.
 
 A few observations some steps apart show what grows; one or two traced steps show the line. Nothing of the user's is
-held between two calls, except while lines are traced, and then only as long as the user holds it too.
+held between two calls; while lines are traced, only as long as the user holds it too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,8 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import frames_of_other_threads, qualified_name, user_frames
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.candidates import Candidate, SearchContext, not_under
-from tbmem.sources.retainers.containers import (
-    add_container,
-    add_filling,
-    grown_containers,
-    grown_inside,
-    without_those_below,
-)
-from tbmem.sources.retainers.instances import Instances, add_contexts, add_leaves
+from tbmem.sources.retainers.containers import add_container, add_filling, grown_containers, with_grown_inside
+from tbmem.sources.retainers.instances import add_classes, add_contexts, add_leaves, noted_classes
 from tbmem.sources.retainers.line_tracer import LineTracer
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable
 from tbmem.sources.retainers.probes import SizeProbe
@@ -35,8 +29,7 @@ from tbmem.sources.retainers.reachability import Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects, address_of
 from tbmem.sources.retainers.variables import VariableHistories, add_graphs, add_value, grown_values
 
-LOOKS = 3
-"""Observations that are needed before anything can be said to grow."""
+LOOKS = 3  # observations that are needed before anything can be said to grow
 _MAX_TRACED = 8
 _MAX_REPORTED = 12
 _MAX_LINES = 3
@@ -54,7 +47,6 @@ class RetainerSearch:
         self._candidates: list[Candidate] | None = None
         self._notes: list[str] = []
         self._tracer: LineTracer | None = None
-        self._sizes: dict[Hashable, SizeProbe] = {}
         self._seen: dict[Hashable, tuple[CodeLine, ...]] = {}
         self._other_threads_run = False
 
@@ -67,50 +59,36 @@ class RetainerSearch:
             self._counts.look(step, objects)
             generators = objects.generators()
             del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
-            traversal = Traversal(20_000, 0.04)
-            traversal.from_frames(frame, generators)
+            traversal = Traversal(20_000, 0.04, frame, generators)
             self._histories.look(step, traversal.references.values())
         self._candidates = None
         plain.forget()
 
     def trace(self, frame: FrameType | None) -> bool:
-        """Pick what has grown and begin to trace which lines make it grow.
-
-        Returns:
-            ``False`` where there is nothing to trace, or where a debugger or a coverage tool is already tracing:
-            lines are read from the source then.
-        """
+        """Begin to trace which lines make grow what has grown; ``False`` for nothing, or where somebody is tracing."""
         if self._tracer is not None or self._counts.looks < LOOKS:
             return False
         context = self._find(frame)
         keys = [each.key for each in self._candidates or () if each.key in context.probes and not each.only_read]
-        probes = {key: context.probes[key] for key in keys[:_MAX_TRACED]}
-        if not probes:
+        if not keys:
             return False
-        tracer = LineTracer(probes)
-        self._other_threads_run = _other_threads_run()
+        tracer = LineTracer({key: context.probes[key] for key in keys[:_MAX_TRACED]})
+        # code of the user's in another thread cannot be traced with ``sys.settrace``
+        self._other_threads_run = any(True for top in frames_of_other_threads() for _ in user_frames(top))
         if not tracer.start(frame):
             tracer.stop(None)
             self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
             return False
         self._tracer = tracer
-        self._sizes = {key: probe for key, probe in probes.items() if isinstance(probe, SizeProbe)}
         return True
 
     def untrace(self, frame: FrameType | None = None) -> bool:
-        """Stop tracing; may be called at any time and again.
-
-        Args:
-            frame: The user's loop; found by itself where it is not given.
-
-        Returns:
-            Whether a line was seen for everything that was traced.
-        """
+        """Stop tracing, at any time and again; returns whether a line was seen for everything that was traced."""
         tracer, self._tracer = self._tracer, None
         if tracer is None:
             return False
         tracer.stop(frame if frame is not None else sys._getframe(1))
-        for key in tracer.keys:
+        for key in tracer.probes:
             lines = [
                 self._sources.code_line(code.co_filename, line, qualified_name(code))
                 for code, line in tracer.lines(key)[:_MAX_LINES]
@@ -119,21 +97,19 @@ class RetainerSearch:
                 self._seen[key] = tuple(dict.fromkeys(lines))
         if tracer.overflowed:
             self._notes.append("A step has more lines than are followed: some were read from the source.")
-        self._drop_emptied()
-        return all(key in self._seen for key in tracer.keys)
+        self._drop_emptied(tracer)
+        return all(key in self._seen for key in tracer.probes)
 
-    def _drop_emptied(self) -> None:
+    def _drop_emptied(self, tracer: LineTracer) -> None:
         """Forget containers that were emptied while they were traced; take the length of the others."""
-        sizes, self._sizes = self._sizes, {}
-        remaining = []
-        for candidate in self._candidates or ():
-            probe = sizes.get(candidate.key)
-            if probe is not None and (probe.is_gone or probe.last < probe.first):
-                continue
-            if probe is not None:
+        candidates, self._candidates = self._candidates or (), []
+        for candidate in candidates:
+            probe = tracer.probes.get(candidate.key)
+            if isinstance(probe, SizeProbe):
+                if probe.is_gone or probe.last < probe.first:
+                    continue
                 candidate.holder = replace(candidate.holder, length=max(candidate.holder.length, probe.last))
-            remaining.append(candidate)
-        self._candidates = remaining
+            self._candidates.append(candidate)
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
         """Holders, most bytes per step first, and notes on what could not be seen."""
@@ -147,20 +123,21 @@ class RetainerSearch:
     def _finished(self, candidate: Candidate) -> Holder | None:
         """A candidate with its lines; ``None`` for a tensor whose new value turns out not to be made of the old one."""
         seen = self._seen.get(candidate.key, ())
-        read = (
-            tuple(dict.fromkeys(candidate.read())) if not seen or self._other_threads_run or candidate.only_read else ()
-        )
-        use_read = not seen or candidate.only_read or (self._other_threads_run and read and not set(seen) & set(read))
+        use_read = not seen or candidate.only_read
+        read = tuple(dict.fromkeys(candidate.read())) if use_read or self._other_threads_run else ()
+        use_read = use_read or (bool(read) and not set(seen) & set(read))
         lines = read if use_read else seen
         if candidate.must_be_cumulative:
             lines = tuple(line for line in lines if self._sources.is_cumulative(line, candidate.handle))
             if not lines:
                 return None
-        known_by = LineSource.READ if use_read else LineSource.SEEN
-        holder = candidate.holder
-        if candidate.bound_is_read and not _positions(seen) <= _positions(candidate.read()):
-            holder = replace(holder, bound=None)
-        return replace(holder, lines=lines[:_MAX_LINES], known_by=known_by)
+        is_bounded = not candidate.bound_is_read or _positions(seen) <= _positions(candidate.read())
+        return replace(
+            candidate.holder,
+            lines=lines[:_MAX_LINES],
+            known_by=LineSource.READ if use_read else LineSource.SEEN,
+            bound=candidate.holder.bound if is_bounded else None,
+        )
 
     def close(self) -> None:
         """Stop tracing and forget everything."""
@@ -173,16 +150,15 @@ class RetainerSearch:
         collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), gc_paused():
             context = SearchContext(self._sources, self._initial, frame)
-            traversal = Traversal(60_000, 0.25)
-            traversal.from_frames(frame, ObjectTable().generators())
+            traversal = Traversal(60_000, 0.25, frame, ObjectTable().generators())
             objects = ObjectTable()
+            context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not traversal.complete:
                 context.notes.append("There are more objects than were looked at: some names may be missing.")
-            context.add_files(traversal.user_files())
             self._fill(context, objects, traversal)
-            instances = Instances(context, self._counts, objects, traversal, collects)
+            classes = noted_classes(context, self._counts, objects, traversal)
             del objects, traversal
-            instances.add_candidates()
+            add_classes(context, classes, collects)
         self._candidates = context.sorted()
         self._notes = context.notes
         plain.forget()
@@ -190,8 +166,7 @@ class RetainerSearch:
 
     def _fill(self, context: SearchContext, objects: ObjectTable, traversal: Traversal) -> None:
         containers = grown_containers(self._counts, objects, traversal)
-        filling = grown_inside(self._histories, traversal, containers)
-        containers = without_those_below(containers, filling)
+        containers, filling = with_grown_inside(containers, self._histories, traversal)
         values = grown_values(self._histories, traversal, {id(reference.value) for reference, _ in containers})
         context.baseline = BaselineObjects(
             not_under(traversal, {id(reference.value) for reference, _ in (*containers, *filling, *values)})
@@ -209,8 +184,3 @@ class RetainerSearch:
 
 def _positions(lines: Iterable[CodeLine]) -> set[tuple[str, int]]:
     return {(line.file, line.line) for line in lines}
-
-
-def _other_threads_run() -> bool:
-    """Whether another thread runs code of the user's, which cannot be traced with ``sys.settrace``."""
-    return any(True for top in frames_of_other_threads() for _ in user_frames(top))

@@ -11,6 +11,8 @@ import ctypes
 import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,61 +21,36 @@ import torch
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import Handle, SourceCode
-from tbmem.sources.retainers import naming
 from tbmem.sources.retainers.candidates import Candidate, SearchContext
-from tbmem.sources.retainers.naming import Name
 from tbmem.sources.retainers.object_counts import Series
-from tbmem.sources.retainers.probes import Probe, SizeProbe, ValueProbe, reader_of
+from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, reader_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
 from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
 from tbmem.sources.torch_state import autograd_graph
 
-_SMALLEST = 256
-"""Bytes below which the size of a tensor or an array is of no interest."""
-_EDGE = 64
-"""Bytes at either end by which the old value is recognised in the new one."""
-_VARIED = 24
-"""Different bytes among them at least: a mask or a range begins the same way however long it is."""
-_MANY_INNER = 5000
-"""Elements of a container above which those of the containers in it are not counted."""
-_CONTAINERS: dict[type, Callable[[Any], int]] = {
-    list: list.__len__,
-    dict: dict.__len__,
-    set: set.__len__,
-    deque: deque.__len__,
-    defaultdict: dict.__len__,
-}
+_SMALLEST = 256  # bytes below which the size of a tensor or an array is of no interest
+_EDGE = 64  # bytes at either end by which the old value is recognised in the new one
+_VARIED = 24  # different bytes among them at least: a mask or a range begins the same way however long it is
+_MANY_INNER = 5000  # elements of a container above which those of the containers in it are not counted
+_CONTAINERS: tuple[Any, ...] = (list, dict, set, deque, defaultdict)
+_BUFFERS: tuple[Any, ...] = (array.array, io.BytesIO, io.StringIO)
 _SIZES: dict[type, Callable[[Any], int]] = {
-    list: list.__len__,
-    dict: dict.__len__,
-    set: set.__len__,
-    tuple: tuple.__len__,
-    frozenset: frozenset.__len__,
-    deque: deque.__len__,
-    str: str.__len__,
-    bytes: bytes.__len__,
-    bytearray: bytearray.__len__,
-    array.array: array.array.__sizeof__,
-    io.BytesIO: io.BytesIO.__sizeof__,
-    io.StringIO: io.StringIO.__sizeof__,
+    **{kind: kind.__len__ for kind in (*_CONTAINERS, tuple, frozenset, str, bytes, bytearray)},
+    **{kind: kind.__sizeof__ for kind in _BUFFERS},
 }
 
 
+@dataclass(slots=True)
 class VariableHistory:
     """Sizes of one variable's value at several observations. Holds numbers and a few bytes, no objects."""
 
-    __slots__ = ("edges", "inner", "kept_edge", "links", "numbers", "series", "values")
-
-    def __init__(self) -> None:
-        self.series = Series()
-        self.inner = Series()
-        """Elements of the containers in the value."""
-        self.values: set[int] = set()
-        self.numbers: list[tuple[int, int]] = []
-        """Step and number of the newest node of the value's graph."""
-        self.links = 0
-        self.edges = (b"", b"")
-        self.kept_edge = True
+    series: Series = field(default_factory=Series)
+    inner: Series = field(default_factory=Series)  # elements of the containers in the value
+    values: set[int] = field(default_factory=set)
+    numbers: list[tuple[int, int]] = field(default_factory=list)
+    """Step and number of the newest node of the value's graph."""
+    edges: tuple[bytes, bytes] = (b"", b"")
+    kept_edge: bool = True
 
     @property
     def is_replaced(self) -> bool:
@@ -83,13 +60,13 @@ class VariableHistory:
     @property
     def is_chained(self) -> bool:
         """Whether the graph always went back to the value of the observation before, twice at least."""
-        return self.links >= 2 and self.links == len(self.numbers) - 1
+        return len(self.numbers) > 2
 
     def add(self, step: int, size: int, value: Any) -> None:
         """One more observation."""
-        self.series.add(step, size)
+        self.series.points.append((step, size))
         self.values.add(id(value))
-        self.inner.add(step, inner_length(value))
+        self.inner.points.append((step, inner_length(value)))
         if type(value) in PLAIN_TENSORS:
             self._add_node(step, value.grad_fn)
             self._add_edges(_edges(value))
@@ -97,23 +74,20 @@ class VariableHistory:
     def _add_node(self, step: int, node: Any) -> None:
         if node is None:
             self.numbers.clear()
-            self.links = 0
             return
         number = autograd_graph.number_of(node)
-        last = self.numbers[-1][1] if self.numbers else -1
-        if self.numbers and number > last and autograd_graph.reaches(node, last):
-            self.links += 1
-        else:
+        last = self.numbers[-1][1] if self.numbers else number
+        if number <= last or not autograd_graph.reaches(node, last):
             self.numbers.clear()
-            self.links = 0
         self.numbers.append((step, number))
 
     def _add_edges(self, edges: tuple[bytes, bytes]) -> None:
-        first, last = self.edges
-        if self.series.rises:
-            is_kept = bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
-            self.kept_edge = self.kept_edge and is_kept
-        self.edges = edges
+        (first, last), self.edges = self.edges, edges
+        if any(change > 0 for _, change in self.series.changes()):
+            self.kept_edge &= bool(first and edges[0]) and (edges[0] == first or edges[1] == last)
+
+
+Known = tuple[Reference, VariableHistory]
 
 
 class VariableHistories:
@@ -133,17 +107,13 @@ class VariableHistories:
                 histories[key].add(step, size, reference.value)
         self._histories = histories
 
-    def chained(self) -> dict[Hashable, VariableHistory]:
-        """Histories of values whose graph goes back through all observations."""
-        return {key: history for key, history in self._histories.items() if history.is_chained}
-
-    def growing(self) -> dict[Hashable, VariableHistory]:
-        """Histories of values that become larger."""
-        return {key: history for key, history in self._histories.items() if history.series.is_growing}
-
-    def filling(self) -> dict[Hashable, VariableHistory]:
-        """Histories of containers in which other containers become longer."""
-        return {key: history for key, history in self._histories.items() if history.inner.is_growing}
+    def references(
+        self, traversal: Traversal, suits: Callable[[VariableHistory], bool], is_wanted: Callable[[Any], bool]
+    ) -> list[Known]:
+        """References to values that are wanted, with a history that suits."""
+        histories = {key: history for key, history in self._histories.items() if suits(history)}
+        wanted = [each for each in traversal.references.values() if is_wanted(each.value)] if histories else []
+        return [(each, histories[each.key()]) for each in wanted if each.key() in histories]
 
 
 def inner_length(value: Any, depth: int = 2) -> int:
@@ -155,17 +125,13 @@ def inner_length(value: Any, depth: int = 2) -> int:
         return 0
     total = 0
     for inner in list(dict.values(value)) if is_dict else value:
-        inner_size = _CONTAINERS.get(type(inner))
-        if inner_size is not None:
-            total += inner_size(inner) + inner_length(inner, depth - 1)
+        if type(inner) in _CONTAINERS:
+            total += _SIZES[type(inner)](inner) + inner_length(inner, depth - 1)
     return total
 
 
 def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
-    """The first and the last bytes of a tensor in this machine's memory; empty where they say nothing.
-
-    The bytes are read where they lie: no operator runs, and nothing waits for a device.
-    """
+    """The first and the last bytes of a tensor, read where they lie on the host; empty where they say nothing."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
         return b"", b""
     size = tensor.numel() * tensor.element_size()
@@ -180,10 +146,7 @@ def _size(value: Any) -> int | None:
     """The size of a value that could grow; ``None`` for one that is of no interest."""
     kind = type(value)
     if kind in PLAIN_TENSORS:
-        try:
-            size = tensor_bytes(value)
-        except RuntimeError:
-            return None
+        size = tensor_bytes(value)
         return size if size >= _SMALLEST or value.grad_fn is not None else None
     if kind is np.ndarray:
         return value.nbytes if value.nbytes >= _SMALLEST else None
@@ -191,25 +154,19 @@ def _size(value: Any) -> int | None:
     return read(value) if read is not None else None
 
 
-def _is_sized(value: Any) -> bool:
-    """Whether a value is of a kind whose size is noted."""
-    kind = type(value)
-    return kind in PLAIN_TENSORS or kind is np.ndarray or _size_function(kind) is not None
-
-
 def _size_function(kind: type) -> Callable[[Any], int] | None:
-    """How large a value is: elements of a container, bytes of a text or of a buffer."""
     return _SIZES.get(kind) or plain.length_function(kind)
 
 
-def grown_values(
-    histories: VariableHistories, traversal: Traversal, known: set[int]
-) -> list[tuple[Reference, VariableHistory]]:
+def grown_values(histories: VariableHistories, traversal: Traversal, known: set[int]) -> list[Known]:
     """References whose value has become larger; values in ``known``, by ``id``, are left out."""
-    growing = histories.growing()
-    references = traversal.references.values() if growing else ()
-    sized = [each for each in references if id(each.value) not in known and _is_sized(each.value)]
-    return [(reference, growing[reference.key()]) for reference in sized if reference.key() in growing]
+
+    def is_sized(value: Any) -> bool:
+        kind = type(value)
+        is_array = kind in PLAIN_TENSORS or kind is np.ndarray
+        return id(value) not in known and (is_array or _size_function(kind) is not None)
+
+    return histories.references(traversal, lambda history: history.series.is_growing, is_sized)
 
 
 def add_value(context: SearchContext, reference: Reference, history: VariableHistory) -> None:
@@ -218,16 +175,18 @@ def add_value(context: SearchContext, reference: Reference, history: VariableHis
     is_tensor = plain.is_a(value, torch.Tensor) or type(value) is np.ndarray
     if reference.kind in (ReferenceKind.INSIDE, ReferenceKind.ITEM) or (is_tensor and not history.is_replaced):
         return
-    name = context.namer.name(reference)
+    name = context.name(reference)
     size, contents = _element_size(context, value, history)
     if not name.is_users or size * history.series.per_step < 1:
         return
     holder = context.holder(reference, name, history.series, bytes_per_element=size, contents=contents)
-    candidate = _candidate(context, reference.key(), holder, name)
+    lines = _best_assignments if is_tensor or history.is_replaced else _filling_lines
+    read = partial(lines, context.sources, name.handle, context.files)
+    candidate = Candidate(reference.key(), holder, name.handle, read)
     candidate.must_be_cumulative = is_tensor and not history.kept_edge
-    if not is_tensor and not history.is_replaced:
-        candidate.read = _filling_line_search(context, candidate)
-    context.add(candidate, _probe(reference, history))
+    length = _size_function(type(value)) if not history.is_replaced else None
+    reader = reader_of(reference)
+    context.add(candidate, SizeProbe(value, length, reader) if length is not None else ValueProbe(reader, value))
 
 
 def _element_size(context: SearchContext, value: Any, history: VariableHistory) -> tuple[int, Contents]:
@@ -241,23 +200,16 @@ def _element_size(context: SearchContext, value: Any, history: VariableHistory) 
     return 1, Contents.OBJECTS
 
 
-def _probe(reference: Reference, history: VariableHistory) -> Probe:
-    length = _size_function(type(reference.value))
-    if history.is_replaced or length is None:
-        return ValueProbe(reader_of(reference), _identity, reference.value)
-    return SizeProbe(reference.value, length, reader_of(reference))
-
-
 def add_graphs(context: SearchContext, histories: VariableHistories, traversal: Traversal) -> None:
     """Note the references whose graph goes back to the value of the observation before, and so to the first."""
-    chained = histories.chained()
-    if not chained:
-        return
+
+    def has_graph(value: Any) -> bool:
+        return plain.is_a(value, torch.Tensor) and value.grad_fn is not None
+
+    chained = histories.references(traversal, lambda history: history.is_chained, has_graph)
     retained = RetainedSize(0.1, context.baseline)
-    for reference in traversal.references.values():
-        history = chained.get(reference.key()) if plain.is_a(reference.value, torch.Tensor) else None
-        if history is not None and reference.value.grad_fn is not None:
-            _add_graph(context, reference, history, retained)
+    for reference, history in chained:
+        _add_graph(context, reference, history, retained)
 
 
 def _add_graph(context: SearchContext, reference: Reference, history: VariableHistory, retained: RetainedSize) -> None:
@@ -270,10 +222,10 @@ def _add_graph(context: SearchContext, reference: Reference, history: VariableHi
         return
     graph = autograd_graph.Graph(20_000, 0.05)
     graph.add(root)
-    name = context.namer.name(reference)
+    name = context.name(reference)
     holder = Holder(
         kind=HolderKind.GRAPH,
-        name=naming.full_name(name, naming.noun(reference)),
+        name=name.text,
         type=type(root).__name__,
         length=len(graph.nodes),
         per_step=nodes / steps,
@@ -281,30 +233,17 @@ def _add_graph(context: SearchContext, reference: Reference, history: VariableHi
         bytes_per_element=size // nodes,
         grows_since=history.numbers[0][0],
     )
-    candidate = _candidate(context, ("graph", reference.key()), holder, name)
-    context.add(candidate, ValueProbe(reader_of(reference), _identity, reference.value))
+    read = partial(_best_assignments, context.sources, name.handle, context.files)
+    candidate = Candidate(("graph", reference.key()), holder, name.handle, read)
+    context.add(candidate, ValueProbe(reader_of(reference), reference.value))
 
 
-def _candidate(context: SearchContext, key: Hashable, holder: Holder, name: Name) -> Candidate:
-    handle, files, sources = name.handle, context.files, context.sources
-    return Candidate(key, holder, handle, read=lambda: _best_assignments(sources, handle, files))
-
-
-def _filling_line_search(context: SearchContext, candidate: Candidate) -> Callable[[], Iterable[CodeLine]]:
-    """Looks for the lines that write into a buffer, or pass it on to be written into; holds no object."""
-    handle, files, sources, assigned = candidate.handle, context.files, context.sources, candidate.read
-    return lambda: sources.filling_lines(handle, files) or assigned()
+def _filling_lines(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
+    """The lines that write into a buffer, or pass it on to be written into."""
+    return sources.filling_lines(handle, files) or _best_assignments(sources, handle, files)
 
 
 def _best_assignments(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
     """Assignments that use the old value, or else all."""
     assignments = sources.assignments(handle, files)
     return [line for line, cumulative in assignments if cumulative] or [line for line, _ in assignments]
-
-
-def _identity(value: Any) -> Hashable:
-    """Distinguishes values; a tensor that was changed in place has another node and the same address."""
-    if plain.is_a(value, torch.Tensor):
-        number = autograd_graph.number_of(value.grad_fn) if value.grad_fn is not None else 0
-        return id(value), number, tensor_bytes(value)
-    return id(value)

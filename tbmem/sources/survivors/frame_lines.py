@@ -15,77 +15,55 @@ from tbmem.model.evidence import CodeLine
 from tbmem.sources.program.ownership import is_user_file
 from tbmem.sources.program.syntax import SourceCode, SourceFile
 
-_SYNTAX: dict[str, type[ast.AST]] = {
-    "add": ast.Add,
-    "sub": ast.Sub,
-    "rsub": ast.Sub,
-    "mul": ast.Mult,
-    "div": ast.Div,
-    "reciprocal": ast.Div,
-    "floor_divide": ast.FloorDiv,
-    "remainder": ast.Mod,
-    "matmul": ast.MatMult,
-    "pow": ast.Pow,
-    "neg": ast.USub,
-    "bitwise_not": ast.Invert,
-    "bitwise_and": ast.BitAnd,
-    "bitwise_or": ast.BitOr,
-    "bitwise_xor": ast.BitXor,
-    "gt": ast.Gt,
-    "ge": ast.GtE,
-    "lt": ast.Lt,
-    "le": ast.LtE,
-    "eq": ast.Eq,
-    "ne": ast.NotEq,
-    "index": ast.Subscript,
-    "index_put": ast.Subscript,
-    "select": ast.Subscript,
-    "slice": ast.Subscript,
+_NAMES: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Add: ("add",),
+    ast.Sub: ("sub", "rsub"),
+    ast.Mult: ("mul",),
+    ast.Div: ("div", "reciprocal"),
+    ast.FloorDiv: ("floor_divide",),
+    ast.Mod: ("remainder",),
+    ast.MatMult: ("matmul",),
+    ast.Pow: ("pow",),
+    ast.USub: ("neg",),
+    ast.Invert: ("bitwise_not",),
+    ast.BitAnd: ("bitwise_and",),
+    ast.BitOr: ("bitwise_or",),
+    ast.BitXor: ("bitwise_xor",),
+    ast.Gt: ("gt",),
+    ast.GtE: ("ge",),
+    ast.Lt: ("lt",),
+    ast.LtE: ("le",),
+    ast.Eq: ("eq",),
+    ast.NotEq: ("ne",),
+    ast.Subscript: ("index", "index_put", "select", "slice"),
 }
-"""Operators that Python calls without reporting it, and how they are written."""
+"""Names of the operators that Python calls without reporting it, by how they are written."""
+_SYNTAX = {name: kind for kind, names in _NAMES.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """What is known of a line on which Python calls an operator (``a * b``), which nothing reports.
+    """What is known of a line on which Python calls an operator (``a * b``), which nothing reports."""
 
-    Args:
-        operator: The operator that ran, ``aten::mul``.
-        inside: Some line of the function.
-        before: Line of the call before it in the same run of the function; 0 where there is none.
-        after: Line of the call after it; 0 where there is none. In a loop it may stand above ``before``.
-        nth: How many such operators ran between the call before and this one.
-    """
-
-    operator: str
-    inside: int
-    before: int = 0
-    after: int = 0
-    nth: int = 0
+    operator: str  # the operator that ran, ``aten::mul``
+    inside: int  # some line of the function
+    before: int = 0  # line of the call before it in the same run of the function; 0 where there is none
+    after: int = 0  # line of the call after it; 0 where there is none. In a loop it may stand above ``before``
+    nth: int = 0  # how many such operators ran between the call before and this one
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One of the user's functions on the stack.
+    """One of the user's functions on the stack."""
 
-    Args:
-        file: Full path.
-        line: Line that was running; 0 where only ``call`` identifies it.
-        function: Its plain name.
-        call: What is known where the line is not.
-    """
-
-    file: str
-    line: int
+    file: str  # full path
+    line: int  # line that was running; 0 where only ``call`` identifies it
     function: str
-    call: OperatorCall | None = None
+    call: OperatorCall | None = None  # what is known where the line is not
 
 
 class UserLines:
-    """Distinguishes the user's files from others, and reads them.
-
-    Paths are remembered for as long as this object lives.
-    """
+    """Distinguishes the user's files from others, and reads them; remembers both."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
@@ -93,19 +71,13 @@ class UserLines:
         self._lines: dict[Frame, CodeLine] = {}
 
     def file(self, name: str) -> str:
-        """Full path of a user's file.
-
-        Args:
-            name: As torch's profiler reports it, without any prefix that is on ``sys.path``.
-
-        Returns:
-            The path; empty for a file of Python, of torch, of an installed package, of tbmem, or of a compiler.
-        """
-        path = self._files.get(name)
-        if path is None:
-            full = _full_path(name)
-            path = self._files[name] = full if _is_users(full) else ""
-        return path
+        """Full path of a user's file, which torch's profiler names without a prefix of ``sys.path``; else empty."""
+        if name not in self._files:
+            path = _full_path(name)
+            # torch may report what is no file; a notebook's cells are in none
+            is_users = is_user_file(path) and (path[:1] == "<" or os.path.isfile(path) or path in linecache.cache)
+            self._files[name] = path if is_users else ""
+        return self._files[name]
 
     def path_unless_plain(self, name: str) -> str:
         """Path that identifies a file's owner where torch's short name does not; empty where it does.
@@ -124,21 +96,17 @@ class UserLines:
 
     def line(self, frame: Frame) -> CodeLine:
         """The source line of a frame."""
-        line = self._lines.get(frame)
-        if line is None:
-            line = self._lines[frame] = self._read(frame)
-        return line
-
-    def _read(self, frame: Frame) -> CodeLine:
-        source = self._sources.file(frame.file)
-        line = frame.line or self.operator_line(frame)
-        if not line and frame.call is not None:
-            inside = source.function_at(frame.call.inside)
-            line = inside.first if inside is not None else frame.call.inside
-        around = source.function_at(line)
-        name = around.name if around is not None else frame.function
-        text = linecache.getline(frame.file, line).strip()
-        return CodeLine(file=frame.file, line=line, function=name, text=text)
+        if frame not in self._lines:
+            source = self._sources.file(frame.file)
+            line = frame.line or self.operator_line(frame)
+            if not line and frame.call is not None:
+                inside = source.function_at(frame.call.inside)
+                line = inside.first if inside is not None else frame.call.inside
+            around = source.function_at(line)
+            name = around.name if around is not None else frame.function
+            text = linecache.getline(frame.file, line).strip()
+            self._lines[frame] = CodeLine(file=frame.file, line=line, function=name, text=text)
+        return self._lines[frame]
 
 
 def _line_of(source: SourceFile, call: OperatorCall) -> int:
@@ -172,23 +140,12 @@ def _order(function: ast.AST) -> Iterator[tuple[int, type[ast.AST]]]:
             yield node.lineno, type(node)
 
 
-def _is_users(path: str) -> bool:
-    """Whether a name that torch reports is a user's file: it may be no file at all."""
-    if not is_user_file(path):
-        return False
-    # a notebook's cells are in no file
-    return path.startswith("<") or os.path.isfile(path) or path in linecache.cache
-
-
 def _full_path(name: str) -> str:
-    """A path that torch has made shorter, in full."""
     if os.path.isabs(name) or name.startswith("<"):
         return name
     folders = [os.path.abspath(folder) for folder in (*sys.path, *site.getsitepackages())]
     paths = [path for path in (os.path.join(folder, name) for folder in folders) if os.path.isfile(path)]
-    loaded = [path for path in paths if _is_loaded(path)] if len(set(paths)) > 1 else paths
-    return next(iter(loaded or paths), os.path.abspath(name))
-
-
-def _is_loaded(path: str) -> bool:
-    return any(getattr(module, "__file__", None) == path for module in list(sys.modules.values()))
+    if len(set(paths)) > 1:
+        loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        paths = [path for path in paths if path in loaded] or paths
+    return next(iter(paths), os.path.abspath(name))

@@ -6,33 +6,21 @@ import contextlib
 import inspect
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 from tbmem.sources.survivors.frame_lines import Frame
-from tbmem.sources.survivors.tracker import (
-    BUDGET,
-    FEWEST_STEPS,
-    AllocationSite,
-    Survivor,
-    SurvivorTracker,
-    no_operation,
-    rises,
-)
+from tbmem.sources.survivors.tracker import BUDGET, AllocationSite, Survivor, SurvivorTracker, no_operation, rises
 
-_MOST_ENTRIES = 50_000
-"""Events that the ring buffer keeps: for the snapshot's reader, none of them is needed here."""
+_MOST_ENTRIES = 50_000  # events that the ring buffer keeps: for the snapshot's reader, none of them is needed here
 _RUN_BACKWARD = "_engine_run_backward"
-
-_Stack = tuple[tuple[str, int, str], ...]
 
 
 class _Block(NamedTuple):
     size: int
-    stack: _Stack
+    stack: tuple[tuple[str, int, str], ...]
     """File, line, function, innermost first; empty for what is older than the recording."""
 
 
@@ -44,10 +32,8 @@ class HistorySurvivors(SurvivorTracker):
 
     Args:
         memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
-        index: Index of the device.
         history_is_on: Whether history is recorded already, by the program or by tbmem: it is used, and left on.
         budget: Seconds that reading may take in all.
-        clock: Seconds.
     """
 
     def __init__(
@@ -59,10 +45,10 @@ class HistorySurvivors(SurvivorTracker):
         budget: float = BUDGET,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        super().__init__(budget, clock)
         self._memory = memory
         self._index = index
         self._history_is_on = history_is_on
-        super().__init__(budget, clock)
         self._is_light = "include_traces" in inspect.signature(memory.memory_snapshot).parameters
         self._blocks: dict[int, _Block] = {}
         self._requested: list[int] = []
@@ -73,42 +59,30 @@ class HistorySurvivors(SurvivorTracker):
     @property
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
-        too_slow = self._seconds > 3 * self._budget
-        enough = self._sites.steps >= FEWEST_STEPS and self._seconds > self._budget
-        return not self._is_watching or too_slow or enough
+        return not self._is_watching or self._is_spent(self._budget)
 
-    def begin(self, step: int) -> None:
-        """Watch from now on; ``step`` is the one that begins."""
-        with self._counted(), self._off_if_it_fails():
-            if self._history_is_on and not self._is_light:
-                self._notes.append("memory history is recorded already, and is too long to be read in each step")
-                return
-            if not self._history_is_on:
-                self._record()
-            self._is_watching = True
-            self._label(step)
-            self._blocks = self._read_blocks()
-            self._requested.append(self._read_requested())
+    def _begin(self, step: int) -> None:
+        if self._history_is_on and not self._is_light:
+            self._notes.append("memory history is recorded already, and is too long to be read in each step")
+            return
+        if not self._history_is_on:
+            self._record()
+        self._is_watching = True
+        self._label(step)
+        self._update()
+        self._requested.append(self._read_requested())
 
-    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
+    def _end_step(self, step: int) -> Callable[[], object]:
         if self._is_watching:
-            self._end_step(step)
-        between()
-
-    def _end_step(self, step: int) -> None:
-        with self._counted(), self._off_if_it_fails():
-            before, self._blocks = self._blocks, self._read_blocks()
-            self._forget(before)
-            new = {address: block for address, block in self._blocks.items() if before.get(address) != block}
-            self._sites.step({address: Survivor(block.size, self._site(block.stack)) for address, block in new.items()})
+            new = self._update().items()
+            self._sites.step({address: Survivor(block.size, self._site(block)) for address, block in new})
             self._requested.append(self._read_requested())
             self._label(step + 1)
+        return no_operation
 
     def _take_last(self) -> None:
         if self._is_watching:
-            before, self._blocks = self._blocks, self._read_blocks()
-            self._forget(before)
+            self._update()
 
     def abandon(self) -> None:
         """Stop and report nothing; never raises, may come at any moment and more than once."""
@@ -139,37 +113,36 @@ class HistorySurvivors(SurvivorTracker):
 
     def _label(self, step: int) -> None:
         """Write the step's number onto its events, for who reads the snapshot (torch 2.13 and later)."""
-        if not hasattr(self._memory, "_set_memory_metadata"):
-            return
-        if self._metadata is None:
-            self._metadata = self._memory._get_memory_metadata()
-        self._memory._set_memory_metadata(f"step={step}")
+        if hasattr(self._memory, "_set_memory_metadata"):
+            if self._metadata is None:
+                self._metadata = self._memory._get_memory_metadata()
+            self._memory._set_memory_metadata(f"step={step}")
 
-    def _read_blocks(self) -> dict[int, _Block]:
-        """Every block that a tensor uses, by address."""
-        options = {"include_traces": False} if self._is_light else {}
-        segments = self._memory.memory_snapshot(**options)
-        return {
-            address: _Block(block.get("requested_size", block["size"]), _stack(block))
-            for segment in segments
-            if segment["device"] == self._index
-            for address, block in _blocks(segment)
-            if block["state"] == "active_allocated"
-        }
-
-    def _forget(self, before: Mapping[int, _Block]) -> None:
+    def _update(self) -> dict[int, _Block]:
+        """Read every block, take in which were freed; returns the new ones by address."""
+        before, self._blocks = self._blocks, self._read_blocks()
         for address, block in before.items():
             if self._blocks.get(address) != block:
                 self._sites.free(address)
+        return {address: block for address, block in self._blocks.items() if before.get(address) != block}
 
-    def _site(self, stack: _Stack) -> AllocationSite:
-        frames = []
-        for name, line, function in stack:
-            file = self._lines.file(name)
-            if file:
-                frames.append(Frame(file, line, function))
-        in_backward = not stack or any(function.endswith(_RUN_BACKWARD) for _, _, function in stack)
-        return AllocationSite(tuple(frames), "", in_backward)
+    def _read_blocks(self) -> dict[int, _Block]:
+        options = {"include_traces": False} if self._is_light else {}
+        blocks = {}
+        for segment in self._memory.memory_snapshot(**options):
+            address = segment["address"]
+            for block in segment["blocks"] if segment["device"] == self._index else ():
+                if block["state"] == "active_allocated":
+                    frames = block.get("frames", ())
+                    stack = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
+                    blocks[address] = _Block(block.get("requested_size", block["size"]), stack)
+                address += block["size"]
+        return blocks
+
+    def _site(self, block: _Block) -> AllocationSite:
+        files = [(self._lines.file(name), line, function) for name, line, function in block.stack]
+        in_backward = not block.stack or any(function.endswith(_RUN_BACKWARD) for _, _, function in block.stack)
+        return AllocationSite(tuple(Frame(*entry) for entry in files if entry[0]), "", in_backward)
 
     def _read_requested(self) -> int:
         """Bytes that were ever requested: a block may be up to 1 MiB larger, now more, now less."""
@@ -181,22 +154,3 @@ class HistorySurvivors(SurvivorTracker):
         steps = [after - before for before, after in zip(self._requested, self._requested[1:], strict=False)]
         rest = [total - largest for total, largest in zip(steps, self._sites.largest_growing(), strict=True)]
         return float(rises(rest))
-
-    @contextmanager
-    def _off_if_it_fails(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abandon()
-            raise
-
-
-def _blocks(segment: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    address = segment["address"]
-    for block in segment["blocks"]:
-        yield address, block
-        address += block["size"]
-
-
-def _stack(block: Mapping[str, Any]) -> _Stack:
-    return tuple((frame["filename"], frame["line"], frame["name"]) for frame in block.get("frames", ()))

@@ -18,21 +18,13 @@ from torch.autograd import profiler as torch_profiler
 
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
-from tbmem.sources.survivors.tracker import BUDGET, FEWEST_STEPS, RecurringSizes, SurvivorTracker, no_operation
-from tbmem.sources.torch_state.profiler_state import (
-    OpenRanges,
-    OtherProfilers,
-    QuietTorch,
-    in_backward,
-    let_collectives_settle,
-    prepared_profiles,
-    quiet_kineto,
-)
+from tbmem.sources.survivors.tracker import BUDGET, RecurringSizes, SurvivorTracker, no_operation
+from tbmem.sources.torch_state import profiler_state
 
-_COST_OF_A_CALL = 3.5e-6
-"""Seconds to record and read one call of a Python function."""
+_COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
-_OTHER_PROFILER = "another profiler was started while births were watched"
+_STARTED = "another profiler was started while births were watched"
+_AT_WORK = "another profiler of torch is at work"
 
 
 class ProfilerSurvivors(SurvivorTracker):
@@ -48,14 +40,13 @@ class ProfilerSurvivors(SurvivorTracker):
         clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
-    current: ProfilerSurvivors | None = None
-    """The one of this process that watches."""
+    current: ProfilerSurvivors | None = None  # the one of this process that watches
 
     def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
         super().__init__(budget, clock)
-        self._quiet = QuietTorch()
-        self._ranges = OpenRanges()
-        self._others = OtherProfilers(self._give_way)
+        self._quiet = profiler_state.QuietTorch()
+        self._ranges = profiler_state.OpenRanges()
+        self._others = profiler_state.OtherProfilers(self._give_way)
         self._sizes = RecurringSizes()
         self._calls: _CallCount | None = None
         self._with_stack = True
@@ -70,44 +61,22 @@ class ProfilerSurvivors(SurvivorTracker):
             return False
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
-        allowed = self._budget + 0.5 * self._in_steps
-        return self._seconds > 3 * allowed or (self._seconds > allowed and self._sites.steps >= FEWEST_STEPS)
+        return self._is_spent(self._budget + 0.5 * self._in_steps)
 
-    def begin(self, step: int) -> None:
-        """Watch from now on; ``step`` is the one that begins."""
-        with self._counted():
-            reason = why_not()
-            if reason:
-                self._notes.append(reason)
-                return
-            _end_in_children()
-            ProfilerSurvivors.current = self
-            self._quiet.begin()
-            self._ranges.begin()
-            self._calls = _CallCount(_MOST_CALLS, self._clock)
-            self._calls.begin()
-        self._step_start = self._clock()
-
-    def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
-        """The watched step ``step`` has ended and the next begins; see ``SurvivorTracker.mark``."""
-        seconds = self._clock() - self._step_start
-        try:
-            with self._counted():
-                start = self._end_step(seconds)
-            between()
-            with self._counted():
-                start()
-        except BaseException:
-            self.abandon()
-            raise
+    def _begin(self, step: int) -> None:
+        reason = why_not()
+        if reason:
+            self._notes.append(reason)
+            return
+        _end_in_children()
+        ProfilerSurvivors.current = self
+        self._quiet.begin()
+        self._ranges.begin()
+        self._calls = _CallCount(self._clock)
         self._step_start = self._clock()
 
     def _take_last(self) -> None:
-        self._forget(self._stop())
-
-    def _forget(self, events: StepEvents | None) -> None:
-        for address in events.freed if events is not None else ():
-            self._sites.free(address)
+        self._stop()
 
     def _sizes_grow(self) -> float:
         return self._sizes.grow(self._sites.outliving())
@@ -126,33 +95,28 @@ class ProfilerSurvivors(SurvivorTracker):
         if ProfilerSurvivors.current is self:
             ProfilerSurvivors.current = None
 
-    def _choose_stacks(self, calls: _CallCount, seconds: float) -> None:
-        calls.end()
-        self._calls = None
-        self._with_stack = calls.rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
-        if not self._with_stack:
-            self._notes.append("a step calls too many Python functions to follow them: lines are not known")
-
-    def _end_step(self, seconds: float) -> Callable[[], None]:
-        """Take in the step that has ended; returns what begins the next one."""
+    def _end_step(self, step: int) -> Callable[[], object]:
+        seconds = self._clock() - self._step_start
         if self._calls is not None:
-            self._choose_stacks(self._calls, seconds)
+            rate, self._calls = self._calls.end(), None
+            self._with_stack = rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
+            if not self._with_stack:
+                self._notes.append("a step calls too many Python functions to follow them: lines are not known")
             return self._start_first
         self._in_steps += seconds if self._is_recording else 0.0
         is_awaited = self._others.are_waiting
         events = self._stop()
         if events is None:
             return no_operation
-        self._forget(events)
         self._sites.step(events.survivors)
         self._sizes.step(events.sizes)
         if is_awaited:
-            self._notes.append(_OTHER_PROFILER)
+            self._notes.append(_STARTED)
             return no_operation
         return self._start
 
     def _start_first(self) -> None:
-        reason = why_not() or ("another profiler of torch is at work" if prepared_profiles() else "")
+        reason = why_not() or (_AT_WORK if profiler_state.prepared_profiles() else "")
         if reason:
             self._notes.append(reason)
         else:
@@ -161,11 +125,12 @@ class ProfilerSurvivors(SurvivorTracker):
     def _start(self) -> None:
         settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
         self._others.begin()
-        with quiet_kineto(), self._others.own():
+        with profiler_state.quiet_kineto(), self._others.own():
             settings._prepare_trace()
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
         self._is_recording = True
+        self._step_start = self._clock()
 
     def _stop(self) -> StepEvents | None:
         """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
@@ -173,7 +138,10 @@ class ProfilerSurvivors(SurvivorTracker):
         if results is None:
             return None
         with gc_paused():
-            return StepEvents.read(results.experimental_event_tree(), self._lines)
+            events = StepEvents.read(results.experimental_event_tree(), self._lines)
+        for address in events.freed:
+            self._sites.free(address)
+        return events
 
     def _switch_off(self) -> Any:
         if not self._is_recording:
@@ -185,72 +153,60 @@ class ProfilerSurvivors(SurvivorTracker):
         self._is_recording = False
         try:
             self._ranges.end_open()
-            let_collectives_settle()
+            profiler_state.let_collectives_settle()
             return _disable_profiler()
         finally:
             self._others.end()
 
     def _give_way(self) -> None:
         """End the recording: the program starts a profiler of its own within this step, which is lost."""
-        self._notes.append(_OTHER_PROFILER)
+        self._notes.append(_STARTED)
         self._switch_off()
 
 
 def why_not() -> str:
     """Why allocations on the CPU cannot be tracked now: one sentence; empty where they can."""
-    if threading.current_thread() is not threading.main_thread():
-        return "births are watched in the main thread only"
-    if sys.getprofile() is not None:
-        return "a profile function is set (sys.setprofile)"
-    if _profiler_enabled() or torch_profiler._is_profiler_enabled:
-        return "another profiler of torch is at work"
-    if in_backward():
-        return "steps end inside of a backward pass"
-    if not torch._C._autograd.kineto_available():
-        return "this build of torch has no profiler"
-    return ""
+    reasons = {
+        "births are watched in the main thread only": threading.current_thread() is not threading.main_thread(),
+        "a profile function is set (sys.setprofile)": sys.getprofile() is not None,
+        _AT_WORK: _profiler_enabled() or torch_profiler._is_profiler_enabled,
+        "steps end inside of a backward pass": profiler_state.in_backward(),
+        "this build of torch has no profiler": not torch._C._autograd.kineto_available(),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 @cache
 def _end_in_children() -> None:
     """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+
+    def end() -> None:
+        if ProfilerSurvivors.current is not None:
+            ProfilerSurvivors.current.abandon()
+
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_end)
-
-
-def _end() -> None:
-    if ProfilerSurvivors.current is not None:
-        ProfilerSurvivors.current.abandon()
+        os.register_at_fork(after_in_child=end)
 
 
 class _CallCount:
-    """How often the program calls Python functions."""
+    """How often the program calls Python functions from now on, up to ``_MOST_CALLS``."""
 
-    def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        self._left = self._most = most
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._left = _MOST_CALLS
         self._clock = clock
-        self._start = 0.0
         self._seconds = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Calls per second."""
-        return (self._most - self._left) / max(self._seconds, 1e-9)
-
-    def begin(self) -> None:
-        """Count from now on."""
-        self._start = self._clock()
+        self._start = clock()
         sys.setprofile(self._count)
 
-    def end(self) -> None:
-        """Count no longer."""
+    def end(self) -> float:
+        """Count no longer; returns the calls per second."""
         if sys.getprofile() == self._count:
             sys.setprofile(None)
             self._seconds = self._clock() - self._start
+        return (_MOST_CALLS - self._left) / max(self._seconds, 1e-9)
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "return" or event == "c_return":
-            return
-        self._left -= 1
-        if self._left <= 0:
-            self.end()
+        if event not in ("return", "c_return"):
+            self._left -= 1
+            if self._left <= 0:
+                self.end()

@@ -17,24 +17,19 @@ _MEMORY = "[memory]"
 _NODE = "autograd::engine::evaluate_function: "
 
 
+@dataclass(slots=True, eq=False)
 class _TreeNode:
     """A node of the tree that has children, and its way to the root."""
 
-    __slots__ = ("children", "line", "node", "site", "up")
+    node: Any
+    up: _TreeNode | None
+    children: Sequence[Any] = ()  # in order of time; torch makes a new list of them each time it is read
+    site: AllocationSite | None = None
+    line: int = -1  # of the operator, where Python calls it without a function; -1 if it is not known yet
 
-    def __init__(self, node: Any, up: _TreeNode | None, children: Sequence[Any] = ()) -> None:
-        self.node = node
-        self.up = up
-        self.children = children
-        """In order of time; torch makes a new list of them each time it is read."""
-        self.site: AllocationSite | None = None
-        self.line = -1
-        """Of the operator, where Python calls it without a function; -1 if it is not known yet."""
 
-    @property
-    def is_call(self) -> bool:
-        """Whether Python calls a function here."""
-        return bool(self.node.tag == _EventType.PyCall or self.node.tag == _EventType.PyCCall)
+def _is_call(node: Any) -> bool:
+    return bool(node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall)
 
 
 @dataclass(slots=True)
@@ -45,8 +40,7 @@ class StepEvents:
     """Allocated in the step and alive at its end, by address."""
     freed: list[int] = field(default_factory=list)
     """Addresses allocated before the step and freed, or used again, in it."""
-    sizes: list[int] = field(default_factory=list)
-    """Bytes of every allocation that was made and freed in it."""
+    sizes: list[int] = field(default_factory=list)  # bytes of every allocation that was made and freed in it
 
     @classmethod
     def read(cls, roots: Sequence[Any], code: UserLines) -> StepEvents:
@@ -55,16 +49,15 @@ class StepEvents:
         alive: dict[int, tuple[int, Any, _TreeNode | None]] = {}
         for node, branch in _memory_events(roots):
             memory = node.extra_fields
-            address, size = memory.ptr, memory.alloc_size
             if memory.device.type != "cpu":
                 continue
-            known = alive.pop(address, None)
+            known = alive.pop(memory.ptr, None)
             if known is None:
-                events.freed.append(address)
+                events.freed.append(memory.ptr)
             else:
                 events.sizes.append(known[0])
-            if size > 0:
-                alive[address] = size, node, branch
+            if memory.alloc_size > 0:
+                alive[memory.ptr] = memory.alloc_size, node, branch
         finder = _SiteFinder(code)
         for address, (size, node, branch) in alive.items():
             events.survivors[address] = Survivor(size, finder.of(_operator_after(node, branch)))
@@ -99,7 +92,7 @@ def _operator_after(memory: Any, branch: _TreeNode | None) -> _TreeNode | None:
 
 
 def _after(children: Sequence[Any], ns: int) -> int:
-    """AllocationSite of the first child that began after a moment."""
+    """Index of the first child that began after a moment."""
     return bisect_right(children, ns, key=lambda node: node.start_time_ns)
 
 
@@ -117,15 +110,11 @@ class _SiteFinder:
             branch = branch.up
         site = branch.site if branch is not None and branch.site is not None else AllocationSite()
         for below in reversed(path):
-            site = below.site = self._below(site, below)
-        return site
-
-    def _below(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
-        node = branch.node
-        if node.tag == _EventType.TorchOp:
-            return self._in_operator(site, branch)
-        if node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall:
-            return self._in_call(site, node)
+            if _is_call(below.node):
+                site = self._in_call(site, below.node)
+            elif below.node.tag == _EventType.TorchOp:
+                site = self._in_operator(site, below)
+            below.site = site
         return site
 
     def _in_operator(self, site: AllocationSite, branch: _TreeNode) -> AllocationSite:
@@ -137,8 +126,8 @@ class _SiteFinder:
         in_backward = site.in_backward or name != node.name or scope == RecordScope.BACKWARD_FUNCTION
         if site.operator:
             return AllocationSite(site.frames, site.operator, in_backward)
-        own = self._own_frame(branch, name)
-        return AllocationSite((own, *site.frames) if own else site.frames, name, in_backward)
+        frame = self._own_frame(branch, name)
+        return AllocationSite((frame, *site.frames) if frame else site.frames, name, in_backward)
 
     def _in_call(self, site: AllocationSite, node: Any) -> AllocationSite:
         """A call ends the search for the operator: what a custom function calls counts, not the function."""
@@ -157,18 +146,18 @@ class _SiteFinder:
         up = branch.up
         if up is None or up.node.tag != _EventType.PyCall:
             return None
-        here = up.node.extra_fields.callsite
-        file = self._lines.file(here.file_name)
+        callsite = up.node.extra_fields.callsite
+        file = self._lines.file(callsite.file_name)
         if not file:
             return None
-        call = _operator_call(up.children, branch.node, operator, here.line_number)
-        return Frame(file, 0, here.function_name, call)
+        call = _operator_call(up.children, branch.node, operator, callsite.line_number)
+        return Frame(file, 0, callsite.function_name, call)
 
     def line_of_operator(self, branch: _TreeNode | None) -> int:
         """The line of an operator that the user's own Python calls without a function; 0 if it is not known."""
-        while branch is not None and not branch.is_call and branch.up is not None and not branch.up.is_call:
+        while branch is not None and not _is_call(branch.node) and branch.up and not _is_call(branch.up.node):
             branch = branch.up
-        if branch is None or branch.is_call:
+        if branch is None or _is_call(branch.node):
             return 0
         if branch.line < 0:
             frame = self._own_frame(branch, branch.node.name)
@@ -178,27 +167,21 @@ class _SiteFinder:
 
 def _operator_call(siblings: Sequence[Any], node: Any, operator: str, inside: int) -> OperatorCall:
     start = node.start_time_ns
-    after, before, nth = 0, 0, 0
     at = _after(siblings, start)
-    for i in range(at, len(siblings)):
-        if (line := _line_of_call(siblings[i])) is not None:
-            after = line
-            break
+    following = (siblings[i] for i in range(at, len(siblings)))
+    after = next((_calling_line(sibling) for sibling in following if _is_call(sibling)), 0)
+    nth = 0
     for i in range(at - 1, -1, -1):
-        sibling = siblings[i]
-        if sibling.start_time_ns == start:
+        if siblings[i].start_time_ns == start:
             continue
-        if (line := _line_of_call(sibling)) is not None:
-            before = line
-            break
-        nth += sibling.name == operator
-    return OperatorCall(operator, inside, before, after, nth)
+        if _is_call(siblings[i]):
+            return OperatorCall(operator, inside, _calling_line(siblings[i]), after, nth)
+        nth += siblings[i].name == operator
+    return OperatorCall(operator, inside, 0, after, nth)
 
 
-def _line_of_call(node: Any) -> int | None:
-    """The line on which a function is called; ``None`` for what is no call."""
-    is_call = node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall
-    return node.extra_fields.caller.line_number if is_call else None
+def _calling_line(call: Any) -> int:
+    return int(call.extra_fields.caller.line_number)
 
 
 def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
@@ -215,10 +198,11 @@ def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
             operators[node.start_time_ns] = line
         while branch is not None and id(branch) not in seen:
             seen.add(id(branch))
-            if branch.is_call:
+            if _is_call(branch.node):
                 fields = branch.node.extra_fields
                 names.add(fields.caller.file_name)
-                names.update([fields.callsite.file_name] if branch.node.tag == _EventType.PyCall else [])
+                if branch.node.tag == _EventType.PyCall:
+                    names.add(fields.callsite.file_name)
                 if branch.up is not None:
                     calls[branch.node.start_time_ns] = fields.caller.line_number
             branch = branch.up

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tbmem.model.evidence import CodeLine, Site
 from tbmem.sources.survivors.frame_lines import Frame, UserLines
 
-MOST_SITES = 32
-"""Sites that are reported at most."""
-
-_ENOUGH_STEPS = 4
-"""RecurringSizes of fewer steps rise by chance."""
-_SMALLEST_SHARE = 1e-3
-"""An allocation below this share of its step's bytes says nothing about sizes."""
-BUDGET = 0.5
-"""Seconds that reading may take in all."""
-FEWEST_STEPS = 3
-"""Watched steps that a report needs."""
+MOST_SITES = 32  # sites that are reported at most
+_ENOUGH_STEPS = 4  # sizes of fewer steps rise by chance
+_SMALLEST_SHARE = 1e-3  # an allocation below this share of its step's bytes says nothing about sizes
+BUDGET = 0.5  # seconds that reading may take in all
+FEWEST_STEPS = 3  # watched steps that a report needs
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationSite:
-    """Where in the program memory is allocated.
+    """Where in the program memory is allocated."""
 
-    Args:
-        frames: The user's functions, innermost first.
-        operator: The operator that allocates.
-        in_backward: Whether autograd runs it.
-    """
-
-    frames: tuple[Frame, ...] = ()
-    operator: str = ""
-    in_backward: bool = False
+    frames: tuple[Frame, ...] = ()  # the user's functions, innermost first
+    operator: str = ""  # the operator that allocates
+    in_backward: bool = False  # whether autograd runs it
 
 
 class Survivor(NamedTuple):
@@ -47,26 +35,20 @@ class Survivor(NamedTuple):
     site: AllocationSite
 
 
-class _Alive(NamedTuple):
-    step: int
-    survivor: Survivor
-
-
 class AllocationSites:
     """Allocations of each watched step that are still alive, by site."""
 
     def __init__(self) -> None:
-        self.steps = 0
-        """Watched steps so far."""
-        self._alive: dict[int, _Alive] = {}
-        self._outlived: defaultdict[AllocationSite, dict[int, int]] = defaultdict(dict)
+        self.steps = 0  # watched steps so far
+        self._alive: dict[int, tuple[int, Survivor]] = {}  # step and allocation, by address
+        self._outlived: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)
+        """Bytes that have outlived their step, by site and step."""
 
     def step(self, survivors: Mapping[int, Survivor]) -> None:
         """A watched step has ended."""
         for address, survivor in survivors.items():
-            self._alive[address] = _Alive(self.steps, survivor)
-            by_step = self._outlived[survivor.site]
-            by_step[self.steps] = by_step.get(self.steps, 0) + survivor.size
+            self._alive[address] = self.steps, survivor
+            self._outlived[survivor.site][self.steps] += survivor.size
         self.steps += 1
 
     def free(self, address: int) -> None:
@@ -74,66 +56,53 @@ class AllocationSites:
         self._alive.pop(address, None)
 
     def report(self, line_of: Callable[[Frame], CodeLine]) -> tuple[Site, ...]:
-        """The sites whose allocations survive, or become larger from step to step.
-
-        Returns:
-            Most generations first, then most bytes; at most ``MOST_SITES``.
-        """
-        survivors = self._survivors()
-        growing = {site for site, by_step in self._outlived.items() if rises(self._series(by_step))}
+        """The sites whose allocations survive or become larger, most generations first, then most bytes."""
+        survivors: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)
+        for step, (size, site) in self._alive.values():
+            if step < self.steps - 1:  # what was allocated last has had no time to be freed
+                survivors[site][step] += size
+        growing = {site for site in self._outlived if rises(self._series(site))}
         candidates = sorted({*survivors, *growing}, key=lambda site: _rank(survivors.get(site, {})))
-        sites: dict[tuple[object, ...], _SiteTotals] = {}
+        by_lines: defaultdict[tuple[tuple[CodeLine, ...], str, bool], Counter[int]] = defaultdict(Counter)
+        growing_lines = set()
         for site in candidates[: 4 * MOST_SITES]:
-            stack = tuple(line_of(frame) for frame in site.frames)
-            totals = sites.setdefault((stack, site.operator, site.in_backward), _SiteTotals(stack, site))
-            totals.growing |= site in growing
-            for step, size in survivors.get(site, {}).items():
-                totals.survived[step] = totals.survived.get(step, 0) + size
-        ranked = sorted(sites.values(), key=lambda totals: _rank(totals.survived))
-        return tuple(totals.site(max(self.steps - 1, 0)) for totals in ranked[:MOST_SITES])
+            key = (tuple(line_of(frame) for frame in site.frames), site.operator, site.in_backward)
+            by_lines[key].update(survivors[site])
+            if site in growing:
+                growing_lines.add(key)
+        steps = max(self.steps - 1, 0)
+        return tuple(
+            Site(
+                stack=key[0],
+                operator=key[1],
+                in_backward=key[2],
+                generations=len(by_step),
+                steps=steps,
+                bytes_per_step=by_step.total() / max(steps, 1),
+                growing=key in growing_lines,
+            )
+            for key, by_step in sorted(by_lines.items(), key=lambda item: _rank(item[1]))[:MOST_SITES]
+        )
 
     def largest_growing(self) -> list[int]:
         """Bytes per step of the site that grows most among those whose allocations outlive their step; else zeros."""
-        series = [self._series(by_step) for by_step in self._outlived.values()]
-        return max((one for one in series if rises(one)), key=lambda one: one[-1] - one[0], default=[0] * self.steps)
+        growing = [series for series in map(self._series, self._outlived) if rises(series)]
+        return max(growing, key=_increase, default=[0] * self.steps)
 
     def outliving(self) -> list[list[int]]:
         """Bytes per step of each site of which something outlives every step."""
-        return [self._series(by_step) for by_step in self._outlived.values() if len(by_step) == self.steps]
+        return [self._series(site) for site, by_step in self._outlived.items() if len(by_step) == self.steps]
 
-    def _survivors(self) -> dict[AllocationSite, dict[int, int]]:
-        """Surviving bytes by site and step of allocation; what was allocated last has had no time to be freed."""
-        survivors: defaultdict[AllocationSite, dict[int, int]] = defaultdict(dict)
-        for step, (size, site) in self._alive.values():
-            if step < self.steps - 1:
-                survivors[site][step] = survivors[site].get(step, 0) + size
-        return dict(survivors)
-
-    def _series(self, by_step: Mapping[int, int]) -> list[int]:
-        return [by_step.get(step, 0) for step in range(self.steps)]
-
-
-@dataclass(slots=True)
-class _SiteTotals:
-    stack: tuple[CodeLine, ...]
-    origin: AllocationSite
-    growing: bool = False
-    survived: dict[int, int] = field(default_factory=dict)
-
-    def site(self, steps: int) -> Site:
-        return Site(
-            stack=self.stack,
-            operator=self.origin.operator,
-            in_backward=self.origin.in_backward,
-            generations=len(self.survived),
-            steps=steps,
-            bytes_per_step=sum(self.survived.values()) / max(steps, 1),
-            growing=self.growing,
-        )
+    def _series(self, site: AllocationSite) -> list[int]:
+        return [self._outlived[site][step] for step in range(self.steps)]
 
 
 def _rank(survived: Mapping[int, int]) -> tuple[int, int]:
     return -len(survived), -sum(survived.values())
+
+
+def _increase(series: Sequence[int]) -> int:
+    return series[-1] - series[0]
 
 
 class RecurringSizes:
@@ -145,27 +114,25 @@ class RecurringSizes:
 
     def step(self, sizes: Iterable[int]) -> None:
         """A watched step has ended."""
-        sizes = list(sizes)
+        sizes = sorted(sizes, reverse=True)
         if not self._steps:
             self._smallest = sum(sizes) * _SMALLEST_SHARE
-        self._steps.append(sorted((size for size in sizes if size >= self._smallest), reverse=True))
+        self._steps.append([size for size in sizes if size >= self._smallest])
 
     def grow(self, outliving: Sequence[Sequence[int]] = ()) -> float:
-        """Share, by bytes, of the recurring allocations that got larger from step to step.
+        """Share, by bytes, of the recurring allocations that got larger from step to step, 0 to 1.
 
         The largest of a step is compared with the largest of the next, the second with the second, and so on; of what
         outlives its step, each site with itself. Under a curriculum all of them rise. The one that rises most is left
         out if there are others: a tensor that grows for ever (``torch.cat``), or is read entirely in each step, is
         no curriculum, however large.
-
-        Returns:
-            0 to 1.
         """
-        series = [*zip(*self._steps, strict=False), *outliving]  # as many ranks as the step with the fewest has
-        rising = [one for one in series if rises(one)]
+        ranks = zip(*self._steps, strict=False)  # as many as the step with the fewest has
+        series: list[Sequence[int]] = [*ranks, *outliving]
+        rising = [sizes for sizes in series if rises(sizes)]
         if not rising:
             return 0.0
-        most = max(rising, key=lambda one: one[-1] - one[0])
+        most = max(rising, key=_increase)
         rest = sum(map(sum, series)) - sum(most)
         return (sum(map(sum, rising)) - sum(most)) / rest if rest else 1.0
 
@@ -188,27 +155,18 @@ class SurvivorReport:
 
     sites: tuple[Site, ...] | None = None
     """Sites whose allocations survive or grow, most generations first; ``None`` where they could not be tracked."""
-    sizes_grow: float = 0.0
-    """Share of the recurring allocations (by bytes) that got larger from step to step."""
-    notes: tuple[str, ...] = ()
-    """What could not be seen, and why: one sentence each."""
-    seconds: float = 0.0
-    """What it cost outside the steps."""
+    sizes_grow: float = 0.0  # share of the recurring allocations (by bytes) that got larger from step to step
+    notes: tuple[str, ...] = ()  # what could not be seen, and why: one sentence each
+    seconds: float = 0.0  # what it cost outside the steps
 
 
 class SurvivorTracker(ABC):
-    """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps.
-
-    Args:
-        budget: Seconds that reading may take in all.
-        clock: Seconds.
-    """
+    """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps."""
 
     def __init__(self, budget: float, clock: Callable[[], float]) -> None:
         self._budget = budget
         self._clock = clock
-        self._seconds = 0.0
-        """What tracking has cost so far."""
+        self._seconds = 0.0  # what tracking has cost so far
         self._lines = UserLines()
         self._sites = AllocationSites()
         self._notes: list[str] = []
@@ -218,19 +176,22 @@ class SurvivorTracker(ABC):
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
 
-    @abstractmethod
     def begin(self, step: int) -> None:
         """Watch from now on; ``step`` is the one that begins."""
+        with self._off_if_it_fails(), self._counted():
+            self._begin(step)
 
-    @abstractmethod
     def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
         """The watched step ``step`` has ended and the next begins.
 
-        Args:
-            step: The one that has ended.
-            between: Our own work at the border of the two, which is not watched: recording it would cost more than
-                the work itself. Its time is not counted.
+        What runs ``between`` them is neither watched, which would cost more than the work itself, nor counted.
         """
+        with self._off_if_it_fails():
+            with self._counted():
+                start_next = self._end_step(step)
+            between()
+            with self._counted():
+                start_next()
 
     def finish(self) -> SurvivorReport:
         """Stop, whatever happens, and report the steps that were marked as ended."""
@@ -251,18 +212,35 @@ class SurvivorTracker(ABC):
         """Stop and report nothing; never raises, may come at any moment and more than once."""
 
     @abstractmethod
+    def _begin(self, step: int) -> None: ...
+
+    @abstractmethod
+    def _end_step(self, step: int) -> Callable[[], object]:
+        """Take in the step that has ended; returns what begins the next one."""
+
+    @abstractmethod
     def _take_last(self) -> None:
         """Take in what was freed since the last mark."""
 
     @abstractmethod
-    def _sizes_grow(self) -> float:
-        """Share of the recurring allocations (by bytes) that got larger from step to step."""
+    def _sizes_grow(self) -> float: ...
+
+    def _is_spent(self, allowed: float) -> bool:
+        """Whether reading has taken its seconds; three times as many while too few steps were watched."""
+        return self._seconds > 3 * allowed or (self._seconds > allowed and self._sites.steps >= FEWEST_STEPS)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count the seconds of what runs inside, also when it fails."""
         start = self._clock()
         try:
             yield
         finally:
             self._seconds += self._clock() - start
+
+    @contextmanager
+    def _off_if_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise

@@ -123,7 +123,7 @@ def test_a_variable_that_is_replaced_is_seen(watch: type[LineTracer]) -> None:
     total = (0,)
     code = sys._getframe().f_code
     reader = ValueReader(None, lambda _, frame: local_of(frame, "total") if frame.f_code is code else None)
-    probe = ValueProbe(reader, id, total)
+    probe = ValueProbe(reader, total)
     found = watch({"total": probe})
     frame = sys._getframe()
     found.start(frame)

@@ -11,10 +11,7 @@ from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Ser
 
 
 def series(*points: tuple[int, int]) -> Series:
-    found = Series()
-    for step, size in points:
-        found.add(step, size)
-    return found
+    return Series(list(points))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from tbmem.model.evidence import Site
 from tbmem.runtime.evidence.session import births_of
-from tbmem.sources.survivors import profiler_backend
+from tbmem.sources.survivors import profiler_backend, tracker
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorReport
 
@@ -367,7 +367,7 @@ def test_when_reading_has_taken_its_time_the_window_is_full() -> None:
         marks += 1
     report = births.finish()
 
-    assert profiler_backend.FEWEST_STEPS + WARM_UP <= marks < 9
+    assert tracker.FEWEST_STEPS + WARM_UP <= marks < 9
     assert report.sites == ()
 
 
