@@ -7,18 +7,12 @@ the device is full, cached memory is released and the device asked again before 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from tbmem.analysis.allocator.blocks import Block, Pool, merge
-from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
-from tbmem.analysis.allocator.segments import (
-    choose_expandable,
-    collect_garbage,
-    grow,
-    release_cached,
-    release_oversize,
-)
+from tbmem.analysis.allocator.blocks import Block, Pool
+from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.segments import Segments
 from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
 from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
 from tbmem.model.timeline_tables import ReservationKind
@@ -38,36 +32,12 @@ class Reason(str, Enum):
     """Too little is left beside allocated memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A request that ran out of memory; all figures in bytes."""
+class Failure(NamedTuple):
+    """Why a request ran out of memory."""
 
     reason: Reason
-    requested: int
-    allocated: int
-    reserved: int
-    allowed: int
-    """Limit of this process: the device, or its share of it."""
-    largest_free: int
-    """The largest cached block of the request's pool and stream."""
-
-    @property
-    def sentence(self) -> str:
-        """The failure in one sentence."""
-        text = f"{format_bytes(self.requested)} could not be allocated"
-        free = self.reserved - self.allocated
-        if self.reason is Reason.TOO_LARGE:
-            return f"{text}: the device gives this process {format_bytes(self.allowed)} in all"
-        if self.reason is Reason.FRAGMENTATION:
-            return (
-                f"{text}: {format_bytes(free)} are reserved and free, but in pieces; "
-                f"the largest that fits is {format_bytes(self.largest_free)}"
-            )
-        limit = "this process may reserve" if self.reason is Reason.LIMIT else "the device has"
-        return (
-            f"{text}: {format_bytes(self.allocated)} are allocated, {format_bytes(free)} more are reserved, "
-            f"and {limit} {format_bytes(self.allowed)}"
-        )
+    sentence: str
+    """The failure in one sentence."""
 
 
 class SimulatedOutOfMemory(Exception):
@@ -78,7 +48,7 @@ class SimulatedOutOfMemory(Exception):
         self.failure = failure
 
 
-class CachingAllocator:
+class CachingAllocator(Segments):
     """The state of the allocator; sizes and addresses in bytes."""
 
     def __init__(
@@ -92,17 +62,8 @@ class CachingAllocator:
             ties_by_age: Of two free blocks of one size, use that of the older segment (torch from mid-2026 on), not
                 that with the lower address.
         """
-        self.settings = settings or AllocatorSettings()
-        self.device = device or SimpleDevice()
-        self.pools: dict[int, tuple[Pool, Pool]] = {0: (Pool(small=True), Pool(small=False))}
-        self.changes: list[SegmentChange] = []
-        self.allocated = self.active = self.reserved = 0
-        self.peak_allocated = self.peak_reserved = 0
-        self.retries = 0
-        self._ties_by_age = ties_by_age
-        self._segments_made = 0
-        share = self.settings.per_process_memory_fraction
-        self.allowed = int(share * self.device.total) if share < 1 else None
+        super().__init__(settings or AllocatorSettings(), device or SimpleDevice(), ties_by_age)
+        self.allocated = self.active = self.peak_allocated = 0
         self._collects = self.allowed is not None and self.settings.garbage_collection_threshold > 0
         self._rounds = any(self.settings.roundup_power2_divisions)
 
@@ -126,9 +87,8 @@ class CachingAllocator:
             pool.lookups += 1
         index = self.find(pool, stream, size)
         block = self._obtain(pool, stream, size, requested) if index is None else pool.free[stream].pop(index)[3]
-        rest = block.size - size
-        if rest and self._splits(pool, size, rest):
-            block = self._split(block, size)
+        if block.size != size and self._splits(pool, size, block.size - size):
+            block = _split(block, size)
         block.allocated = block.busy = True
         block.requested = requested
         self.active += block.size
@@ -152,13 +112,9 @@ class CachingAllocator:
         """Return a block to its pool once no stream uses it."""
         block.busy = False
         self.active -= block.size
-        merge(block, block.prev)
-        merge(block, block.next)
+        block.merge(block.prev)
+        block.merge(block.next)
         block.pool.add(block)
-
-    def empty_cache(self) -> None:
-        """Release all cached segments, and pages of expandable ones."""
-        release_cached(self)
 
     def round(self, requested: int) -> int:
         """Bytes of the block for a request."""
@@ -166,36 +122,14 @@ class CachingAllocator:
             return round_size(requested, self.settings)
         return (requested + 511) & -512 if requested > SMALLEST_BLOCK else SMALLEST_BLOCK
 
-    def pool(self, small: bool, pool_id: int) -> Pool:
-        """The pool of small or large blocks of a memory pool."""
-        pools = self.pools.get(pool_id)
-        if pools is None:
-            pools = self.pools[pool_id] = (Pool(small=True, id=pool_id), Pool(small=False, id=pool_id))
-        return pools[0] if small else pools[1]
-
-    def next_age(self) -> int:
-        """Number of a new segment; always 0 if addresses break ties between blocks of one size."""
-        self._segments_made += 1
-        return self._segments_made if self._ties_by_age else 0
-
-    def note(self, change: ReservationKind, address: int, size: int, stream: int) -> None:
-        """Record a change of a segment and its effect on the reserved bytes."""
-        self.reserved += size if change in (ReservationKind.ALLOC, ReservationKind.MAP) else -size
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
-        self.changes.append(SegmentChange(change, address, size, stream))
-
     def find(self, pool: Pool, stream: int, size: int) -> int | None:
         """Index of the cached block that serves a size, among the stream's free blocks; ``None`` if none does."""
         free = pool.free[stream]
-        index: int | None = bisect_left(free, (size,))
+        index = bisect_left(free, (size,))
+        if index < len(free) and free[index][3].range is not None:
+            index = _best_fit(free, index, self.settings.expandable_segments)
         if index == len(free):
             return None
-        assert index is not None
-        if free[index][3].range is not None:
-            index = choose_expandable(free, index, self.settings.expandable_segments)
-            if index is None:
-                return None
         limit = self.settings.max_split_size
         if limit != UNLIMITED:
             available = free[index][0]
@@ -207,14 +141,13 @@ class CachingAllocator:
 
     def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
         if self._collects:
-            collect_garbage(self)
+            self.collect_garbage()
         block = self._new_segment(pool, stream, size)
         if block is None and not self._rejected(size):
-            if release_oversize(self, pool, stream, size):
+            if self.release_oversize(pool, stream, size):
                 block = self._new_segment(pool, stream, size)
             if block is None:
-                release_cached(self)
-                self.retries += 1
+                self.empty_cache()
                 block = self._new_segment(pool, stream, size)
         if block is None:
             raise SimulatedOutOfMemory(self._failure(pool, stream, size, requested))
@@ -222,12 +155,10 @@ class CachingAllocator:
 
     def _new_segment(self, pool: Pool, stream: int, size: int) -> Block | None:
         needed = segment_size(size, self.settings)
-        if self.allowed is not None and self.reserved + needed > self.allowed:
-            return None
-        if self._rejected(size):
+        if self._rejected(size) or (self.allowed is not None and self.reserved + needed > self.allowed):
             return None
         if self.settings.expandable_segments:
-            return grow(self, pool, stream, size)
+            return self.grow(pool, stream, size)
         address = self.device.allocate(needed)
         if address is None:
             return None
@@ -245,31 +176,55 @@ class CachingAllocator:
             return rest >= SMALLEST_BLOCK
         return rest > SMALL and size < self.settings.max_split_size
 
-    def _split(self, rest: Block, size: int) -> Block:
-        block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
-        block.insert_before(rest)
-        rest.address += size
-        rest.size -= size
-        rest.pool.add(rest)
-        return block
-
     def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> Failure:
+        text = f"{format_bytes(requested)} could not be allocated"
         needed = segment_size(size, self.settings)
         allowed = self.device.total if self.allowed is None else self.allowed
-        free = pool.free[stream]
         if needed > allowed:
-            reason = Reason.TOO_LARGE
-        elif self.reserved - self.active >= size:
-            reason = Reason.FRAGMENTATION
-        elif self.allowed is not None and self.reserved + needed > self.allowed:
-            reason = Reason.LIMIT
-        else:
-            reason = Reason.FULL
+            return Failure(Reason.TOO_LARGE, f"{text}: the device gives this process {format_bytes(allowed)} in all")
+        free = format_bytes(self.reserved - self.allocated)
+        if self.reserved - self.active >= size:
+            blocks = pool.free[stream]
+            largest = format_bytes(blocks[-1][0] if blocks else 0)
+            sentence = f"{text}: {free} are reserved and free, but in pieces; the largest that fits is {largest}"
+            return Failure(Reason.FRAGMENTATION, sentence)
+        limited = self.allowed is not None and self.reserved + needed > self.allowed
         return Failure(
-            reason=reason,
-            requested=requested,
-            allocated=self.allocated,
-            reserved=self.reserved,
-            allowed=allowed,
-            largest_free=free[-1][0] if free else 0,
+            Reason.LIMIT if limited else Reason.FULL,
+            f"{text}: {format_bytes(self.allocated)} are allocated, {free} more are reserved, and"
+            f" {'this process may reserve' if limited else 'the device has'} {format_bytes(allowed)}",
         )
+
+
+def _best_fit(free: list[tuple[int, int, int, Block]], index: int, expandable: bool) -> int:
+    """Best fit if the first block that is large enough (``index``) lies in an expandable segment.
+
+    Returns:
+        Index of the block; the number of blocks if a new segment is needed.
+    """
+    if not expandable:
+        # the segment is older than the setting
+        while index < len(free) and free[index][3].range is not None:
+            index += 1
+        return index
+    # a block counts with the unmapped space behind it, so that blocks that cannot grow are used first
+    while (
+        free[index][3].range is not None and index + 1 < len(free) and _room(free[index + 1][3]) < _room(free[index][3])
+    ):
+        index += 1
+    return index
+
+
+def _room(block: Block) -> int:
+    following = block.next
+    return block.size + (following.size if following is not None and not following.mapped else 0)
+
+
+def _split(rest: Block, size: int) -> Block:
+    """Split the first bytes off a block; the rest is free."""
+    block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
+    block.insert_before(rest)
+    rest.address += size
+    rest.size -= size
+    rest.pool.add(rest)
+    return block

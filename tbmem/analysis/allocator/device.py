@@ -1,10 +1,7 @@
-"""A simulated device: cudaMalloc, cuMemMap and the like, and the changes of segments that they make."""
+"""A simulated device: cudaMalloc, cuMemMap and the like."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import MIB, TIB, round_up
 
 UNKNOWN_CAPACITY = 1 * TIB
@@ -12,15 +9,6 @@ UNKNOWN_CAPACITY = 1 * TIB
 _GRANULARITY = 2 * MIB
 """Bytes of the driver's pages of physical memory."""
 _FIRST_ADDRESS = 0x7F0000000000
-
-
-class SegmentChange(NamedTuple):
-    """One decision of the allocator; address and size in bytes."""
-
-    change: ReservationKind
-    address: int
-    size: int
-    stream: int
 
 
 class SimpleDevice:
@@ -38,17 +26,8 @@ class SimpleDevice:
         self._next = _FIRST_ADDRESS
 
     def allocate(self, size: int) -> int | None:
-        """Allocate a segment.
-
-        Returns:
-            Its address; ``None`` if the device is full.
-        """
-        return self.reserve(size) if self._use(size) else None
-
-    def release(self, address: int, size: int) -> None:
-        """Free a segment, or unmap memory; its address is not used again."""
-        del address
-        self.used -= round_up(size, _GRANULARITY)
+        """Allocate a segment; returns its address, ``None`` if the device is full."""
+        return self.reserve(size) if self.map(size) else None
 
     def reserve(self, size: int) -> int:
         """Reserve address space without memory; it is unlimited."""
@@ -56,14 +35,14 @@ class SimpleDevice:
         self._next += round_up(size, _GRANULARITY)
         return address
 
-    def map(self, address: int, size: int) -> bool:
+    def map(self, size: int) -> bool:
         """Map memory to address space; returns whether that many bytes were free."""
-        del address
-        return self._use(size)
-
-    def _use(self, size: int) -> bool:
         used = self.used + round_up(size, _GRANULARITY)
         if used > self.total:
             return False
         self.used = used
         return True
+
+    def release(self, size: int) -> None:
+        """Free a segment, or unmap memory; its address is not used again."""
+        self.used -= round_up(size, _GRANULARITY)

@@ -15,17 +15,16 @@ _OWN_SEGMENT = 10 * MIB
 """Requests from here on get a segment of their own size."""
 _SEGMENT_STEP = 2 * MIB
 """Their sizes are rounded up to a multiple of this."""
-_FIRST_INTERVAL = (1 * MIB).bit_length() - 1
 
 
 def round_size(requested: int, settings: AllocatorSettings) -> int:
     """Bytes of the block for a request."""
-    if requested < SMALLEST_BLOCK:
-        return SMALLEST_BLOCK
-    steps = _divisions(requested, settings)
+    exponent = requested.bit_length() - 1
+    interval = exponent - (MIB.bit_length() - 1)
+    steps = settings.roundup_power2_divisions[min(max(interval, 0), INTERVALS - 1)]
     if steps > 1 and requested > SMALLEST_BLOCK * steps:
-        return _round_to_step(requested, steps)
-    return round_up(requested, SMALLEST_BLOCK)
+        return round_up(requested, (1 << exponent) // steps)
+    return round_up(max(requested, 1), SMALLEST_BLOCK)
 
 
 def segment_size(size: int, settings: AllocatorSettings) -> int:
@@ -35,18 +34,3 @@ def segment_size(size: int, settings: AllocatorSettings) -> int:
     if size < _OWN_SEGMENT:
         return settings.large_segment_size
     return round_up(size, _SEGMENT_STEP)
-
-
-def _round_to_step(size: int, steps: int) -> int:
-    """Round up to one of equal steps between the powers of two around a size."""
-    if size <= 4 or size & (size - 1) == 0:
-        return size
-    step = (1 << (size.bit_length() - 1)) // steps
-    if step == 0:
-        return 1 << size.bit_length()
-    return round_up(size, step)
-
-
-def _divisions(size: int, settings: AllocatorSettings) -> int:
-    index = size.bit_length() - 1 - _FIRST_INTERVAL
-    return settings.roundup_power2_divisions[min(max(index, 0), INTERVALS - 1)]

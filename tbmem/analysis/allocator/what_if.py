@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.replay import Replay, holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
@@ -144,43 +144,40 @@ def _of_device(
         )
 
     def figures(settings: AllocatorSettings) -> ReplayFigures:
-        device = _memory(settings, gpu, total)
-        return _figures(settings, replay_timeline(timeline, settings, number, device))
+        device = None
+        if gpu is not None:
+            device = SimpleDevice(gpu.total, outside=gpu.context)
+        elif settings.per_process_memory_fraction < 1 and total is not None:
+            device = SimpleDevice(total)
+        return _figures(timeline, number, settings, device)
 
-    before, *after = (figures(settings) for settings in (recorded, *others))
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
-        before=before,
-        after=tuple(after),
+        before=figures(recorded),
+        after=tuple(map(figures, others)),
         began_in_use=bool((timeline.rows.alloc_event[timeline.rows.device == number] < 0).any()),
         gpu="" if gpu is None else gpu.name,
         refused=() if gpu is not None else recorded_failures(timeline, number),
     )
 
 
-def _memory(settings: AllocatorSettings, gpu: Gpu | None, total: int | None) -> SimpleDevice | None:
-    """Device of a replay; settings with a share of the memory need its size."""
-    if gpu is not None:
-        return SimpleDevice(gpu.total, outside=gpu.context)
-    if settings.per_process_memory_fraction < 1 and total is not None:
-        return SimpleDevice(total)
-    return None
-
-
-def _figures(settings: AllocatorSettings, replayed: Replay) -> ReplayFigures:
-    end = holding(replayed.allocator)
-    failure = replayed.failure
+def _figures(
+    timeline: AllocationTimeline, number: int, settings: AllocatorSettings, device: SimpleDevice | None
+) -> ReplayFigures:
+    replayed = replay_timeline(timeline, settings, number, device)
+    end, failure = holding(replayed.allocator), replayed.failure
+    changes = replayed.allocator.changes
     return ReplayFigures(
         settings=describe(settings) or DEFAULTS,
-        peak_allocated=replayed.peak_allocated,
-        peak_reserved=replayed.peak_reserved,
+        peak_allocated=replayed.allocator.peak_allocated,
+        peak_reserved=replayed.allocator.peak_reserved,
         end_reserved=end.reserved,
         end_cached=end.cached,
         end_fragmented=end.fragmented,
         failure="" if failure is None else failure.sentence,
         replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
-        segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in replayed.changes),
+        segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes),
         served=tuple(replayed.served),
     )
 
@@ -214,14 +211,19 @@ def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Fa
     )
 
 
-def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
-    """A device's events in order; blocks are identified by their address."""
+def recorded_events(timeline: AllocationTimeline, device: int = 0, *, older: bool = False) -> MemoryEvents:
+    """A device's events in order; blocks are identified by their address.
+
+    With ``older``, memory that was in use at the beginning is allocated first, by address: under other settings its
+    layout would be another one.
+    """
     rows = timeline.rows.take(timeline.rows.device == device)
+    rows = rows.take(np.argsort(rows.address, kind="stable"))
     changes, failures = _changes(timeline, device), _failures(timeline, device)
     kinds = np.array([_CHANGES[kind] for kind in changes.kind.tolist()], np.int64)
     table = np.concatenate(
         [
-            _of_rows(rows, EventKind.ALLOC, rows.alloc_event),
+            _of_rows(rows, EventKind.ALLOC, rows.alloc_event, first=-1 if older else 0),
             _of_rows(rows, EventKind.FREE_REQUESTED, rows.free_requested_event),
             _of_rows(rows, EventKind.FREE_COMPLETED, rows.free_event),
             _columns(changes.event, kinds, changes.address, np.abs(changes.bytes), changes.stream),
@@ -237,8 +239,6 @@ def replay_timeline(
 ) -> Replay:
     """Replay a device of a recording under other settings.
 
-    Memory that was in use at the beginning is allocated first, by address, since its layout would be another one.
-
     Args:
         timeline: A recording with addresses.
         settings: The other settings.
@@ -246,26 +246,21 @@ def replay_timeline(
         memory: Device of the replay; by default an unlimited one, on which each recorded failed request is repeated
             with the memory that was free then.
     """
-    alive = timeline.alive_at(device, -1)
-    alive = alive[np.argsort(timeline.rows.address[alive], kind="stable")]
-    before = _of_rows(timeline.rows.take(alive), EventKind.ALLOC, np.zeros(len(alive), np.int64))
     rooms = [] if memory is not None else [request.room for request in recorded_failures(timeline, device)]
-    events = MemoryEvents.of(before[:, 1:]).then(recorded_events(timeline, device))
-    return replay(events, settings, memory, rooms=rooms)
+    return replay(recorded_events(timeline, device, older=True), settings, memory, rooms=rooms)
 
 
-def _of_rows(rows: AllocationRows, kind: EventKind, event: I64) -> IntArray:
-    rows, event = rows.take(event >= 0), event[event >= 0]
+def _of_rows(rows: AllocationRows, kind: EventKind, event: I64, first: int = 0) -> I64:
+    rows, event = rows.take(event >= first), event[event >= first]
     return _columns(event, kind, rows.address, rows.bytes, rows.stream, np.maximum(rows.pool.astype(np.int64), 0))
 
 
-def _columns(event: I64, kind: ArrayLike, address: ArrayLike, size: I64, *others: ArrayLike) -> IntArray:
-    """Rows of event, kind, address, bytes, stream and pool; the last two are 0 by default."""
-    columns = (event, kind, address, size, *others, *(0,) * (2 - len(others)))
-    table: IntArray = np.stack(
-        [np.broadcast_to(np.asarray(column).astype(np.int64), len(event)) for column in columns], 1
-    )
-    return table
+def _columns(
+    event: I64, kind: ArrayLike, address: ArrayLike, size: I64, stream: ArrayLike = 0, pool: ArrayLike = 0
+) -> I64:
+    """Rows of event, kind, address, bytes, stream and pool."""
+    columns = [np.asarray(column).astype(np.int64) for column in (event, kind, address, size, stream, pool)]
+    return np.stack(np.broadcast_arrays(*columns), 1)
 
 
 def _changes(timeline: AllocationTimeline, device: int) -> ReservationRows:

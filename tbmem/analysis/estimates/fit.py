@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray
+from tbmem.analysis.allocator.events import EventKind
 from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, order_events
+from tbmem.analysis.estimates.event_order import RunEvents, order_events
 from tbmem.model.category import Category, Phase
+from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
@@ -114,7 +116,7 @@ class Estimate:
     """Duration of the execution."""
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
-    alternatives: tuple[Alternative, ...] = field(default=())
+    alternatives: tuple[Alternative, ...] = ()
 
 
 def estimate_from_run(
@@ -124,27 +126,30 @@ def estimate_from_run(
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     order = order_events(run)
     replayed = replay(order.events, settings)
-    peak = int(np.argmax(replayed.allocated))
+    levels = np.array(replayed.allocated, np.int64)
+    allocated, reserved = replayed.allocator.peak_allocated, replayed.allocator.peak_reserved
+    peak = int(np.argmax(levels))
     alive = order.alive_at(peak)
-    steps = _step_of_event(run, order)
+    steps = np.searchsorted(np.array(run.about["step_starts"]), order.time, side="right") - 1
     steady = steps == steps.max()
-    reserved = replayed.peak_reserved
-    allocated_band, reserved_band = _bands(job)
+    allocated_band, reserved_band = (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
+    if job.world_size > job.replicate:
+        allocated_band = reserved_band = (DIVIDED_LOW, DIVIDED_HIGH)
     expected = _within(reserved, reserved_band)
     fit, sentence = _verdict(order, settings, gpu, reserved, expected[1], sum(outside.values()))
     return Estimate(
         job=job,
         gpu=gpu.name,
         settings=describe(settings),
-        peak_allocated=replayed.peak_allocated,
+        peak_allocated=allocated,
         peak_reserved=reserved,
-        allocated_range=_within(replayed.peak_allocated, allocated_band),
+        allocated_range=_within(allocated, allocated_band),
         reserved_range=expected,
         peak_step=int(steps[peak]),
         peak_phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
-        first_step=_highest(replayed.allocated[steps == 0]),
-        steady_step=_highest(replayed.allocated[steady]),
-        by_phase=_by_phase(run, order, replayed.allocated, steady),
+        first_step=int(levels[steps == 0].max(initial=0)),
+        steady_step=int(levels[steady].max(initial=0)),
+        by_phase=_by_phase(run, order, levels, steady),
         by_category=by_category(run, alive),
         by_module=_by_module(run, alive),
         formula=_formula(run, order),
@@ -158,24 +163,16 @@ def estimate_from_run(
         dtype=str(run.about.get("dtype", "")),
         architecture=str(run.about.get("architecture", "")),
         seconds=float(run.about.get("seconds", 0.0)),
-        executed=_executed(run),
+        executed=_executed(run.about),
     )
 
 
-def _bands(job: Job) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Expected true values relative to estimates: lower and upper bound of allocated and of reserved bytes."""
-    if job.world_size > job.replicate:
-        return (DIVIDED_LOW, DIVIDED_HIGH), (DIVIDED_LOW, DIVIDED_HIGH)
-    return (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
-
-
 def _within(size: int, band: tuple[float, float]) -> tuple[int, int]:
-    low, high = band
-    return int(size * low), int(size * high)
+    """Expected range of the true value, whose ratio to the estimate lies in a band."""
+    return int(size * band[0]), int(size * band[1])
 
 
-def _executed(run: SimulatedRun) -> str:
-    about = run.about
+def _executed(about: Mapping[str, Any]) -> str:
     if "torch" not in about:
         return ""
     kernels = ", ".join(about.get("attention", ()))
@@ -183,40 +180,28 @@ def _executed(run: SimulatedRun) -> str:
     return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
-def _step_of_event(run: SimulatedRun, order: RunEvents) -> IntArray:
-    """The step of each event; -1 before the first."""
-    starts = np.array(run.about["step_starts"], dtype=np.int64)
-    return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
-
-
-def _highest(levels: IntArray) -> int:
-    return int(levels.max(initial=0))
-
-
-def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, selected: BoolArray) -> dict[str, int]:
+def _by_phase(run: SimulatedRun, order: RunEvents, levels: I64, selected: Bools) -> dict[str, int]:
     """Allocated peak at allocs of each phase, of the selected events."""
-    allocs = selected & (order.events.kind == EventKind.ALLOC)
-    phases = run.phase[order.row]
-    result = {}
-    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        during = allocs & (phases == phase)
-        if during.any():
-            result[phase.name.lower()] = _highest(allocated[during])
-    return result
+    phases = np.where(selected & (order.events.kind == EventKind.ALLOC), run.phase[order.row], -1)
+    peaks = {
+        phase.name.lower(): int(levels[phases == phase].max(initial=-1))
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+    }
+    return {name: peak for name, peak in peaks.items() if peak >= 0}
 
 
-def by_category(run: SimulatedRun, rows: IntArray) -> dict[str, int]:
+def by_category(run: SimulatedRun, rows: I64) -> dict[str, int]:
     """Bytes of some rows by category, the largest first."""
     sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
     named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def _by_module(run: SimulatedRun, alive: IntArray) -> dict[str, int]:
-    sums: defaultdict[str, int] = defaultdict(int)
+def _by_module(run: SimulatedRun, alive: I64) -> dict[str, int]:
+    sums: Counter[str] = Counter()
     for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
         sums[layer_pattern(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+    return dict(sums.most_common())
 
 
 def layer_pattern(module: str) -> str:

@@ -13,8 +13,7 @@ import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.replay import Segment, replay, segments_now
+from tbmem.analysis.allocator.replay import replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.analysis.estimates.event_order import RunEvents, order_events
 from tbmem.model.category import Basis, Category
@@ -59,7 +58,7 @@ def timeline_of_run(
     events = order_events(run)
     placement = _Placement(run, events, settings) if settings is not None else None
     shift = np.asarray if placement is None else placement.shift
-    length = len(events.row) + (0 if placement is None else len(placement.replayed.changes))
+    length = len(events.row) + (0 if placement is None else len(placement.allocator.changes))
     return AllocationTimeline(
         source=source,
         rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
@@ -80,96 +79,93 @@ def timeline_of_run(
 
 
 class _PlacementRecorder(CachingAllocator):
-    """Records the address and size of each block, and which blocks are in use."""
+    """Records the address and size of each block."""
 
-    def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
-        super().__init__(settings, device)
+    def __init__(self, settings: AllocatorSettings) -> None:
+        super().__init__(settings)
         self.places: list[tuple[int, int]] = []
-        self.in_use: dict[int, tuple[int, Block]] = {}
 
     def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
         """As the simulator does."""
         block = super().malloc(requested, stream, pool_id)
-        self.in_use[block.address] = len(self.places), block
         self.places.append((block.address, block.size))
         return block
-
-    def complete_free(self, block: Block) -> None:
-        """As the simulator does."""
-        del self.in_use[block.address]
-        super().complete_free(block)
 
 
 class _Placement:
     """Placement of a run's allocations by the caching allocator."""
 
     def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
-        self.allocator = _PlacementRecorder(settings, SimpleDevice())
-        self.replayed = replay(events.events, allocator=self.allocator)
+        self.allocator = _PlacementRecorder(settings)
+        replayed = replay(events.events, allocator=self.allocator)
+        self._change_event = np.array(replayed.change_event, np.int64)
         # blocks are recorded in the order of allocs; 0 bytes get no block
-        self.served = np.flatnonzero(run.size > 0)
-        self._held = segments_now(self.allocator, [block for _, block in self.allocator.in_use.values()])
+        self._served = np.flatnonzero(run.size > 0)
+        self._row = {block.address: row for row, block in replayed.live.items()}
+        self._segments = segments_now(self.allocator, replayed.live.values())
 
     def shift(self, event: I64) -> I64:
         """Event numbers after inserting each segment change before the alloc that caused it."""
-        moved = event + np.searchsorted(self.replayed.change_event, event, side="right")
+        moved = event + np.searchsorted(self._change_event, event, side="right")
         return np.where(event < 0, event, moved)
 
     def columns(self, rows: int) -> dict[str, I64]:
         """Address and rounded size of each row's block."""
-        places = np.array(self.allocator.places, dtype=np.int64).reshape(-1, 2)
-        columns = {name: np.zeros(rows, dtype=np.int64) for name in ("address", "rounded_bytes")}
-        columns["address"][self.served], columns["rounded_bytes"][self.served] = places[:, 0], places[:, 1]
-        return columns
+        places = np.zeros((rows, 2), np.int64)
+        places[self._served] = np.array(self.allocator.places, np.int64).reshape(-1, 2)
+        return {"address": places[:, 0], "rounded_bytes": places[:, 1]}
 
     def reservations(self) -> ReservationRows:
         """Changes of segments."""
-        changes, event = self.replayed.changes, self.replayed.change_event
-        gains = [change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes]
-        number = event + np.arange(len(changes))
+        table = np.array(self.allocator.changes, np.int64).reshape(-1, 4)
+        kind, address, size, stream = table.T
+        event = self._change_event + np.arange(len(table))
+        gains = np.isin(kind, (ReservationKind.ALLOC, ReservationKind.MAP))
+        change = np.where(gains, size, -size)
         return ReservationRows.of(
-            len(changes),
-            event=number,
-            ns=number * EVENT_NS,
-            bytes=[change.size if gain else -change.size for change, gain in zip(changes, gains, strict=True)],
-            kind=[int(change.change) for change in changes],
-            address=np.array([change.address for change in changes], dtype=np.uint64),
-            stream=[change.stream for change in changes],
+            len(table), event=event, ns=event * EVENT_NS, bytes=change, kind=kind, address=address, stream=stream
         )
 
     def segments(self) -> SegmentRows:
         """Segments at the end."""
-        held = self._held
-        in_use = [sum(block.size for block in segment.blocks) for segment in held]
+        rows = [
+            (
+                blocks[0].address,
+                sum(block.size for block in blocks),
+                sum(block.size for block in blocks if block.busy),
+                sum(block.requested for block in blocks if block.busy),
+                SegmentKind.SMALL if blocks[0].pool.small else SegmentKind.LARGE,
+                blocks[0].range is not None,
+            )
+            for blocks in self._segments
+        ]
+        address, size, in_use, requested, kind, expandable = np.array(rows, np.int64).reshape(-1, 6).T
         return SegmentRows.of(
-            len(held),
-            address=np.array([segment.address for segment in held], dtype=np.uint64),
-            bytes=[segment.size for segment in held],
+            len(rows),
+            address=address,
+            bytes=size,
             allocated_bytes=in_use,
             active_bytes=in_use,
-            requested_bytes=[sum(block.requested for block in segment.blocks) for segment in held],
-            kind=[int(SegmentKind.SMALL if segment.small else SegmentKind.LARGE) for segment in held],
+            requested_bytes=requested,
+            kind=kind,
             pool=0,
-            expandable=[int(segment.expandable) for segment in held],
+            expandable=expandable,
         )
 
     def blocks(self) -> BlockRows:
         """Their blocks, used and free."""
-        rows = [row for number, segment in enumerate(self._held) for row in self._blocks_of(number, segment)]
-        table = np.array(rows, dtype=np.int64).reshape(-1, 6)
-        names = ("segment", "address", "bytes", "requested_bytes", "state", "row")
-        return BlockRows.of(len(rows), **{name: table[:, place] for place, name in enumerate(names)})
-
-    def _blocks_of(self, number: int, segment: Segment) -> list[tuple[int, int, int, int, int, int]]:
-        rows, cursor = [], segment.address
         free, used = int(BlockState.INACTIVE), int(BlockState.ALLOCATED)
-        for block in segment.blocks:
-            rows.append((number, cursor, block.address - cursor, 0, free, -1))
-            row = int(self.served[self.allocator.in_use[block.address][0]])
-            rows.append((number, block.address, block.size, block.requested, used, row))
-            cursor = block.address + block.size
-        rows.append((number, cursor, segment.address + segment.size - cursor, 0, free, -1))
-        return [row for row in rows if row[2]]
+        rows = [
+            (number, block.address, block.size, block.requested, used, self._row[block.address])
+            if block.busy
+            else (number, block.address, block.size, 0, free, -1)
+            for number, blocks in enumerate(self._segments)
+            for block in blocks
+        ]
+        segment, address, size, requested, state, row = np.array(rows, np.int64).reshape(-1, 6).T
+        return BlockRows.of(
+            len(rows), segment=segment, address=address, bytes=size, requested_bytes=requested, state=state, row=row
+        )
 
 
 def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> AllocationRows:
@@ -200,16 +196,7 @@ def _device(
     run: SimulatedRun, placement: _Placement | None, length: int, events: int, total: int | None
 ) -> DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
-    alive = run.free_event == ALIVE
-    sizes: dict[str, Any] = {}
-    if placement is not None:
-        allocator = placement.allocator
-        sizes = {
-            "reserved_bytes": allocator.reserved,
-            "allocated_bytes": allocator.allocated,
-            "active_bytes": allocator.active,
-            "base_reserved_bytes": 0,
-        }
+    allocator = None if placement is None else placement.allocator
     return DeviceTotals(
         name="cpu" if kind == "cpu" else f"{kind}:0",
         type=0 if kind == "cpu" else 1,
@@ -217,9 +204,12 @@ def _device(
         events=length,
         allocs=len(run),
         frees=events - len(run),
-        requested_bytes=int(run.size[alive].sum()),
+        reserved_bytes=None if allocator is None else allocator.reserved,
+        allocated_bytes=None if allocator is None else allocator.allocated,
+        active_bytes=None if allocator is None else allocator.active,
+        requested_bytes=int(run.size[run.free_event == ALIVE].sum()),
         total_bytes=total,
-        **sizes,
+        base_reserved_bytes=None if allocator is None else 0,
     )
 
 

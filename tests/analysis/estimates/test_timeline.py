@@ -54,7 +54,7 @@ def test_the_recording_can_be_replayed(text: str) -> None:
 
     reserved = timeline.peak_reserved(0)
     assert reserved is not None
-    assert again.peak_reserved == reserved.bytes
+    assert again.allocator.peak_reserved == reserved.bytes
 
 
 def test_a_file_of_it_is_analysed_like_a_snapshot(tmp_path: Path) -> None:
