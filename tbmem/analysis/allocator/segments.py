@@ -83,7 +83,8 @@ class Segments:
             block = unmapped
             if block.prev is not None and not block.prev.busy:
                 block = block.prev
-            room, following = 0, block
+            room = 0
+            following: Block | None = block
             while room < size and following is not None and not following.busy:
                 room += following.size
                 following = following.next
