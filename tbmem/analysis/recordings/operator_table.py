@@ -36,8 +36,7 @@ def operator_table(
 ) -> OperatorTable:
     """Figures of each operator that changed the memory of a device, between two Unix times if they are given."""
     changes, calls = recorded.changes, recorded.calls
-    selected = changes.device == device
-    running = np.ones(len(calls), np.bool_)
+    selected, running = changes.device == device, np.ones(len(calls), np.bool_)
     if begin_ns is not None and end_ns is not None:
         selected &= (changes.ns >= begin_ns) & (changes.ns <= end_ns)
         running = (calls.end_ns >= begin_ns) & (calls.begin_ns <= end_ns)
