@@ -14,10 +14,9 @@ from allocator_state import seed
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL
+from tbmem.analysis.allocator.segments import SimpleDevice
+from tbmem.analysis.allocator.settings import SMALL, AllocatorSettings
 from tbmem.model.timeline_tables import ReservationKind
 
 _CHANGES = {

@@ -11,10 +11,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from tbmem.analysis.allocator.blocks import Block, Pool
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.segments import Segments
-from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
+from tbmem.analysis.allocator.segments import Segments, SimpleDevice
+from tbmem.analysis.allocator.settings import (
+    SMALL,
+    SMALLEST_BLOCK,
+    UNLIMITED,
+    AllocatorSettings,
+    round_size,
+    segment_size,
+)
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import format_bytes
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Failure, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.oom import AllocatorUsage
 

@@ -8,23 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
-from tbmem.model.columns import I64
+from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, ReservationKind, ReservationRows
 
 DEFAULTS = "torch's defaults"
-_CHANGES = {
-    int(ReservationKind.ALLOC): int(EventKind.SEGMENT_ALLOC),
-    int(ReservationKind.FREE): int(EventKind.SEGMENT_FREE),
-    int(ReservationKind.MAP): int(EventKind.SEGMENT_MAP),
-    int(ReservationKind.UNMAP): int(EventKind.SEGMENT_UNMAP),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +35,12 @@ class ReplayFigures:
     """One replay of a recording; bytes."""
 
     settings: str
-    """As in PYTORCH_ALLOC_CONF."""
     peak_allocated: int
     peak_reserved: int
     end_reserved: int
     end_cached: int
-    """At the end in free segments or pages, which could be released."""
+    """In free segments or pages, which could be released."""
     end_fragmented: int
-    """At the end free in parts of segments."""
     segments: int
     """Number of requests to the device."""
     failure: str = ""
@@ -72,7 +64,7 @@ class WhatIf:
     recorded_reserved: int | None
     """Recorded peak."""
     before: ReplayFigures
-    """Replayed under the settings of the recording."""
+    """Under the settings of the recording."""
     after: tuple[ReplayFigures, ...]
     began_in_use: bool = True
     """Whether memory was in use at the beginning of the recording."""
@@ -86,15 +78,13 @@ class WhatIf:
         """Why the replay may differ from the recording; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
-        if self.began_in_use:
-            return (
-                "What was in use when the recording began is laid out afresh, without that moment's cache and gaps:"
-                " compare the replays with each other."
-            )
-        return (
+        why = (
             "The recording does not tell all that its allocator went by, such as the cache when it began or the pool of"
-            " a segment that is gone: compare the replays with each other."
+            " a segment that is gone"
         )
+        if self.began_in_use:
+            why = "What was in use when the recording began is laid out afresh, without that moment's cache and gaps"
+        return f"{why}: compare the replays with each other."
 
 
 def what_ifs(
@@ -107,7 +97,7 @@ def what_ifs(
 
     Args:
         timeline: The recording.
-        others: Settings to replay under, beside the recorded ones.
+        others: Settings beside the recorded ones.
         gpu: Device of the replay; by default an unlimited one.
         on_skip: Called with the reason for which a device was skipped.
 
@@ -115,7 +105,9 @@ def what_ifs(
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
             device's memory, and how much it has is not known.
     """
-    cached = [number for number in range(len(timeline.devices)) if has_segments(timeline, number)]
+    # all segments of a caching allocator may have been released by the end
+    with_segments = {*timeline.segments.device.tolist(), *timeline.reservations.device[_changed(timeline)].tolist()}
+    cached = sorted(with_segments)
     if not cached:
         raise UsageError("no segments of a caching allocator are in it: only snapshots of CUDA and estimates have them")
     numbers = [number for number in cached if len(recorded_events(timeline, number))]
@@ -191,11 +183,6 @@ def recorded_settings(timeline: AllocationTimeline) -> AllocatorSettings:
     return settings
 
 
-def has_segments(timeline: AllocationTimeline, device: int) -> bool:
-    """Whether a device has a caching allocator; all of its segments may have been released by the end."""
-    return bool((timeline.segments.device == device).any() or len(_changes(timeline, device)))
-
-
 def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[FailedRequest, ...]:
     """A device's failed requests; empty if the free memory of the device is not known for each."""
     marks = _failures(timeline, device)
@@ -203,11 +190,10 @@ def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Fa
         return ()
     changes = _changes(timeline, device)
     end = int(timeline.segments.bytes[timeline.segments.device == device].sum())
+    later = [int(changes.bytes[changes.event > event].sum()) for event in marks.event.tolist()]
     return tuple(
-        FailedRequest(requested=size, room=end - int(changes.bytes[changes.event > event].sum()) + free)
-        for event, size, free in zip(
-            marks.event.tolist(), marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True
-        )
+        FailedRequest(requested=size, room=end - changed + free)
+        for changed, size, free in zip(later, marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True)
     )
 
 
@@ -220,7 +206,7 @@ def recorded_events(timeline: AllocationTimeline, device: int = 0, *, older: boo
     rows = timeline.rows.take(timeline.rows.device == device)
     rows = rows.take(np.argsort(rows.address, kind="stable"))
     changes, failures = _changes(timeline, device), _failures(timeline, device)
-    kinds = np.array([_CHANGES[kind] for kind in changes.kind.tolist()], np.int64)
+    kinds = np.array([EventKind["SEGMENT_" + ReservationKind(kind).name] for kind in changes.kind.tolist()], np.int64)
     table = np.concatenate(
         [
             _of_rows(rows, EventKind.ALLOC, rows.alloc_event, first=-1 if older else 0),
@@ -263,9 +249,12 @@ def _columns(
     return np.stack(np.broadcast_arrays(*columns), 1)
 
 
+def _changed(timeline: AllocationTimeline) -> Bools:
+    return timeline.reservations.kind != ReservationKind.REPORTED
+
+
 def _changes(timeline: AllocationTimeline, device: int) -> ReservationRows:
-    changes = timeline.reservations
-    return changes.take((changes.device == device) & (changes.kind != ReservationKind.REPORTED))
+    return timeline.reservations.take((timeline.reservations.device == device) & _changed(timeline))
 
 
 def _failures(timeline: AllocationTimeline, device: int) -> MarkRows:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind
 from tbmem.analysis.allocator.replay import holding, replay
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.analysis.estimates.event_order import RunEvents, order_events
 from tbmem.model.category import Category, Phase

@@ -16,24 +16,12 @@ from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.analysis.estimates.event_order import RunEvents, order_events
+from tbmem.model import timeline_tables as tables
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.stacks import StackBuilder, StackTable
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import (
-    ALIVE,
-    AllocationRows,
-    BlockRows,
-    BlockState,
-    DeviceTotals,
-    RangeKind,
-    RangeRows,
-    ReservationKind,
-    ReservationRows,
-    SegmentKind,
-    SegmentRows,
-)
 
 EVENT_NS = 1000
 """Simulated runs have no clock: events are a microsecond apart, from Unix time 0 on."""
@@ -56,6 +44,7 @@ def timeline_of_run(
         source: ``'estimate'``, or ``'count'`` for a run counted on real tensors.
     """
     events = order_events(run)
+    text = "" if settings is None else describe(settings)
     placement = _Placement(run, events, settings) if settings is not None else None
     shift = np.asarray if placement is None else placement.shift
     length = len(events.row) + (0 if placement is None else len(placement.allocator.changes))
@@ -63,16 +52,14 @@ def timeline_of_run(
         source=source,
         rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
         devices=(_device(run, placement, length, len(events.row), total),),
-        segments=SegmentRows.of() if placement is None else placement.segments(),
-        blocks=BlockRows.of() if placement is None else placement.blocks(),
-        reservations=ReservationRows.of() if placement is None else placement.reservations(),
+        **({} if placement is None else placement.tables()),
         ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
         stacks=_stacks(run),
         pools=((0, 0),),
         modules=run.modules,
         operators=run.operators,
         range_names=tuple(f"step {number}" for number in range(len(run.about["step_starts"]))),
-        settings={"PYTORCH_ALLOC_CONF": describe(settings)} if settings is not None and describe(settings) else {},
+        settings={"PYTORCH_ALLOC_CONF": text} if text else {},
         notes=tuple(f"{note}." for note in run.notes),
         about=dict(about or {}),
     )
@@ -102,7 +89,7 @@ class _Placement:
         # blocks are recorded in the order of allocs; 0 bytes get no block
         self._served = np.flatnonzero(run.size > 0)
         self._row = {block.address: row for row, block in replayed.live.items()}
-        self._segments = segments_now(self.allocator, replayed.live.values())
+        self._held = segments_now(self.allocator, replayed.live.values())
 
     def shift(self, event: I64) -> I64:
         """Event numbers after inserting each segment change before the alloc that caused it."""
@@ -115,32 +102,34 @@ class _Placement:
         places[self._served] = np.array(self.allocator.places, np.int64).reshape(-1, 2)
         return {"address": places[:, 0], "rounded_bytes": places[:, 1]}
 
-    def reservations(self) -> ReservationRows:
-        """Changes of segments."""
+    def tables(self) -> dict[str, Any]:
+        """Changes of segments, segments at the end, and their blocks."""
+        return {"reservations": self._reservations(), "segments": self._segments(), "blocks": self._blocks()}
+
+    def _reservations(self) -> tables.ReservationRows:
         table = np.array(self.allocator.changes, np.int64).reshape(-1, 4)
         kind, address, size, stream = table.T
         event = self._change_event + np.arange(len(table))
-        gains = np.isin(kind, (ReservationKind.ALLOC, ReservationKind.MAP))
+        gains = np.isin(kind, (tables.ReservationKind.ALLOC, tables.ReservationKind.MAP))
         change = np.where(gains, size, -size)
-        return ReservationRows.of(
+        return tables.ReservationRows.of(
             len(table), event=event, ns=event * EVENT_NS, bytes=change, kind=kind, address=address, stream=stream
         )
 
-    def segments(self) -> SegmentRows:
-        """Segments at the end."""
+    def _segments(self) -> tables.SegmentRows:
         rows = [
             (
                 blocks[0].address,
                 sum(block.size for block in blocks),
                 sum(block.size for block in blocks if block.busy),
                 sum(block.requested for block in blocks if block.busy),
-                SegmentKind.SMALL if blocks[0].pool.small else SegmentKind.LARGE,
+                tables.SegmentKind.SMALL if blocks[0].pool.small else tables.SegmentKind.LARGE,
                 blocks[0].range is not None,
             )
-            for blocks in self._segments
+            for blocks in self._held
         ]
         address, size, in_use, requested, kind, expandable = np.array(rows, np.int64).reshape(-1, 6).T
-        return SegmentRows.of(
+        return tables.SegmentRows.of(
             len(rows),
             address=address,
             bytes=size,
@@ -152,26 +141,25 @@ class _Placement:
             expandable=expandable,
         )
 
-    def blocks(self) -> BlockRows:
-        """Their blocks, used and free."""
-        free, used = int(BlockState.INACTIVE), int(BlockState.ALLOCATED)
+    def _blocks(self) -> tables.BlockRows:
+        free, used = int(tables.BlockState.INACTIVE), int(tables.BlockState.ALLOCATED)
         rows = [
             (number, block.address, block.size, block.requested, used, self._row[block.address])
             if block.busy
             else (number, block.address, block.size, 0, free, -1)
-            for number, blocks in enumerate(self._segments)
+            for number, blocks in enumerate(self._held)
             for block in blocks
         ]
         segment, address, size, requested, state, row = np.array(rows, np.int64).reshape(-1, 6).T
-        return BlockRows.of(
+        return tables.BlockRows.of(
             len(rows), segment=segment, address=address, bytes=size, requested_bytes=requested, state=state, row=row
         )
 
 
-def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> AllocationRows:
+def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> tables.AllocationRows:
     columns = {} if placement is None else placement.columns(len(run))
     known = run.category != Category.UNKNOWN
-    return AllocationRows.of(
+    return tables.AllocationRows.of(
         len(run),
         bytes=run.size,
         device=0,
@@ -194,10 +182,10 @@ def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None)
 
 def _device(
     run: SimulatedRun, placement: _Placement | None, length: int, events: int, total: int | None
-) -> DeviceTotals:
+) -> tables.DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
     allocator = None if placement is None else placement.allocator
-    return DeviceTotals(
+    return tables.DeviceTotals(
         name="cpu" if kind == "cpu" else f"{kind}:0",
         type=0 if kind == "cpu" else 1,
         index=-1 if kind == "cpu" else 0,
@@ -207,18 +195,18 @@ def _device(
         reserved_bytes=None if allocator is None else allocator.reserved,
         allocated_bytes=None if allocator is None else allocator.allocated,
         active_bytes=None if allocator is None else allocator.active,
-        requested_bytes=int(run.size[run.free_event == ALIVE].sum()),
+        requested_bytes=int(run.size[run.free_event == tables.ALIVE].sum()),
         total_bytes=total,
         base_reserved_bytes=None if allocator is None else 0,
     )
 
 
-def _steps(run: SimulatedRun, starts: I64, length: int) -> RangeRows:
+def _steps(run: SimulatedRun, starts: I64, length: int) -> tables.RangeRows:
     ends = np.append(starts[1:], length)
-    return RangeRows.of(
+    return tables.RangeRows.of(
         len(starts),
         name=np.arange(len(starts)),
-        kind=int(RangeKind.STEP),
+        kind=int(tables.RangeKind.STEP),
         begin_ns=starts * EVENT_NS,
         end_ns=ends * EVENT_NS,
         device=0,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+from tbmem.analysis.allocator.settings import SMALL_SEGMENT
 from tbmem.analysis.recordings.breakdown import percent
 from tbmem.analysis.recordings.result import Analysis, Fragmentation
 from tbmem.model.columns import I64

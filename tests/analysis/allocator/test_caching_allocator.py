@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Reason, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.replay import holding
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import GIB, MIB

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tbmem.analysis.allocator.caching_allocator import Reason
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
 from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import GIB, MIB

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import DEFAULTS, FailedRequest, replay_timeline, what_ifs
 from tbmem.analysis.estimates.timeline import timeline_of_run
