@@ -7,8 +7,6 @@ the device is full, cached memory is released and the device asked again before 
 from __future__ import annotations
 
 from bisect import bisect_left
-from enum import Enum
-from typing import NamedTuple
 
 from tbmem.analysis.allocator.blocks import Block, Pool
 from tbmem.analysis.allocator.segments import Segments, SimpleDevice
@@ -24,33 +22,8 @@ from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import format_bytes
 
 
-class Reason(str, Enum):
-    """Why a request could not be served."""
-
-    TOO_LARGE = "too_large"
-    """More than the whole device, or its allowed share, even if nothing else were allocated."""
-    LIMIT = "limit"
-    """The allowed share of the device is used up."""
-    FRAGMENTATION = "fragmentation"
-    """Free reserved memory would have been enough, but lies in pieces or in another pool or stream."""
-    FULL = "full"
-    """Too little is left beside allocated memory."""
-
-
-class Failure(NamedTuple):
-    """Why a request ran out of memory."""
-
-    reason: Reason
-    sentence: str
-    """The failure in one sentence."""
-
-
 class SimulatedOutOfMemory(Exception):
-    """A simulated request failed; ``failure`` is the reason."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.sentence)
-        self.failure = failure
+    """A simulated request failed; the message says why."""
 
 
 class CachingAllocator(Segments):
@@ -73,15 +46,7 @@ class CachingAllocator(Segments):
         self._rounds = any(self.settings.roundup_power2_divisions)
 
     def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
-        """Serve a request.
-
-        Args:
-            requested: Bytes, more than 0.
-            stream: The requesting stream.
-            pool_id: The memory pool; 0 is the default one.
-
-        Returns:
-            The block; it may be larger than requested.
+        """Serve a request for more than 0 bytes; the block may be larger.
 
         Raises:
             SimulatedOutOfMemory: The device has too little memory, even after cached memory was released.
@@ -181,24 +146,19 @@ class CachingAllocator(Segments):
             return rest >= SMALLEST_BLOCK
         return rest > SMALL and size < self.settings.max_split_size
 
-    def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> Failure:
-        text = f"{format_bytes(requested)} could not be allocated"
+    def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> str:
+        text, free = f"{format_bytes(requested)} could not be allocated", format_bytes(self.reserved - self.allocated)
         needed = segment_size(size, self.settings)
         allowed = self.device.total if self.allowed is None else self.allowed
         if needed > allowed:
-            return Failure(Reason.TOO_LARGE, f"{text}: the device gives this process {format_bytes(allowed)} in all")
-        free = format_bytes(self.reserved - self.allocated)
+            return f"{text}: the device gives this process {format_bytes(allowed)} in all"
         if self.reserved - self.active >= size:
             blocks = pool.free[stream]
             largest = format_bytes(blocks[-1][0] if blocks else 0)
-            sentence = f"{text}: {free} are reserved and free, but in pieces; the largest that fits is {largest}"
-            return Failure(Reason.FRAGMENTATION, sentence)
+            return f"{text}: {free} are reserved and free, but in pieces; the largest that fits is {largest}"
         limited = self.allowed is not None and self.reserved + needed > self.allowed
-        return Failure(
-            Reason.LIMIT if limited else Reason.FULL,
-            f"{text}: {format_bytes(self.allocated)} are allocated, {free} more are reserved, and"
-            f" {'this process may reserve' if limited else 'the device has'} {format_bytes(allowed)}",
-        )
+        limit = f"{'this process may reserve' if limited else 'the device has'} {format_bytes(allowed)}"
+        return f"{text}: {format_bytes(self.allocated)} are allocated, {free} more are reserved, and {limit}"
 
 
 def _best_fit(free: list[tuple[int, int, int, Block]], index: int, expandable: bool) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Failure, SimulatedOutOfMemory
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
@@ -34,8 +34,8 @@ class Replay:
     """The event at which each change of a segment happened."""
     served: list[bool] = field(default_factory=list)
     """Whether each request that failed in the recording is served here, as far as it was repeated."""
-    failure: Failure | None = None
-    """The first request that failed, at which the replay ended, if any."""
+    failure: str = ""
+    """Why the first request that failed did, at which the replay ended; empty if none did."""
 
     def _run(self, events: MemoryEvents, rooms: Sequence[int]) -> None:
         allocator, live, last_release = self.allocator, self.live, -2
@@ -110,7 +110,7 @@ def replay(
     try:
         replayed._run(events, rooms)
     except SimulatedOutOfMemory as stopped:
-        replayed.failure = stopped.failure
+        replayed.failure = str(stopped)
     return replayed
 
 

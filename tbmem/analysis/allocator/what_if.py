@@ -158,8 +158,7 @@ def _figures(
     timeline: AllocationTimeline, number: int, settings: AllocatorSettings, device: SimpleDevice | None
 ) -> ReplayFigures:
     replayed = replay_timeline(timeline, settings, number, device)
-    end, failure = holding(replayed.allocator), replayed.failure
-    changes = replayed.allocator.changes
+    end, changes = holding(replayed.allocator), replayed.allocator.changes
     return ReplayFigures(
         settings=describe(settings) or DEFAULTS,
         peak_allocated=replayed.allocator.peak_allocated,
@@ -167,8 +166,8 @@ def _figures(
         end_reserved=end.reserved,
         end_cached=end.cached,
         end_fragmented=end.fragmented,
-        failure="" if failure is None else failure.sentence,
-        replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
+        failure=replayed.failure,
+        replayed=len(replayed.allocated) / replayed.events if replayed.failure else 1.0,
         segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes),
         served=tuple(replayed.served),
     )
@@ -250,7 +249,7 @@ def _columns(
 
 
 def _changed(timeline: AllocationTimeline) -> Bools:
-    return timeline.reservations.kind != ReservationKind.REPORTED
+    return np.not_equal(timeline.reservations.kind, ReservationKind.REPORTED)
 
 
 def _changes(timeline: AllocationTimeline, device: int) -> ReservationRows:

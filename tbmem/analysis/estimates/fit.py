@@ -230,6 +230,6 @@ def _verdict(
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
     # replay on a device of that size
     failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
-    if failure is None:
+    if not failure:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
-    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure.sentence}."
+    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."

@@ -52,7 +52,7 @@ def timeline_of_run(
         source=source,
         rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
         devices=(_device(run, placement, length, len(events.row), total),),
-        **({} if placement is None else placement.tables()),
+        **({} if placement is None else placement.parts()),
         ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
         stacks=_stacks(run),
         pools=((0, 0),),
@@ -102,7 +102,7 @@ class _Placement:
         places[self._served] = np.array(self.allocator.places, np.int64).reshape(-1, 2)
         return {"address": places[:, 0], "rounded_bytes": places[:, 1]}
 
-    def tables(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Any]:
         """Changes of segments, segments at the end, and their blocks."""
         return {"reservations": self._reservations(), "segments": self._segments(), "blocks": self._blocks()}
 

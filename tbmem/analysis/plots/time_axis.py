@@ -31,8 +31,8 @@ class TimeAxis(NamedTuple):
     def x(self, event: NDArray[Any], axis: str) -> F64:
         """Positions of events: milliseconds since the recording began, or their numbers (-1: the beginning)."""
         if axis == EVENT:
-            return np.clip(event, -1, self.events - 1).astype(np.float64)
-        return (self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS
+            return np.asarray(np.clip(event, -1, self.events - 1), np.float64)
+        return np.asarray((self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS)
 
     def extent(self, axis: str) -> tuple[float, float]:
         """The whole range."""

@@ -82,7 +82,7 @@ def _notes(timeline: AllocationTimeline, book: AddressBook) -> _Notes:
     name = np.array([number if text else -1 for number, text in enumerate(book.names)] or [-1], np.int64)[book.name]
     order = np.argsort(book.time_ns, kind="stable")
     order = order[device[order] >= 0]
-    columns = (book.time_ns, device, book.address, book.bytes, book.category.astype(np.int64), name)
+    columns: tuple[Any, ...] = (book.time_ns, device, book.address, book.bytes, book.category.astype(np.int64), name)
     return _Notes(*(column[order] for column in columns))
 
 

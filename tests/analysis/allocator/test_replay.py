@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tbmem.analysis.allocator.caching_allocator import Reason
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
 from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.segments import SimpleDevice
@@ -42,7 +41,7 @@ def test_curves_have_a_point_for_each_event() -> None:
     assert outcome.allocator.peak_reserved == 2 * MIB
     assert outcome.allocator.reserved == 0
     assert outcome.change_event == [0, 4]
-    assert outcome.failure is None
+    assert outcome.failure == ""
 
 
 def test_expandable_segments_would_reserve_less_for_growing_batches() -> None:
@@ -58,8 +57,7 @@ def test_expandable_segments_would_reserve_less_for_growing_batches() -> None:
 def test_a_replay_on_a_small_device_ends_with_a_reason() -> None:
     outcome = replay(growing_batches(3), device=SimpleDevice(200 * MIB))
 
-    assert outcome.failure is not None
-    assert outcome.failure.reason is Reason.FULL
+    assert "the device has" in outcome.failure
     assert len(outcome.allocated) == 6
 
 
