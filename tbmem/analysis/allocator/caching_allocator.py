@@ -32,13 +32,10 @@ class CachingAllocator(Segments):
     def __init__(
         self, settings: AllocatorSettings | None = None, device: SimpleDevice | None = None, ties_by_age: bool = False
     ) -> None:
-        """Create an empty allocator.
+        """An empty allocator, by default with torch's settings on an unlimited device.
 
-        Args:
-            settings: Those of PYTORCH_ALLOC_CONF.
-            device: Device of the segments; an unlimited one by default.
-            ties_by_age: Of two free blocks of one size, use that of the older segment (torch from mid-2026 on), not
-                that with the lower address.
+        With ``ties_by_age``, of two free blocks of one size that of the older segment is used (torch from mid-2026 on),
+        not that with the lower address.
         """
         super().__init__(settings or AllocatorSettings(), device or SimpleDevice(), ties_by_age)
         self.allocated = self.active = self.peak_allocated = 0
@@ -162,11 +159,7 @@ class CachingAllocator(Segments):
 
 
 def _best_fit(free: list[tuple[int, int, int, Block]], index: int, expandable: bool) -> int:
-    """Best fit if the first block that is large enough (``index``) lies in an expandable segment.
-
-    Returns:
-        Index of the block; the number of blocks if a new segment is needed.
-    """
+    """Index of the best fit if the first block that is large enough (``index``) lies in an expandable segment."""
     if not expandable:
         # the segment is older than the setting
         while index < len(free) and free[index][3].range is not None:

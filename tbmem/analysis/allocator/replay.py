@@ -99,8 +99,8 @@ def replay(
 
     Args:
         events: The events of one device.
-        settings: Those of PYTORCH_ALLOC_CONF.
-        device: Device of the segments; an unlimited one by default.
+        settings: Torch's defaults if ``None``.
+        device: An unlimited one if ``None``.
         allocator: An allocator that already holds blocks; its settings and device are used.
         live: Its blocks in use, by the events' keys.
         rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
@@ -131,12 +131,7 @@ def _releasable(block: Block) -> int:
 
 
 def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[list[Block]]:
-    """The segments of an allocator by address: the blocks of each in order, used and free ones.
-
-    Args:
-        allocator: The allocator.
-        live: Its blocks in use.
-    """
+    """The segments of an allocator by address, each as its blocks in order; ``live`` are those in use."""
     heads = (block for block in (*live, *allocator.free_blocks()) if block.prev is None or not block.prev.mapped)
     return [_from(head) for head in sorted(heads, key=lambda head: head.address)]
 

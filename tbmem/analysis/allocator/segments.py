@@ -21,12 +21,7 @@ class SimpleDevice:
     """A device whose addresses are used in order, each once."""
 
     def __init__(self, total: int = UNKNOWN_CAPACITY, outside: int = 0) -> None:
-        """An empty device.
-
-        Args:
-            total: Bytes of the device.
-            outside: Bytes that something else uses: the context, libraries, other processes.
-        """
+        """A device of ``total`` bytes; ``outside`` are used by the context, libraries and other processes."""
         self.total = total
         self.used = outside
         self._next = _FIRST_ADDRESS
@@ -101,11 +96,7 @@ class Segments:
         self.changes.append(SegmentChange(change, address, size, stream))
 
     def grow(self, pool: Pool, stream: int, size: int) -> Block | None:
-        """Map memory until there is a free block of a size.
-
-        Returns:
-            The block, in no pool; ``None`` if the device is full. Pages that were mapped until then stay mapped.
-        """
+        """Map memory until a free block has a size; returns it, in no pool, or ``None`` if the device is full."""
         block = self._room_for(pool, stream, size)
         if not block.mapped and not self._map(block, min(block.size, size)):
             return None
@@ -207,11 +198,7 @@ class Segments:
                     self.shrink(block)
 
     def release_oversize(self, pool: Pool, stream: int, size: int) -> bool:
-        """With max_split_size: release one block that is large enough, else the largest ones until they add up.
-
-        Returns:
-            Whether enough was released for the request.
-        """
+        """With max_split_size: release one block that is large enough, else the largest ones until they add up."""
         limit = self.settings.max_split_size
         if limit == UNLIMITED:
             return False

@@ -81,10 +81,7 @@ def segment_size(size: int, settings: AllocatorSettings) -> int:
 
 
 def parse_settings(text: str) -> AllocatorSettings:
-    """Parse settings as torch does.
-
-    Args:
-        text: The value of the environment variable, ``'max_split_size_mb:128,expandable_segments:True'``.
+    """Parse settings as torch does, ``'max_split_size_mb:128,expandable_segments:True'``.
 
     Raises:
         ConfigError: A key is unknown or its value is not one that torch takes.
@@ -158,10 +155,7 @@ def _parse_known(text: str) -> AllocatorSettings:
 
 
 def idle(text: str) -> Iterator[str]:
-    """Yield a sentence for each setting that has no effect.
-
-    Args:
-        text: Settings as in PYTORCH_ALLOC_CONF.
+    """Yield a sentence for each setting of a PYTORCH_ALLOC_CONF that has no effect.
 
     Raises:
         ConfigError: The text is not what torch takes.

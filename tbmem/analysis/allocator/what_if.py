@@ -96,7 +96,7 @@ def what_ifs(
     """Replay each device of a recording that has a caching allocator.
 
     Args:
-        timeline: The recording.
+        timeline: A recording.
         others: Settings beside the recorded ones.
         gpu: Device of the replay; by default an unlimited one.
         on_skip: Called with the reason for which a device was skipped.
@@ -107,7 +107,7 @@ def what_ifs(
     """
     # all segments of a caching allocator may have been released by the end
     with_segments = {*timeline.segments.device.tolist(), *timeline.reservations.device[_changed(timeline)].tolist()}
-    cached = sorted(with_segments)
+    cached = [number for number in range(len(timeline.devices)) if number in with_segments]
     if not cached:
         raise UsageError("no segments of a caching allocator are in it: only snapshots of CUDA and estimates have them")
     numbers = [number for number in cached if len(recorded_events(timeline, number))]
@@ -224,12 +224,8 @@ def replay_timeline(
 ) -> Replay:
     """Replay a device of a recording under other settings.
 
-    Args:
-        timeline: A recording with addresses.
-        settings: The other settings.
-        device: Number of the device.
-        memory: Device of the replay; by default an unlimited one, on which each recorded failed request is repeated
-            with the memory that was free then.
+    By default this is on a device without limit (``memory``), on which each recorded failed request is repeated with
+    the memory that was free then.
     """
     rooms = [] if memory is not None else [request.room for request in recorded_failures(timeline, device)]
     return replay(recorded_events(timeline, device, older=True), settings, memory, rooms=rooms)

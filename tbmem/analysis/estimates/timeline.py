@@ -15,12 +15,12 @@ from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import RunEvents, order_events
+from tbmem.analysis.estimates.fit import RunEvents, order_events
 from tbmem.model import timeline_tables as tables
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.model.stacks import StackBuilder, StackTable
+from tbmem.model.stacks import StackBuilder
 from tbmem.model.timeline import AllocationTimeline
 
 EVENT_NS = 1000
@@ -40,13 +40,16 @@ def timeline_of_run(
         run: On fake tensors, or counted on real ones.
         settings: Of the caching allocator; ``None`` for a device without one.
         total: Bytes of the device.
-        about: Plain JSON values for the timeline's header.
+        about: Plain JSON values.
         source: ``'estimate'``, or ``'count'`` for a run counted on real tensors.
     """
     events = order_events(run)
     text = "" if settings is None else describe(settings)
     placement = _Placement(run, events, settings) if settings is not None else None
     shift = np.asarray if placement is None else placement.shift
+    stacks = StackBuilder()
+    for stack in run.stacks:
+        stacks.stack(stacks.frame(*frame) for frame in stack)
     length = len(events.row) + (0 if placement is None else len(placement.allocator.changes))
     return AllocationTimeline(
         source=source,
@@ -54,7 +57,7 @@ def timeline_of_run(
         devices=(_device(run, placement, length, len(events.row), total),),
         **({} if placement is None else placement.parts()),
         ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
-        stacks=_stacks(run),
+        stacks=stacks.table(),
         pools=((0, 0),),
         modules=run.modules,
         operators=run.operators,
@@ -212,10 +215,3 @@ def _steps(run: SimulatedRun, starts: I64, length: int) -> tables.RangeRows:
         device=0,
         step=np.arange(len(starts)),
     )
-
-
-def _stacks(run: SimulatedRun) -> StackTable:
-    builder = StackBuilder()
-    for stack in run.stacks:
-        builder.stack(builder.frame(*frame) for frame in stack)
-    return builder.table()

@@ -101,7 +101,7 @@ def layers_of(
 
     Args:
         analysis: With its rows.
-        device: Its number.
+        device: Number of a device.
         intervals: Number of intervals; of each at most three points are kept.
         between: Last event before the range, and last event in it; by default all.
         curve: The device's, if already computed, as ``stacking``.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tbmem.analysis.recordings.breakdown import groups, sums
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I64, Bools
@@ -47,8 +48,7 @@ class _Notes(NamedTuple):
 def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
     """Fill in ``category``, ``basis`` and ``name`` of every allocation that has a note from the same window.
 
-    Returns:
-        The timeline with the book's table of names, and a row for each noted storage that a trace has no event of.
+    Each noted storage that a trace has no event of gets a row.
     """
     recorded_devices = len(timeline.devices)
     timeline = _with_noted_devices(timeline, book)
@@ -135,9 +135,7 @@ def _with_older_storages(
     missing = np.flatnonzero((row_of_note < 0) & may_be_unlisted & np.isin(notes.category, _LONG_LIVED))
     if not len(missing):
         return timeline, row_of_note
-    keys = np.stack([notes.device[missing].astype(np.uint64), notes.address[missing].astype(np.uint64)], axis=1)
-    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    first, group = groups(notes.device[missing], notes.address[missing])
     size = np.zeros(len(first), np.int64)
     np.maximum.at(size, group, notes.bytes[missing])
     note = missing[first]
@@ -157,33 +155,28 @@ def _with_older_storages(
     )
     row_of_note[missing] = len(timeline.rows) + group
     grown = timeline.with_older_rows(added)
-    freed = added.free_event >= 0
-    devices = []
-    for number, (device, before) in enumerate(zip(grown.devices, timeline.devices, strict=True)):
-        # reported totals leave out older bytes: torch counts CPU memory only while a profiler runs
-        allocated, peak, older = (
-            device.allocated_bytes,
-            device.reported_peak_bytes,
-            device.base_bytes - before.base_bytes,
-        )
-        alive = max(older - int(added.bytes[freed & (added.device == number)].sum()), 0)
-        totals = replace(
-            device,
-            allocated_bytes=None if allocated is None else allocated + alive,
-            reported_peak_bytes=None if peak is None else peak + older,
-        )
-        devices.append(totals)
-    return replace(grown, devices=tuple(devices)), row_of_note
+    ended = added.free_event >= 0
+    freed = sums(added.device[ended], added.bytes[ended], len(grown.devices)).tolist()
+    devices = tuple(map(_with_older_bytes, timeline.devices, grown.devices, freed))
+    return replace(grown, devices=devices), row_of_note
+
+
+def _with_older_bytes(before: DeviceTotals, device: DeviceTotals, freed: int) -> DeviceTotals:
+    """Reported totals plus older bytes that they leave out: torch counts CPU memory only while a profiler runs."""
+    older = device.base_bytes - before.base_bytes
+    allocated, peak = device.allocated_bytes, device.reported_peak_bytes
+    return replace(
+        device,
+        allocated_bytes=None if allocated is None else allocated + max(older - freed, 0),
+        reported_peak_bytes=None if peak is None else peak + older,
+    )
 
 
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, note: I64) -> tuple[I64, I64]:
-    """When each older storage was freed, as far as it is known.
+    """Event and Unix time at which each older storage was freed, as far as it is known.
 
     That is when its address was allocated again; for a gradient also when an optimizer released it, or when it was
     noted at another address.
-
-    Returns:
-        Event and Unix time of the free.
     """
     last_seen = np.zeros(len(note), np.int64)
     np.maximum.at(last_seen, group, notes.ns[missing])
@@ -217,8 +210,7 @@ def _zeroed(timeline: AllocationTimeline, notes: _Notes, note: I64, after: I64) 
     """When an optimizer first released gradients after a time; one that was kept would have been noted again."""
     ranges = timeline.ranges
     is_zero = np.array([name.startswith(_ZERO_GRAD) for name in timeline.range_names] or [False])
-    ended = is_zero[ranges.name] & (ranges.end_ns >= 0) if len(ranges) else np.zeros(0, np.bool_)
-    ends = np.append(np.sort(ranges.end_ns[ended]), _MAX)
+    ends = np.append(np.sort(ranges.end_ns[is_zero[ranges.name] & (ranges.end_ns >= 0)]), _MAX)
     next_end = ends[np.searchsorted(ends[:-1], after, side="right")]
     return np.where(notes.category[note] == Category.GRADIENT, next_end, _MAX)
 

@@ -44,8 +44,8 @@ def analyze(
         timeline: The recording.
         book: Address book of the same window; with it, categories are known rather than inferred.
         table: Rules that categories are inferred by without a book; the default rules if ``None``.
-        name: Short name of the recording.
-        path: File that it was read from.
+        name: Short name.
+        path: Its file.
     """
     recorded = timeline
     timeline, labels = categorize(timeline, book, table)

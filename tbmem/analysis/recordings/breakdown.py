@@ -151,13 +151,8 @@ def _bases(state: PeakState, code: NDArray[Any]) -> dict[int, str]:
 
 
 def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
-    """Number rows so that those which agree in every column have the same number.
-
-    Returns:
-        A row of each group, and the group of each row.
-    """
-    group = np.zeros(len(columns[0]), np.int64)
-    first = np.zeros(0, np.int64)
+    """A row of each group, and the group of each row; rows of a group agree in every column."""
+    group, first = np.zeros(len(columns[0]), np.int64), np.zeros(0, np.int64)
     for column in columns:
         _, inverse = np.unique(column, return_inverse=True)
         combined = group * (int(inverse.max(initial=0)) + 1) + inverse.reshape(-1)

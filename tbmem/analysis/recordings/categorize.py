@@ -22,11 +22,7 @@ _OF_PHASE = {
 def categorize(
     timeline: AllocationTimeline, book: AddressBook | None, table: CategoryTable | None
 ) -> tuple[AllocationTimeline, Labels]:
-    """Assign categories: by the address book on devices that occur in it, by the table's rules on all others.
-
-    Returns:
-        The timeline with ``category``, ``basis`` and ``name`` filled in, and the label of each row.
-    """
+    """Assign categories, and the label of each row: by the address book on its devices, by rules on all others."""
     in_book = np.zeros(len(timeline.devices), np.bool_)
     if book is not None and len(book):
         timeline = join_book(timeline, book)
