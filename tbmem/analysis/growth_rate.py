@@ -47,10 +47,9 @@ class Splice:
 
     def join(self, step: int, level: float) -> Point:
         """The next point (level in bytes), as far above and after those before as if nothing lay between."""
-        last = self._last
-        if self._is_open and last is not None:
+        if self._is_open and self._last is not None:
             self._is_open = False
-            self.bytes, self.steps = level - last.level, step - last.step
+            self.bytes, self.steps = level - self._last.level, step - self._last.step
         self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
         return self._last
 

@@ -57,7 +57,7 @@ def end_of_path(file: str) -> str:
 
 
 def is_own(frame: Frame) -> bool:
-    """Whether a frame is the user's own code: neither torch's, nor an installed package's, nor C++."""
+    """Whether a frame is neither torch's, nor an installed package's, nor C++."""
     return owner_of(frame.file) is Owner.USER
 
 

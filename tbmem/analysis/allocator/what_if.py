@@ -116,16 +116,11 @@ def what_ifs(
     for number in cached:
         if number not in numbers and on_skip is not None:
             on_skip(f"{timeline.devices[number].name}: no events of this device are in it")
-    recorded = recorded_settings(timeline)
-    return tuple(_of_device(timeline, number, recorded, others, gpu) for number in numbers)
+    return tuple(_of_device(timeline, number, others, gpu) for number in numbers)
 
 
 def _of_device(
-    timeline: AllocationTimeline,
-    number: int,
-    recorded: AllocatorSettings,
-    others: Sequence[AllocatorSettings],
-    gpu: Gpu | None,
+    timeline: AllocationTimeline, number: int, others: Sequence[AllocatorSettings], gpu: Gpu | None
 ) -> WhatIf:
     peak = timeline.peak_reserved(number)
     total = timeline.devices[number].total_bytes
@@ -146,7 +141,7 @@ def _of_device(
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
-        before=figures(recorded),
+        before=figures(recorded_settings(timeline)),
         after=tuple(map(figures, others)),
         began_in_use=bool((timeline.rows.alloc_event[timeline.rows.device == number] < 0).any()),
         gpu="" if gpu is None else gpu.name,

@@ -56,7 +56,7 @@ def timeline_of_run(
         rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
         devices=(_device(run, placement, length, len(events.row), total),),
         **({} if placement is None else placement.parts()),
-        ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
+        ranges=_steps(shift(events.first_event_from(run.about["step_starts"])), length),
         stacks=stacks.table(),
         pools=((0, 0),),
         modules=run.modules,
@@ -160,7 +160,6 @@ class _Placement:
 
 
 def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> tables.AllocationRows:
-    columns = {} if placement is None else placement.columns(len(run))
     known = run.category != Category.UNKNOWN
     return tables.AllocationRows.of(
         len(run),
@@ -172,14 +171,9 @@ def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None)
         alloc_ns=begin * EVENT_NS,
         free_ns=np.where(end < 0, -1, end * EVENT_NS),
         free_requested_event=np.where(end < 0, -1, end),
-        step=run.step,
-        phase=run.phase,
-        category=run.category,
         basis=np.where(known, int(Basis.KNOWN), int(Basis.NONE)),
-        module=run.module,
-        operator=run.operator,
-        stack=run.stack,
-        **columns,
+        **{name: getattr(run, name) for name in ("step", "phase", "category", "module", "operator", "stack")},
+        **({} if placement is None else placement.columns(len(run))),
     )
 
 
@@ -204,14 +198,13 @@ def _device(
     )
 
 
-def _steps(run: SimulatedRun, starts: I64, length: int) -> tables.RangeRows:
-    ends = np.append(starts[1:], length)
+def _steps(starts: I64, length: int) -> tables.RangeRows:
     return tables.RangeRows.of(
         len(starts),
         name=np.arange(len(starts)),
         kind=int(tables.RangeKind.STEP),
         begin_ns=starts * EVENT_NS,
-        end_ns=ends * EVENT_NS,
+        end_ns=np.append(starts[1:], length) * EVENT_NS,
         device=0,
         step=np.arange(len(starts)),
     )

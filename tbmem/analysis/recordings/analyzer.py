@@ -69,9 +69,8 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
     bases = {device.name: device.base_bytes for device in recorded.devices}
     for device in timeline.devices:
         if device.name not in bases:
-            notes.append(
-                f"{device.name}: the recording has no events of it; only what the address book noted there is counted."
-            )
+            text = "the recording has no events of it; only what the address book noted there is counted"
+            notes.append(f"{device.name}: {text}.")
         elif older := device.base_bytes - bases[device.name]:
             notes.append(
                 f"{device.name}: {format_bytes(older)} of parameters, optimizer state and the like are older than the"
@@ -135,7 +134,7 @@ class _Device(NamedTuple):
         operator, most = timeline.operators.__getitem__, max_by_code(timeline, state.device, labels.code)
         category = labels.names.__getitem__
         return {
-            "by_category": shares(state, labels.code, category, rest=UNKNOWN, basis=True, max_bytes=most),
+            "by_category": shares(state, labels.code, category, rest=UNKNOWN, max_bytes=most),
             "by_phase": shares(state, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
             "modules": module_tree(state, *self.modules),
             "by_module": merged_modules(state, *self.modules),

@@ -63,7 +63,6 @@ def shares(
     *,
     rest: str,
     limit: int | None = None,
-    basis: bool = False,
     frames: Callable[[int], tuple[str, ...]] | None = None,
     max_bytes: I64 | None = None,
 ) -> tuple[Share, ...]:
@@ -75,16 +74,15 @@ def shares(
         names: Name of a code.
         rest: Name for rows of code -1 and bytes without a row.
         limit: Maximum number of parts; the remaining ones are merged under ``'(other)'``.
-        basis: Whether to report how each part's category is known.
         frames: Frames of a code; parts of the same name then stay apart.
-        max_bytes: By code, the most bytes at any time.
+        max_bytes: For categories: by code, the most bytes at any time.
     """
     at_peak, at_end, count = _by_code(state, code)
     last, total = len(at_peak) - 1, state.peak.bytes
     most = np.zeros(last + 1, np.int64) if max_bytes is None else np.append(max_bytes, state.unlisted)
     filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (most != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
-    bases = _bases(state, code) if basis else {}
+    bases = {} if max_bytes is None else _bases(state, code)
     parts = [
         Share(
             name=rest if number == last else names(number),
@@ -93,7 +91,7 @@ def shares(
             percent=percent(int(at_peak[number]), total),
             end_bytes=int(at_end[number]),
             max_bytes=None if max_bytes is None else int(most[number]),
-            basis=bases.get(number if number < last else -1, "none") if basis else "",
+            basis="" if max_bytes is None else bases.get(number if number < last else -1, "none"),
             stack=frames(number) if frames is not None and number < last else (),
         )
         for number in order[:limit].tolist()

@@ -72,8 +72,7 @@ def cached_of_segments(timeline: AllocationTimeline) -> I64:
     """Bytes of each segment that can be returned: all of a free one, whole free pages of an expandable one."""
     segments, blocks = timeline.segments, timeline.blocks
     pages = np.bincount(blocks.segment, cached_of_blocks(timeline), len(segments)).astype(np.int64)
-    cached: I64 = np.where(segments.active_bytes == 0, segments.bytes, pages)
-    return cached
+    return np.where(segments.active_bytes == 0, segments.bytes, pages)
 
 
 def cached_of_blocks(timeline: AllocationTimeline) -> I64:
@@ -85,8 +84,7 @@ def cached_of_blocks(timeline: AllocationTimeline) -> I64:
     pages = np.maximum((begin + blocks.bytes) // page - -(-begin // page), 0) * page
     in_use = np.where(segments.expandable[segment] > 0, pages, 0)
     free = np.where(segments.active_bytes[segment] == 0, blocks.bytes, in_use)
-    cached: I64 = np.where(blocks.state == BlockState.INACTIVE, free, 0)
-    return cached
+    return np.where(blocks.state == BlockState.INACTIVE, free, 0)
 
 
 def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | None, str]:

@@ -42,7 +42,6 @@ class ModuleShare:
     """A module and those in it, at the peak."""
 
     name: str
-    """Last part of the path; the root's is empty."""
     path: str
     bytes: int
     """With all modules below, as ``count``."""
@@ -189,7 +188,7 @@ class DeviceAnalysis:
     key: str
     """Its key in the JSON: torch's index, ``'0'``; the name for a device without one, ``'cpu'``."""
     type: int
-    """torch's number of the kind: 0 CPU, 1 CUDA, 6 HIP."""
+    """As in ``DeviceTotals``, as ``index``."""
     index: int
     model: str
     measure: str
@@ -204,7 +203,6 @@ class DeviceAnalysis:
     peak: PeakMoment
     peak_reserved_bytes: int | None
     base_bytes: int
-    """Before the first event."""
     unmatched_frees: int
     ooms: int
     fragmentation: Fragmentation
@@ -258,9 +256,7 @@ class Analysis:
     """Short, from the path: ``'iter1_rank0'``."""
     path: str
     source: str
-    """``'snapshot'``, ``'trace'`` or ``'estimate'``."""
     timeline: AllocationTimeline
-    """With the categories filled in."""
     labels: Labels
     devices: tuple[DeviceAnalysis, ...]
     notes: tuple[str, ...]
