@@ -20,12 +20,12 @@ from pathlib import Path
 
 from allocator_check import Decisions, check_decisions
 from allocator_rewind import Start, final_segments, rewind
-from allocator_state import seed
+from allocator_state import Segment, seed
 from harness import heading, table
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.events import MemoryEvents
-from tbmem.analysis.allocator.replay import Segment, replay
+from tbmem.analysis.allocator.replay import replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.what_if import recorded_events, recorded_settings
 from tbmem.errors import FileFormatError

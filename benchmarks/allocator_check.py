@@ -14,11 +14,9 @@ from allocator_state import seed
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.segments import release_segment, shrink
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL
+from tbmem.analysis.allocator.segments import SimpleDevice
+from tbmem.analysis.allocator.settings import SMALL, AllocatorSettings
 from tbmem.model.timeline_tables import ReservationKind
 
 _CHANGES = {
@@ -62,7 +60,7 @@ class RecordedDevice(SimpleDevice):
         entry = self._follow(ReservationKind.ALLOC)
         if entry is not None:
             return entry[1]
-        return None if self.full else super().allocate(size)
+        return None if self.full else self.reserve(size)
 
     def reserve(self, size: int) -> int:
         """The address at which pages were mapped next."""
@@ -71,11 +69,11 @@ class RecordedDevice(SimpleDevice):
                 return address
         return super().reserve(size)
 
-    def map(self, address: int, size: int) -> bool:
+    def map(self, size: int) -> bool:
         """Whether pages were mapped."""
         return self._follow(ReservationKind.MAP) is not None or not self.full
 
-    def release(self, address: int, size: int) -> None:
+    def release(self, size: int) -> None:
         """Follow the recording past what was given back."""
         while self.script and self.script[0][0] not in _GAINS:
             self.script.popleft()
@@ -190,7 +188,7 @@ class _Checker:
         self.device.script = deque(self.pending)
         self.device.full = any(change not in _GAINS for change, _, _ in self.pending)
         if len(self.allocator.changes) != self.seen:
-            self.device.release(0, 0)
+            self.device.release(0)
 
     def _was_emptied(self, size: int, stream: int, pool: int) -> bool:
         """Whether everything that was cached went before the request, not only what the request needed."""
@@ -215,9 +213,9 @@ class _Checker:
             return
         for block in self._free(self.pending_pool):
             if block.range is not None:
-                shrink(self.allocator, block)
+                self.allocator.shrink(block)
             elif _is_whole(block):
-                release_segment(self.allocator, block)
+                self.allocator.release_segment(block)
 
     def _count(self) -> None:
         self.requests += 1

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from allocator_state import Group, MappedRuns, group_of
+from allocator_state import Group, LiveBlock, MappedRuns, Segment, group_of
 
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import LiveBlock, Segment
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL, SMALL_SEGMENT, round_size
+from tbmem.analysis.allocator.settings import SMALL, SMALL_SEGMENT, AllocatorSettings, round_size
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, SegmentKind
 

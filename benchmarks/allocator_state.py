@@ -5,17 +5,59 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tbmem.analysis.allocator.blocks import Block, Pool, Range
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.events import EventKind
-from tbmem.analysis.allocator.replay import Segment
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL, SMALL_SEGMENT, round_size
+from tbmem.analysis.allocator.settings import SMALL, SMALL_SEGMENT, AllocatorSettings, round_size
 from tbmem.units import round_up
 
 Group = tuple[int, int, bool]
 Blocks = dict[int, Block]
+
+
+@dataclass(frozen=True)
+class LiveBlock:
+    """A block in use; address and sizes in bytes."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool = True
+    """False if freed while another stream may still use it."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment with its blocks in use."""
+
+    address: int
+    size: int
+    stream: int
+    small: bool
+    pool: int = 0
+    expandable: bool = False
+    blocks: tuple[LiveBlock, ...] = ()
+    """In use, by address; memory between them is free."""
+
+
+def segments_of(segments: Iterable[list[Block]]) -> list[Segment]:
+    """Segments of an allocator, as ``segments_now`` returns them."""
+    return [
+        Segment(
+            address=blocks[0].address,
+            size=sum(block.size for block in blocks),
+            stream=blocks[0].stream,
+            small=blocks[0].pool.small,
+            pool=blocks[0].pool.id,
+            expandable=blocks[0].range is not None,
+            blocks=tuple(
+                LiveBlock(block.address, block.size, block.requested, block.allocated) for block in blocks if block.busy
+            ),
+        )
+        for blocks in segments
+    ]
 
 
 def seed(allocator: CachingAllocator, segments: Iterable[Segment], bases: dict[Group, int] | None = None) -> Blocks:
@@ -64,7 +106,7 @@ def _seed_range(allocator: CachingAllocator, runs: list[Segment], base: int, liv
             hole = Block(pool, first.stream, cursor, end - cursor, age, range)
             hole.mapped = False
             last = _follow(hole, last)
-            pool.add_unmapped(hole)
+            pool.add(hole)
         if run is not None:
             last = _chain(allocator, pool, run, age, range, live, last)
             cursor = run.address + run.size

@@ -81,8 +81,8 @@ def recorded(path: Path) -> tuple[int, int]:
     ((segments, events, settings),) = recordings(path)
     start = rewind(segments, events, settings)
     allocator = CachingAllocator(settings)
-    outcome = replay(events, allocator=allocator, live=seed(allocator, start.segments, start.bases))
-    return outcome.peak_allocated, outcome.peak_reserved
+    replay(events, allocator=allocator, live=seed(allocator, start.segments, start.bases))
+    return allocator.peak_allocated, allocator.peak_reserved
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 ENOUGH_STEPS = 8
 """Judged steps, or repetitions of a piece of work, below which there is no verdict."""
 _MOST_POINTS = 64
-"""Points that are compared with each other; more are thinned out."""
+"""Points that are compared with each other."""
 _FAR = 3
 """Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
 _ENOUGH_POINTS = 4
@@ -26,7 +26,6 @@ class Point(NamedTuple):
     step: int
     """Steps that were not judged are not counted (``Splice``)."""
     level: float
-    """Bytes."""
 
 
 class Splice:
@@ -37,10 +36,8 @@ class Splice:
     """
 
     def __init__(self) -> None:
-        self.bytes = 0.0
-        """Bytes by which what was left out has moved the level."""
-        self.steps = 0
-        """Steps that were left out."""
+        self.bytes, self.steps = 0.0, 0
+        """Bytes by which what was left out has moved the level, and its number of steps."""
         self._last: Point | None = None
         self._is_open = False
 
@@ -50,10 +47,9 @@ class Splice:
 
     def join(self, step: int, level: float) -> Point:
         """The next point (level in bytes), as far above and after those before as if nothing lay between."""
-        last = self._last
-        if self._is_open and last is not None:
+        if self._is_open and self._last is not None:
             self._is_open = False
-            self.bytes, self.steps = level - last.level, step - last.step
+            self.bytes, self.steps = level - self._last.level, step - self._last.step
         self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
         return self._last
 
@@ -64,17 +60,14 @@ def growth_rate(points: Sequence[Point]) -> float | None:
     It is the median of the slopes between points that are far enough apart (Theil and Sen): neither a few outliers nor
     steps of a staircase move it.
     """
-    if len(points) < _ENOUGH_POINTS:
-        return None
-    ordered = slopes(points)
+    ordered = slopes(points) if len(points) >= _ENOUGH_POINTS else []
     return quantile(ordered, 0.5) if ordered else None
 
 
 def growth_per_repetition(levels: Sequence[int]) -> float | None:
-    """Bytes that each repetition of the same work keeps, from the level after each.
+    """Bytes that each repetition of the same work keeps, from the level after each; 0 if it does not rise throughout.
 
-    Returns:
-        0 where the level does not rise throughout; ``None`` for fewer than ``ENOUGH_STEPS`` repetitions.
+    ``None`` for fewer than ``ENOUGH_STEPS`` repetitions.
     """
     if len(levels) < ENOUGH_STEPS:
         return None
@@ -109,10 +102,9 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The value at a share of an ordered series, between its neighbours."""
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    below, rest = divmod(share * (len(ordered) - 1), 1)
+    low, high = ordered[int(below)], ordered[min(int(below) + 1, len(ordered) - 1)]
+    return low + rest * (high - low)
 
 
 class StepTime:

@@ -21,19 +21,17 @@ class SourceLines:
 
     def __init__(self, stacks: StackTable) -> None:
         self._stacks = stacks
-        self._index = _preferred_frames(stacks)
+        # -1 also for the stack of number -1
+        self._frame = np.append(_preferred_frames(stacks), -1)
 
     def line(self, stack: int) -> str:
         """``'model/attention.py:41 forward'``; empty for -1."""
-        if stack < 0 or self._index[stack] < 0:
-            return ""
-        return short(self._stacks.frames[self._stacks.frame[self._index[stack]]])
+        frame = int(self._frame[stack])
+        return short(self._stacks.frames[frame]) if frame >= 0 else ""
 
     def codes(self, stack: I32) -> I64:
         """Number of the frame that ``line`` names, by row; -1 for none."""
-        frame = np.append(self._stacks.frame, -1)[self._index]
-        codes: I64 = np.append(frame, -1)[stack].astype(np.int64)
-        return codes
+        return self._frame[stack]
 
     def of_frame(self, frame: int) -> str:
         """Text of ``line`` for a frame."""
@@ -59,24 +57,24 @@ def end_of_path(file: str) -> str:
 
 
 def is_own(frame: Frame) -> bool:
-    """Whether a frame is the user's own code: neither torch's, nor an installed package's, nor C++."""
+    """Whether a frame is neither torch's, nor an installed package's, nor C++."""
     return owner_of(frame.file) is Owner.USER
 
 
 def _rank(frame: Frame) -> int:
     """The frame's owner; of C++ frames autograd nodes come first, then operators."""
-    owner = owner_of(frame.file)
-    if owner is not Owner.NATIVE:
-        return owner
-    return owner + next((n for n, words in enumerate(_NATIVE) if words.search(frame.function)), len(_NATIVE))
+    owner = int(owner_of(frame.file))
+    if owner == Owner.NATIVE:
+        owner += next((number for number, words in enumerate(_NATIVE) if words.search(frame.function)), len(_NATIVE))
+    return owner
 
 
 def _preferred_frames(stacks: StackTable) -> I64:
-    """Index in ``stacks.frame`` of each stack's preferred frame, the innermost of equals; -1 for an empty stack."""
-    indices = np.full(len(stacks), -1, np.int64)
+    """Number of each stack's preferred frame, the innermost of equals; -1 for an empty stack."""
+    numbers = np.full(len(stacks), -1, np.int64)
     filled = np.flatnonzero(np.diff(stacks.offset) > 0)
     if len(filled):
         rank = np.array([_rank(frame) for frame in stacks.frames], np.int64)[stacks.frame]
         keys = rank * len(stacks.frame) + np.arange(len(stacks.frame))
-        indices[filled] = np.minimum.reduceat(keys, stacks.offset[filled]) % len(stacks.frame)
-    return indices
+        numbers[filled] = stacks.frame[np.minimum.reduceat(keys, stacks.offset[filled]) % len(stacks.frame)]
+    return numbers

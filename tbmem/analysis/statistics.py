@@ -13,11 +13,7 @@ _MIN_VALUES = 3
 
 
 def outlier(values: Sequence[int]) -> int | None:
-    """Index of the value farthest from the median, if it is an outlier.
-
-    Args:
-        values: Figures; fewer than three have no outlier.
-    """
+    """Index of the value farthest from the median, if it is an outlier; fewer than three have none."""
     if len(values) < _MIN_VALUES:
         return None
     middle = median(values)

@@ -22,8 +22,7 @@ import torch
 
 from tbmem.analysis.allocator.events import EventKind
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.event_order import order_events
-from tbmem.analysis.estimates.fit import by_category, estimate_from_run
+from tbmem.analysis.estimates.fit import by_category, estimate_from_run, order_events
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.recordings.result import Analysis

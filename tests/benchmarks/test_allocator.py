@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.device import SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import LiveBlock, Segment, segments_now
+from tbmem.analysis.allocator.replay import segments_now
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import recorded_events
 from tbmem.analysis.estimates.timeline import timeline_of_run
@@ -45,7 +45,7 @@ def test_undone_from_the_middle_on_every_decision_is_predicted(text: str, total:
     events = recorder.events(first=len(recorder.rows) // 2)
 
     # when it is undone and replayed
-    start = rewind(recorder.segments(), events, settings)
+    start = rewind(state.segments_of(recorder.segments()), events, settings)
     result = check_decisions(events, start, settings)
 
     # then nothing differs, unless a block's size at the begin cannot be known
@@ -66,7 +66,7 @@ def test_undone_to_the_first_event_nothing_is_left(text: str, seed_: int) -> Non
     settings = parse_settings(text)
     recorder = busy_recorder(settings, SimpleDevice(2 * GIB), seed_, operations=800)
 
-    start = rewind(recorder.segments(), recorder.events(), settings)
+    start = rewind(state.segments_of(recorder.segments()), recorder.events(), settings)
     result = check_decisions(recorder.events(), start, settings)
 
     assert start.segments == []
@@ -82,12 +82,12 @@ def test_what_a_neighbour_was_carved_from_tells_a_freed_blocks_size() -> None:
     recorder.free(0)
     recorder.malloc(8 * MIB + 1000)
     first = len(recorder.rows)
-    before = recorder.segments()
+    before = state.segments_of(recorder.segments())
     recorder.free(len(recorder.live) - 1)
     recorder.free(0)
 
     # when it is undone
-    start = rewind(recorder.segments(), recorder.events(first), AllocatorSettings())
+    start = rewind(state.segments_of(recorder.segments()), recorder.events(first), AllocatorSettings())
 
     # then it has its slack again
     assert start.segments == before
@@ -120,9 +120,15 @@ def test_a_wrong_prediction_is_not_hidden() -> None:
 
 def test_an_allocator_holds_what_it_is_seeded_with() -> None:
     segments = [
-        Segment(64 * MIB, 20 * MIB, 0, small=False, blocks=(LiveBlock(65 * MIB, 3 * MIB, 3 * MIB - 5),)),
-        Segment(
-            200 * MIB, 40 * MIB, 3, small=False, pool=2, expandable=True, blocks=(LiveBlock(200 * MIB, MIB, 1, False),)
+        state.Segment(64 * MIB, 20 * MIB, 0, small=False, blocks=(state.LiveBlock(65 * MIB, 3 * MIB, 3 * MIB - 5),)),
+        state.Segment(
+            200 * MIB,
+            40 * MIB,
+            3,
+            small=False,
+            pool=2,
+            expandable=True,
+            blocks=(state.LiveBlock(200 * MIB, MIB, 1, False),),
         ),
     ]
     allocator = CachingAllocator()
@@ -131,7 +137,7 @@ def test_an_allocator_holds_what_it_is_seeded_with() -> None:
 
     assert allocator.reserved == 60 * MIB
     assert (allocator.allocated, allocator.active) == (3 * MIB, 4 * MIB)
-    assert segments_now(allocator, live.values()) == segments
+    assert state.segments_of(segments_now(allocator, live.values())) == segments
 
 
 @pytest.mark.parametrize("text", ["", "expandable_segments:True"])

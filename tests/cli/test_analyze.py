@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.cli.main import main
 from tbmem.model.files import MONITOR_LOG

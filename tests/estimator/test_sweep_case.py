@@ -59,7 +59,7 @@ class _Cuda(types.SimpleNamespace):
 
 @pytest.mark.usefixtures("tiny")
 def test_on_cuda_the_counters_and_a_snapshot_are_read(tmp_path: Path) -> None:
-    from tbmem.analysis.allocator.device import SimpleDevice
+    from tbmem.analysis.allocator.segments import SimpleDevice
     from tbmem.analysis.allocator.settings import AllocatorSettings
 
     recorder = busy_recorder(AllocatorSettings(), SimpleDevice(1 << 36), seed=1, operations=50)

@@ -15,7 +15,6 @@ class Range:
     address: int
     size: int
     page: int
-    """Bytes of a page."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,9 +59,25 @@ class Block:
             other.next.prev = self
         other.next = self
 
+    def merge(self, neighbour: Block | None) -> None:
+        """Take in a free neighbour of the same kind; this block is in no pool."""
+        if neighbour is None or neighbour.busy or neighbour.mapped != self.mapped:
+            return
+        neighbour.pool.remove(neighbour)
+        if self.prev is neighbour:
+            self.address = neighbour.address
+            self.prev = neighbour.prev
+            if self.prev is not None:
+                self.prev.next = self
+        else:
+            self.next = neighbour.next
+            if self.next is not None:
+                self.next.prev = self
+        self.size += neighbour.size
+
 
 class Pool:
-    """Free blocks of one kind (small or large) of one memory pool, by stream."""
+    """Free blocks of one kind (small or large) of one memory pool, and address space without memory, by stream."""
 
     __slots__ = ("free", "id", "lookups", "small", "unmapped")
 
@@ -75,46 +90,24 @@ class Pool:
         self.unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
     def add(self, block: Block) -> None:
-        """Add a free block."""
-        block.freed_at = self.lookups
-        insort(self.free[block.stream], (block.size, block.age, block.address, block))
+        """Add a block that is free or has no memory mapped."""
+        if block.mapped:
+            block.freed_at = self.lookups
+            insort(self.free[block.stream], (block.size, block.age, block.address, block))
+        else:
+            insort(self.unmapped[block.stream], (block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Remove a free block."""
-        free = self.free[block.stream]
-        del free[bisect_left(free, (block.size, block.age, block.address))]
-
-    def add_unmapped(self, block: Block) -> None:
-        """Add address space that has no memory mapped."""
-        insort(self.unmapped[block.stream], (block.address, block))
-
-    def remove_unmapped(self, block: Block) -> None:
-        """Remove address space that has no memory mapped."""
-        unmapped = self.unmapped[block.stream]
-        del unmapped[bisect_left(unmapped, (block.address,))]
+        """Remove a block."""
+        if block.mapped:
+            free = self.free[block.stream]
+            del free[bisect_left(free, (block.size, block.age, block.address))]
+        else:
+            unmapped = self.unmapped[block.stream]
+            del unmapped[bisect_left(unmapped, (block.address,))]
 
     def blocks(self) -> Iterator[Block]:
         """Free blocks by stream, size and address."""
         for stream in sorted(self.free):
             for entry in self.free[stream]:
                 yield entry[3]
-
-
-def merge(block: Block, neighbour: Block | None) -> None:
-    """Merge a free neighbour of the same kind into a block that is in no pool."""
-    if neighbour is None or neighbour.busy or neighbour.mapped != block.mapped:
-        return
-    if neighbour.mapped:
-        neighbour.pool.remove(neighbour)
-    else:
-        neighbour.pool.remove_unmapped(neighbour)
-    if block.prev is neighbour:
-        block.address = neighbour.address
-        block.prev = neighbour.prev
-        if block.prev is not None:
-            block.prev.next = block
-    else:
-        block.next = neighbour.next
-        if block.next is not None:
-            block.next.prev = block
-    block.size += neighbour.size

@@ -7,115 +7,43 @@ the device is full, cached memory is released and the device asked again before 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from enum import Enum
 
-from tbmem.analysis.allocator.blocks import Block, Pool, merge
-from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
-from tbmem.analysis.allocator.segments import (
-    choose_expandable,
-    collect_garbage,
-    grow,
-    release_cached,
-    release_oversize,
+from tbmem.analysis.allocator.blocks import Block, Pool
+from tbmem.analysis.allocator.segments import Segments, SimpleDevice
+from tbmem.analysis.allocator.settings import (
+    SMALL,
+    SMALLEST_BLOCK,
+    UNLIMITED,
+    AllocatorSettings,
+    round_size,
+    segment_size,
 )
-from tbmem.analysis.allocator.settings import UNLIMITED, AllocatorSettings
-from tbmem.analysis.allocator.sizes import SMALL, SMALLEST_BLOCK, round_size, segment_size
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import format_bytes
 
 
-class Reason(str, Enum):
-    """Why a request could not be served."""
-
-    TOO_LARGE = "too_large"
-    """More than the whole device, or its allowed share, even if nothing else were allocated."""
-    LIMIT = "limit"
-    """The allowed share of the device is used up."""
-    FRAGMENTATION = "fragmentation"
-    """Free reserved memory would have been enough, but lies in pieces or in another pool or stream."""
-    FULL = "full"
-    """Too little is left beside allocated memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A request that ran out of memory; all figures in bytes."""
-
-    reason: Reason
-    requested: int
-    allocated: int
-    reserved: int
-    allowed: int
-    """Limit of this process: the device, or its share of it."""
-    largest_free: int
-    """The largest cached block of the request's pool and stream."""
-
-    @property
-    def sentence(self) -> str:
-        """The failure in one sentence."""
-        text = f"{format_bytes(self.requested)} could not be allocated"
-        free = self.reserved - self.allocated
-        if self.reason is Reason.TOO_LARGE:
-            return f"{text}: the device gives this process {format_bytes(self.allowed)} in all"
-        if self.reason is Reason.FRAGMENTATION:
-            return (
-                f"{text}: {format_bytes(free)} are reserved and free, but in pieces; "
-                f"the largest that fits is {format_bytes(self.largest_free)}"
-            )
-        limit = "this process may reserve" if self.reason is Reason.LIMIT else "the device has"
-        return (
-            f"{text}: {format_bytes(self.allocated)} are allocated, {format_bytes(free)} more are reserved, "
-            f"and {limit} {format_bytes(self.allowed)}"
-        )
-
-
 class SimulatedOutOfMemory(Exception):
-    """A simulated request failed; ``failure`` is the reason."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.sentence)
-        self.failure = failure
+    """A simulated request failed; the message says why."""
 
 
-class CachingAllocator:
+class CachingAllocator(Segments):
     """The state of the allocator; sizes and addresses in bytes."""
 
     def __init__(
         self, settings: AllocatorSettings | None = None, device: SimpleDevice | None = None, ties_by_age: bool = False
     ) -> None:
-        """Create an empty allocator.
+        """An empty allocator, by default with torch's settings on an unlimited device.
 
-        Args:
-            settings: Those of PYTORCH_ALLOC_CONF.
-            device: Device of the segments; an unlimited one by default.
-            ties_by_age: Of two free blocks of one size, use that of the older segment (torch from mid-2026 on), not
-                that with the lower address.
+        With ``ties_by_age``, of two free blocks of one size that of the older segment is used (torch from mid-2026 on),
+        not that with the lower address.
         """
-        self.settings = settings or AllocatorSettings()
-        self.device = device or SimpleDevice()
-        self.pools: dict[int, tuple[Pool, Pool]] = {0: (Pool(small=True), Pool(small=False))}
-        self.changes: list[SegmentChange] = []
-        self.allocated = self.active = self.reserved = 0
-        self.peak_allocated = self.peak_reserved = 0
-        self.retries = 0
-        self._ties_by_age = ties_by_age
-        self._segments_made = 0
-        share = self.settings.per_process_memory_fraction
-        self.allowed = int(share * self.device.total) if share < 1 else None
+        super().__init__(settings or AllocatorSettings(), device or SimpleDevice(), ties_by_age)
+        self.allocated = self.active = self.peak_allocated = 0
         self._collects = self.allowed is not None and self.settings.garbage_collection_threshold > 0
         self._rounds = any(self.settings.roundup_power2_divisions)
 
     def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
-        """Serve a request.
-
-        Args:
-            requested: Bytes, more than 0.
-            stream: The requesting stream.
-            pool_id: The memory pool; 0 is the default one.
-
-        Returns:
-            The block; it may be larger than requested.
+        """Serve a request for more than 0 bytes; the block may be larger.
 
         Raises:
             SimulatedOutOfMemory: The device has too little memory, even after cached memory was released.
@@ -126,9 +54,8 @@ class CachingAllocator:
             pool.lookups += 1
         index = self.find(pool, stream, size)
         block = self._obtain(pool, stream, size, requested) if index is None else pool.free[stream].pop(index)[3]
-        rest = block.size - size
-        if rest and self._splits(pool, size, rest):
-            block = self._split(block, size)
+        if block.size != size and self._splits(pool, size, block.size - size):
+            block = _split(block, size)
         block.allocated = block.busy = True
         block.requested = requested
         self.active += block.size
@@ -152,13 +79,9 @@ class CachingAllocator:
         """Return a block to its pool once no stream uses it."""
         block.busy = False
         self.active -= block.size
-        merge(block, block.prev)
-        merge(block, block.next)
+        block.merge(block.prev)
+        block.merge(block.next)
         block.pool.add(block)
-
-    def empty_cache(self) -> None:
-        """Release all cached segments, and pages of expandable ones."""
-        release_cached(self)
 
     def round(self, requested: int) -> int:
         """Bytes of the block for a request."""
@@ -166,36 +89,14 @@ class CachingAllocator:
             return round_size(requested, self.settings)
         return (requested + 511) & -512 if requested > SMALLEST_BLOCK else SMALLEST_BLOCK
 
-    def pool(self, small: bool, pool_id: int) -> Pool:
-        """The pool of small or large blocks of a memory pool."""
-        pools = self.pools.get(pool_id)
-        if pools is None:
-            pools = self.pools[pool_id] = (Pool(small=True, id=pool_id), Pool(small=False, id=pool_id))
-        return pools[0] if small else pools[1]
-
-    def next_age(self) -> int:
-        """Number of a new segment; always 0 if addresses break ties between blocks of one size."""
-        self._segments_made += 1
-        return self._segments_made if self._ties_by_age else 0
-
-    def note(self, change: ReservationKind, address: int, size: int, stream: int) -> None:
-        """Record a change of a segment and its effect on the reserved bytes."""
-        self.reserved += size if change in (ReservationKind.ALLOC, ReservationKind.MAP) else -size
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
-        self.changes.append(SegmentChange(change, address, size, stream))
-
     def find(self, pool: Pool, stream: int, size: int) -> int | None:
         """Index of the cached block that serves a size, among the stream's free blocks; ``None`` if none does."""
         free = pool.free[stream]
-        index: int | None = bisect_left(free, (size,))
+        index = bisect_left(free, (size,))
+        if index < len(free) and free[index][3].range is not None:
+            index = _best_fit(free, index, self.settings.expandable_segments)
         if index == len(free):
             return None
-        assert index is not None
-        if free[index][3].range is not None:
-            index = choose_expandable(free, index, self.settings.expandable_segments)
-            if index is None:
-                return None
         limit = self.settings.max_split_size
         if limit != UNLIMITED:
             available = free[index][0]
@@ -207,14 +108,13 @@ class CachingAllocator:
 
     def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
         if self._collects:
-            collect_garbage(self)
+            self.collect_garbage()
         block = self._new_segment(pool, stream, size)
         if block is None and not self._rejected(size):
-            if release_oversize(self, pool, stream, size):
+            if self.release_oversize(pool, stream, size):
                 block = self._new_segment(pool, stream, size)
             if block is None:
-                release_cached(self)
-                self.retries += 1
+                self.empty_cache()
                 block = self._new_segment(pool, stream, size)
         if block is None:
             raise SimulatedOutOfMemory(self._failure(pool, stream, size, requested))
@@ -222,12 +122,10 @@ class CachingAllocator:
 
     def _new_segment(self, pool: Pool, stream: int, size: int) -> Block | None:
         needed = segment_size(size, self.settings)
-        if self.allowed is not None and self.reserved + needed > self.allowed:
-            return None
-        if self._rejected(size):
+        if self._rejected(size) or (self.allowed is not None and self.reserved + needed > self.allowed):
             return None
         if self.settings.expandable_segments:
-            return grow(self, pool, stream, size)
+            return self.grow(pool, stream, size)
         address = self.device.allocate(needed)
         if address is None:
             return None
@@ -245,31 +143,46 @@ class CachingAllocator:
             return rest >= SMALLEST_BLOCK
         return rest > SMALL and size < self.settings.max_split_size
 
-    def _split(self, rest: Block, size: int) -> Block:
-        block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
-        block.insert_before(rest)
-        rest.address += size
-        rest.size -= size
-        rest.pool.add(rest)
-        return block
-
-    def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> Failure:
+    def _failure(self, pool: Pool, stream: int, size: int, requested: int) -> str:
+        text, free = f"{format_bytes(requested)} could not be allocated", format_bytes(self.reserved - self.allocated)
         needed = segment_size(size, self.settings)
         allowed = self.device.total if self.allowed is None else self.allowed
-        free = pool.free[stream]
         if needed > allowed:
-            reason = Reason.TOO_LARGE
-        elif self.reserved - self.active >= size:
-            reason = Reason.FRAGMENTATION
-        elif self.allowed is not None and self.reserved + needed > self.allowed:
-            reason = Reason.LIMIT
-        else:
-            reason = Reason.FULL
-        return Failure(
-            reason=reason,
-            requested=requested,
-            allocated=self.allocated,
-            reserved=self.reserved,
-            allowed=allowed,
-            largest_free=free[-1][0] if free else 0,
-        )
+            return f"{text}: the device gives this process {format_bytes(allowed)} in all"
+        if self.reserved - self.active >= size:
+            blocks = pool.free[stream]
+            largest = format_bytes(blocks[-1][0] if blocks else 0)
+            return f"{text}: {free} are reserved and free, but in pieces; the largest that fits is {largest}"
+        limited = self.allowed is not None and self.reserved + needed > self.allowed
+        limit = f"{'this process may reserve' if limited else 'the device has'} {format_bytes(allowed)}"
+        return f"{text}: {format_bytes(self.allocated)} are allocated, {free} more are reserved, and {limit}"
+
+
+def _best_fit(free: list[tuple[int, int, int, Block]], index: int, expandable: bool) -> int:
+    """Index of the best fit if the first block that is large enough (``index``) lies in an expandable segment."""
+    if not expandable:
+        # the segment is older than the setting
+        while index < len(free) and free[index][3].range is not None:
+            index += 1
+        return index
+    # a block counts with the unmapped space behind it, so that blocks that cannot grow are used first
+    while (
+        free[index][3].range is not None and index + 1 < len(free) and _room(free[index + 1][3]) < _room(free[index][3])
+    ):
+        index += 1
+    return index
+
+
+def _room(block: Block) -> int:
+    following = block.next
+    return block.size + (following.size if following is not None and not following.mapped else 0)
+
+
+def _split(rest: Block, size: int) -> Block:
+    """Split the first bytes off a block; the rest is free."""
+    block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
+    block.insert_before(rest)
+    rest.address += size
+    rest.size -= size
+    rest.pool.add(rest)
+    return block

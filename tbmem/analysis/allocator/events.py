@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray: TypeAlias = npt.NDArray[np.int64]
+from tbmem.model.columns import I64
 
 
 class EventKind(IntEnum):
@@ -29,7 +28,7 @@ class EventKind(IntEnum):
     OOM = 8
 
 
-Row: TypeAlias = tuple[EventKind, int, int, int, int]
+Row: TypeAlias = tuple[int, int, int, int, int]
 """Kind, key, bytes, stream, pool."""
 
 
@@ -37,32 +36,24 @@ Row: TypeAlias = tuple[EventKind, int, int, int, int]
 class MemoryEvents:
     """One device's events in order; all columns have the same length."""
 
-    kind: npt.NDArray[np.uint8]
-    key: IntArray
+    kind: I64
+    key: I64
     """The block: its address, or any number that no other live block has."""
-    size: IntArray
+    size: I64
     """Requested bytes of an alloc, bytes of a segment."""
-    stream: IntArray
-    pool: IntArray
+    stream: I64
+    pool: I64
     """The memory pool; 0 is the default one."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row] | IntArray) -> MemoryEvents:
+    def of(cls, rows: Sequence[Row] | I64) -> MemoryEvents:
         """Events from rows of kind, key, bytes, stream and pool."""
-        table = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
-        return cls(
-            kind=table[:, 0].astype(np.uint8), key=table[:, 1], size=table[:, 2], stream=table[:, 3], pool=table[:, 4]
-        )
+        return cls(*np.asarray(rows, dtype=np.int64).reshape(-1, 5).T)
 
     def __len__(self) -> int:
         return len(self.kind)
 
-    def then(self, others: MemoryEvents) -> MemoryEvents:
-        """These events followed by others."""
-        columns = [field.name for field in fields(self)]
-        return MemoryEvents(**{name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in columns})
-
-    def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
+    def rows(self) -> Iterable[Row]:
         """Rows of plain integers, for a fast loop in Python."""
         columns = (self.kind, self.key, self.size, self.stream, self.pool)
         return zip(*(column.tolist() for column in columns), strict=True)

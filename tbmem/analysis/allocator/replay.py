@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from tbmem.analysis.allocator.blocks import Block
-from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Failure, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.oom import AllocatorUsage
 
@@ -20,84 +18,27 @@ _FREE, _OOM = int(EventKind.FREE), int(EventKind.OOM)
 _RELEASES = frozenset({int(EventKind.SEGMENT_FREE), int(EventKind.SEGMENT_UNMAP)})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Replay:
-    """Result of a replay; bytes, one entry per event that was replayed."""
+    """A replay and its result."""
 
-    allocated: IntArray
-    """Bytes of blocks in use after each event, rounding included."""
-    peak_allocated: int
-    peak_reserved: int
-    """The highest value, also between two events."""
-    changes: Sequence[SegmentChange]
-    change_event: IntArray
-    """The event at which each change of a segment happened."""
+    allocator: CachingAllocator
+    """After the replay; its peaks are the highest values, also between two events."""
     events: int
     """Number of events, replayed or not."""
-    failure: Failure | None
-    """The first request that failed, at which the replay ended, if any."""
-    served: Sequence[bool]
+    live: dict[int, Block] = field(default_factory=dict)
+    """Its blocks in use, by the events' keys."""
+    allocated: list[int] = field(default_factory=list)
+    """Bytes of blocks in use after each event that was replayed, rounding included."""
+    change_event: list[int] = field(default_factory=list)
+    """The event at which each change of a segment happened."""
+    served: list[bool] = field(default_factory=list)
     """Whether each request that failed in the recording is served here, as far as it was repeated."""
-    allocator: CachingAllocator
-    """The allocator after the replay."""
+    failure: str = ""
+    """Why the first request that failed did, at which the replay ended; empty if none did."""
 
-
-def replay(
-    events: MemoryEvents,
-    settings: AllocatorSettings | None = None,
-    device: SimpleDevice | None = None,
-    allocator: CachingAllocator | None = None,
-    live: dict[int, Block] | None = None,
-    rooms: Sequence[int] = (),
-) -> Replay:
-    """Replay events until the end or until memory runs out.
-
-    Recorded changes of segments are not repeated, with one exception: where segments were released, all cached memory
-    is released, since a user's empty_cache() cannot be distinguished from the allocator's own releases.
-
-    Args:
-        events: The events of one device.
-        settings: Those of PYTORCH_ALLOC_CONF.
-        device: Device of the segments; an unlimited one by default.
-        allocator: An allocator that already holds blocks; its settings and device are used.
-        live: Its blocks in use, by the events' keys.
-        rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
-            block freed at once, since the recording continued without it.
-    """
-    allocator = allocator or CachingAllocator(settings, device)
-    loop = _Loop(allocator, dict(live or {}), rooms)
-    failure = None
-    try:
-        loop.run(events)
-    except SimulatedOutOfMemory as stopped:
-        failure = stopped.failure
-    return Replay(
-        allocated=np.array(loop.allocated, dtype=np.int64),
-        peak_allocated=allocator.peak_allocated,
-        peak_reserved=allocator.peak_reserved,
-        changes=allocator.changes,
-        change_event=np.array(loop.change_event, dtype=np.int64),
-        events=len(events),
-        failure=failure,
-        served=tuple(loop.served),
-        allocator=allocator,
-    )
-
-
-class _Loop:
-    """The loop over events and its results."""
-
-    def __init__(self, allocator: CachingAllocator, live: dict[int, Block], rooms: Sequence[int]) -> None:
-        self.allocator = allocator
-        self.live = live
-        self.allocated: list[int] = []
-        self.change_event: list[int] = []
-        self.served: list[bool] = []
-        self._rooms = rooms
-        self._last_release = -2
-
-    def run(self, events: MemoryEvents) -> None:
-        allocator, live = self.allocator, self.live
+    def _run(self, events: MemoryEvents, rooms: Sequence[int]) -> None:
+        allocator, live, last_release = self.allocator, self.live, -2
         allocated = self.allocated.append
         for index, (kind, key, size, stream, pool) in enumerate(events.rows()):
             if kind == _ALLOC:
@@ -111,21 +52,21 @@ class _Loop:
             elif kind in (_COMPLETED, _FREE):
                 if key in live:
                     allocator.free(live.pop(key))
-            elif kind == _OOM and len(self.served) < len(self._rooms):
-                self.served.append(self._retry(size, stream, pool))
+            elif kind == _OOM and len(self.served) < len(rooms):
+                self.served.append(self._retry(rooms[len(self.served)], size, stream, pool))
                 self._note_changes(index)
             elif kind in _RELEASES:
                 # consecutive releases of segments are one release
-                if index != self._last_release + 1:
+                if index != last_release + 1:
                     allocator.empty_cache()
                     self._note_changes(index)
-                self._last_release = index
+                last_release = index
             allocated(allocator.allocated)
 
-    def _retry(self, size: int, stream: int, pool: int) -> bool:
+    def _retry(self, room: int, size: int, stream: int, pool: int) -> bool:
         allocator = self.allocator
         total, peaks = allocator.device.total, (allocator.peak_allocated, allocator.peak_reserved)
-        allocator.device.total = self._rooms[len(self.served)]
+        allocator.device.total = room
         try:
             block = allocator.malloc(size, stream, pool)
         except SimulatedOutOfMemory:
@@ -143,12 +84,40 @@ class _Loop:
         self.change_event += [index] * (len(self.allocator.changes) - len(self.change_event))
 
 
+def replay(
+    events: MemoryEvents,
+    settings: AllocatorSettings | None = None,
+    device: SimpleDevice | None = None,
+    allocator: CachingAllocator | None = None,
+    live: dict[int, Block] | None = None,
+    rooms: Sequence[int] = (),
+) -> Replay:
+    """Replay events until the end or until memory runs out.
+
+    Recorded changes of segments are not repeated, with one exception: where segments were released, all cached memory
+    is released, since a user's empty_cache() cannot be distinguished from the allocator's own releases.
+
+    Args:
+        events: The events of one device.
+        settings: Torch's defaults if ``None``.
+        device: An unlimited one if ``None``.
+        allocator: An allocator that already holds blocks; its settings and device are used.
+        live: Its blocks in use, by the events' keys.
+        rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
+            block freed at once, since the recording continued without it.
+    """
+    replayed = Replay(allocator=allocator or CachingAllocator(settings, device), events=len(events), live=live or {})
+    try:
+        replayed._run(events, rooms)
+    except SimulatedOutOfMemory as stopped:
+        replayed.failure = str(stopped)
+    return replayed
+
+
 def holding(allocator: CachingAllocator) -> AllocatorUsage:
     """Memory that the allocator holds, cached and fragmented."""
-    cached = free = 0
-    for block in (block for pair in allocator.pools.values() for pool in pair for block in pool.blocks()):
-        cached += _releasable(block)
-        free += block.size
+    blocks = allocator.free_blocks()
+    cached, free = sum(map(_releasable, blocks)), sum(block.size for block in blocks)
     return AllocatorUsage(reserved=allocator.reserved, active=allocator.active, cached=cached, fragmented=free - cached)
 
 
@@ -161,58 +130,15 @@ def _releasable(block: Block) -> int:
     return max(last - first, 0)
 
 
-@dataclass(frozen=True)
-class LiveBlock:
-    """A block in use; address and sizes in bytes."""
-
-    address: int
-    size: int
-    requested: int
-    allocated: bool = True
-    """False if freed while another stream may still use it."""
+def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[list[Block]]:
+    """The segments of an allocator by address, each as its blocks in order; ``live`` are those in use."""
+    heads = (block for block in (*live, *allocator.free_blocks()) if block.prev is None or not block.prev.mapped)
+    return [_from(head) for head in sorted(heads, key=lambda head: head.address)]
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A segment with its blocks in use."""
-
-    address: int
-    size: int
-    stream: int
-    small: bool
-    pool: int = 0
-    expandable: bool = False
-    blocks: tuple[LiveBlock, ...] = ()
-    """In use, by address; memory between them is free."""
-
-
-def segments_now(allocator: CachingAllocator, live: Iterable[Block]) -> list[Segment]:
-    """The segments of an allocator, with its blocks in use."""
-    heads: dict[int, Block] = {}
-    pools = [pool for pair in allocator.pools.values() for pool in pair]
-    for block in (*live, *(block for pool in pools for block in pool.blocks())):
-        head = block
-        while head.prev is not None and head.prev.mapped:
-            head = head.prev
-        heads[head.address] = head
-    return [_segment(heads[address]) for address in sorted(heads)]
-
-
-def _segment(head: Block) -> Segment:
-    """Segment of a block and its mapped neighbours to the right."""
-    block: Block | None = head
-    end, blocks = head.address, []
-    while block is not None and block.mapped:
-        if block.busy:
-            blocks.append(LiveBlock(block.address, block.size, block.requested, block.allocated))
-        end = block.address + block.size
-        block = block.next
-    return Segment(
-        address=head.address,
-        size=end - head.address,
-        stream=head.stream,
-        small=head.pool.small,
-        pool=head.pool.id,
-        expandable=head.range is not None,
-        blocks=tuple(blocks),
-    )
+def _from(head: Block) -> list[Block]:
+    """A block and its mapped neighbours to the right."""
+    blocks = [head]
+    while (following := blocks[-1].next) is not None and following.mapped:
+        blocks.append(following)
+    return blocks

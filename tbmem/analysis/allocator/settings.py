@@ -1,4 +1,4 @@
-"""AllocatorSettings, parsed from PYTORCH_ALLOC_CONF or from a snapshot."""
+"""AllocatorSettings, parsed from PYTORCH_ALLOC_CONF or from a snapshot, and the sizes of blocks and segments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tbmem.errors import ConfigError
-from tbmem.units import MIB
+from tbmem.units import MIB, round_up
 
 UNLIMITED = sys.maxsize
 INTERVALS = 16
@@ -18,22 +19,24 @@ INTERVALS = 16
 _MIN_LARGE_SEGMENT = 11
 """Minimum of large_segment_size_mb in MiB."""
 _IGNORED = frozenset(
-    {
-        "release_lock_on_cudamalloc",
-        "release_lock_on_hipmalloc",
-        "pinned_use_cuda_host_register",
-        "pinned_use_hip_host_register",
-        "pinned_num_register_threads",
-        "pinned_reserve_segment_size_mb",
-        "pinned_use_background_threads",
-        "pinned_max_round_threshold_mb",
-        "pinned_max_cached_size_mb",
-        "pinned_free_catch_all",
-        "graph_capture_record_stream_reuse",
-        "expandable_segments_handle_type",
-    }
+    (
+        *("release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register"),
+        *("pinned_use_hip_host_register", "pinned_num_register_threads", "pinned_reserve_segment_size_mb"),
+        *("pinned_use_background_threads", "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb"),
+        *("pinned_free_catch_all", "graph_capture_record_stream_reuse", "expandable_segments_handle_type"),
+    )
 )
 """Keys that affect speed or host memory only."""
+SMALLEST_BLOCK = 512
+"""Bytes; the size of every block is a multiple of it."""
+SMALL = 1 * MIB
+"""Largest request of the small pool; the rest of a large block is split off only above this size."""
+SMALL_SEGMENT = 2 * MIB
+"""Requests of the small pool share segments of this size."""
+_OWN_SEGMENT = 10 * MIB
+"""Requests from here on get a segment of their own size."""
+_SEGMENT_STEP = 2 * MIB
+"""Their sizes are rounded up to a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,29 +61,49 @@ class AllocatorSettings:
     """Fail before more than the fraction above is requested, without releasing cached memory."""
 
 
-def parse_settings(text: str) -> AllocatorSettings:
-    """Parse settings as torch does.
+def round_size(requested: int, settings: AllocatorSettings) -> int:
+    """Bytes of the block for a request."""
+    exponent = requested.bit_length() - 1
+    interval = exponent - (MIB.bit_length() - 1)
+    steps = settings.roundup_power2_divisions[min(max(interval, 0), INTERVALS - 1)]
+    if steps > 1 and requested > SMALLEST_BLOCK * steps:
+        return round_up(requested, (1 << exponent) // steps)
+    return round_up(max(requested, 1), SMALLEST_BLOCK)
 
-    Args:
-        text: The value of the environment variable, ``'max_split_size_mb:128,expandable_segments:True'``.
+
+def segment_size(size: int, settings: AllocatorSettings) -> int:
+    """Bytes of a new segment for a block."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    if size < _OWN_SEGMENT:
+        return settings.large_segment_size
+    return round_up(size, _SEGMENT_STEP)
+
+
+def parse_settings(text: str) -> AllocatorSettings:
+    """Parse settings as torch does, ``'max_split_size_mb:128,expandable_segments:True'``.
 
     Raises:
         ConfigError: A key is unknown or its value is not one that torch takes.
     """
     given = dict(_pairs(text))
+    known = {"backend", *_SIZES, *_PARSERS}
     for key in given:
-        _check_key(key)
+        if key not in known | _IGNORED:
+            close = difflib.get_close_matches(key, known | _IGNORED, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: {key} is not a setting of the allocator{hint}")
     changes: dict[str, Any] = {}
     # torch reads this key first, as the default and the minimum of two others
-    size = given.pop("large_segment_size_mb", None)
-    if size is not None:
-        changes["large_segment_size"] = _mebibytes("large_segment_size_mb", size, _MIN_LARGE_SEGMENT)
-        changes["max_non_split_rounding"] = changes["large_segment_size"]
-    least = changes.get("large_segment_size", AllocatorSettings.large_segment_size) // MIB
+    least = AllocatorSettings.large_segment_size // MIB
+    if (size := given.pop("large_segment_size_mb", None)) is not None:
+        least = _number("large_segment_size_mb", size, _MIN_LARGE_SEGMENT)
+        changes["large_segment_size"] = changes["max_non_split_rounding"] = least * MIB
     for key, value in given.items():
-        if key in _FIELDS:
-            name, read = _FIELDS[key]
-            changes[name] = read(key, value, least)
+        if key in _SIZES:
+            changes[key.removesuffix("_mb")] = _number(key, value, least) * MIB
+        elif key in _PARSERS:
+            changes[key] = _PARSERS[key](key, value)
         elif key == "backend" and value != "native":
             raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} has rules of its own; only native is simulated")
     return AllocatorSettings(**changes)
@@ -94,16 +117,13 @@ def settings_of_snapshot(recorded: object) -> AllocatorSettings:
     if not isinstance(recorded, Mapping):
         return AllocatorSettings()
     text = recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""
-    settings = _parse_known(str(text))
     changes: dict[str, Any] = {}
     for key, read in _RECORDED.items():
-        try:
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
             value = read(recorded[key])
-        except (KeyError, TypeError, ValueError, AttributeError):
-            continue
-        if value is not None:
-            changes[key] = value
-    return replace(settings, **changes)
+            if value is not None:
+                changes[key] = value
+    return replace(_parse_known(str(text)), **changes)
 
 
 def _recorded_divisions(value: Mapping[str, Any]) -> tuple[int, ...]:
@@ -123,30 +143,19 @@ _RECORDED: dict[str, Callable[[Any], Any]] = {
 
 def _parse_known(text: str) -> AllocatorSettings:
     """Parse recorded settings, without those of other versions of torch."""
-    try:
+    with suppress(ConfigError):
         return parse_settings(text)
-    except ConfigError:
-        return parse_settings(",".join(_readable(text)))
-
-
-def _readable(text: str) -> Iterator[str]:
-    try:
-        pairs = list(_pairs(text))
-    except ConfigError:
-        return
-    for key, value in pairs:
-        try:
-            parse_settings(f"{key}:{value}")
-        except ConfigError:
-            continue
-        yield f"{key}:{value}"
+    readable: list[str] = []
+    with suppress(ConfigError):
+        for pair in [f"{key}:{value}" for key, value in _pairs(text)]:
+            with suppress(ConfigError):
+                parse_settings(pair)
+                readable.append(pair)
+    return parse_settings(",".join(readable))
 
 
 def idle(text: str) -> Iterator[str]:
-    """Yield a sentence for each setting that has no effect.
-
-    Args:
-        text: Settings as in PYTORCH_ALLOC_CONF.
+    """Yield a sentence for each setting of a PYTORCH_ALLOC_CONF that has no effect.
 
     Raises:
         ConfigError: The text is not what torch takes.
@@ -163,7 +172,9 @@ def idle(text: str) -> Iterator[str]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    rest = re.sub(r"\s", "", _value_of(text)).lstrip(",")
+    """Keys and values; the text may be a line of a shell script, ``export PYTORCH_ALLOC_CONF="..."``."""
+    line = re.fullmatch(r"\s*(?:export\s+)?(?:PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=)?(['\"]?)(.*)\1\s*", text, re.DOTALL)
+    rest = re.sub(r"\s", "", line[2] if line is not None else text).lstrip(",")
     while rest:
         match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
         if match is None:
@@ -172,41 +183,21 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         rest = rest[match.end() :].lstrip(",")
 
 
-def _value_of(text: str) -> str:
-    """The value in a line of a shell script, ``export PYTORCH_ALLOC_CONF="..."``; any other text unchanged."""
-    line = re.fullmatch(r"\s*(?:export\s+)?(?:PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=)?(['\"]?)(.*)\1\s*", text, re.DOTALL)
-    return line[2] if line is not None else text
-
-
-def _check_key(key: str) -> None:
-    known = {"backend", *_FIELDS}
-    if key in known or key in _IGNORED:
-        return
-    close = difflib.get_close_matches(key, known | _IGNORED, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
-    raise ConfigError(f"PYTORCH_ALLOC_CONF: {key} is not a setting of the allocator{hint}")
-
-
-def _number(key: str, value: str) -> int:
+def _number(key: str, value: str, least: int = 0) -> int:
     if not (value.isascii() and value.isdigit()):
         raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} is not a whole number")
+    if int(value) < least:
+        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be {least} or more")
     return int(value)
 
 
-def _mebibytes(key: str, value: str, least: int) -> int:
-    number = _number(key, value)
-    if number < least:
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be {least} or more")
-    return number * MIB
-
-
-def _boolean(key: str, value: str, _: int) -> bool:
+def _boolean(key: str, value: str) -> bool:
     if value not in ("True", "False"):
         raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be True or False")
     return value == "True"
 
 
-def _share(key: str, value: str, _: int) -> float:
+def _share(key: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:
@@ -217,7 +208,7 @@ def _share(key: str, value: str, _: int) -> float:
     return share
 
 
-def _divisions(key: str, value: str, _: int) -> tuple[int, ...]:
+def _divisions(key: str, value: str) -> tuple[int, ...]:
     if not value.startswith("["):
         return (_power_of_two(key, value),) * INTERVALS
     divisions, last, first = [0] * INTERVALS, 0, True
@@ -244,30 +235,27 @@ def _power_of_two(key: str, value: str) -> int:
     return number
 
 
-_FIELDS: dict[str, tuple[str, Callable[[str, str, int], Any]]] = {
-    "large_segment_size_mb": ("large_segment_size", _mebibytes),
-    "max_split_size_mb": ("max_split_size", _mebibytes),
-    "max_non_split_rounding_mb": ("max_non_split_rounding", _mebibytes),
-    "garbage_collection_threshold": ("garbage_collection_threshold", _share),
-    "expandable_segments": ("expandable_segments", _boolean),
-    "per_process_memory_fraction": ("per_process_memory_fraction", _share),
-    "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
-    "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
+_SIZES = ("large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb")
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "garbage_collection_threshold": _share,
+    "expandable_segments": _boolean,
+    "per_process_memory_fraction": _share,
+    "throw_on_cudamalloc_oom": _boolean,
+    "roundup_power2_divisions": _divisions,
 }
-"""By key: the field and the parser of its value; the parser's last argument is the minimum of sizes in MiB."""
+"""Parsers of the values of all other keys."""
 
 
 def describe(settings: AllocatorSettings) -> str:
     """Settings that differ from torch's defaults, in the syntax of PYTORCH_ALLOC_CONF; empty if none does."""
     default = AllocatorSettings(max_non_split_rounding=settings.large_segment_size)
-    values = {key: (getattr(settings, name), getattr(default, name)) for key, (name, _) in _FIELDS.items()}
-    return ",".join(f"{key}:{_format_value(key, value)}" for key, (value, usual) in values.items() if value != usual)
-
-
-def _format_value(key: str, value: Any) -> str:
-    if isinstance(value, tuple):
-        return _format_divisions(value)
-    return str(value // MIB if key.endswith("_mb") else value)
+    texts = []
+    for key in (*_SIZES, *_PARSERS):
+        value, usual = (getattr(each, key.removesuffix("_mb")) for each in (settings, default))
+        if value != usual:
+            divisions = isinstance(value, tuple)
+            texts.append(f"{key}:{_format_divisions(value) if divisions else value // MIB if key in _SIZES else value}")
+    return ",".join(texts)
 
 
 def _format_divisions(divisions: tuple[int, ...]) -> str:

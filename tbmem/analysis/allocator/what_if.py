@@ -8,23 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray, MemoryEvents
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
-from tbmem.model.columns import I64
+from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, ReservationKind, ReservationRows
 
 DEFAULTS = "torch's defaults"
-_CHANGES = {
-    int(ReservationKind.ALLOC): int(EventKind.SEGMENT_ALLOC),
-    int(ReservationKind.FREE): int(EventKind.SEGMENT_FREE),
-    int(ReservationKind.MAP): int(EventKind.SEGMENT_MAP),
-    int(ReservationKind.UNMAP): int(EventKind.SEGMENT_UNMAP),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +35,12 @@ class ReplayFigures:
     """One replay of a recording; bytes."""
 
     settings: str
-    """As in PYTORCH_ALLOC_CONF."""
     peak_allocated: int
     peak_reserved: int
     end_reserved: int
     end_cached: int
-    """At the end in free segments or pages, which could be released."""
+    """In free segments or pages, which could be released."""
     end_fragmented: int
-    """At the end free in parts of segments."""
     segments: int
     """Number of requests to the device."""
     failure: str = ""
@@ -72,7 +64,7 @@ class WhatIf:
     recorded_reserved: int | None
     """Recorded peak."""
     before: ReplayFigures
-    """Replayed under the settings of the recording."""
+    """Under the settings of the recording."""
     after: tuple[ReplayFigures, ...]
     began_in_use: bool = True
     """Whether memory was in use at the beginning of the recording."""
@@ -86,15 +78,13 @@ class WhatIf:
         """Why the replay may differ from the recording; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
-        if self.began_in_use:
-            return (
-                "What was in use when the recording began is laid out afresh, without that moment's cache and gaps:"
-                " compare the replays with each other."
-            )
-        return (
+        why = (
             "The recording does not tell all that its allocator went by, such as the cache when it began or the pool of"
-            " a segment that is gone: compare the replays with each other."
+            " a segment that is gone"
         )
+        if self.began_in_use:
+            why = "What was in use when the recording began is laid out afresh, without that moment's cache and gaps"
+        return f"{why}: compare the replays with each other."
 
 
 def what_ifs(
@@ -106,8 +96,8 @@ def what_ifs(
     """Replay each device of a recording that has a caching allocator.
 
     Args:
-        timeline: The recording.
-        others: Settings to replay under, beside the recorded ones.
+        timeline: A recording.
+        others: Settings beside the recorded ones.
         gpu: Device of the replay; by default an unlimited one.
         on_skip: Called with the reason for which a device was skipped.
 
@@ -115,7 +105,9 @@ def what_ifs(
         UsageError: The recording has no events, or none of a caching allocator; or a setting is a share of the
             device's memory, and how much it has is not known.
     """
-    cached = [number for number in range(len(timeline.devices)) if has_segments(timeline, number)]
+    # all segments of a caching allocator may have been released by the end
+    with_segments = {*timeline.segments.device.tolist(), *timeline.reservations.device[_changed(timeline)].tolist()}
+    cached = [number for number in range(len(timeline.devices)) if number in with_segments]
     if not cached:
         raise UsageError("no segments of a caching allocator are in it: only snapshots of CUDA and estimates have them")
     numbers = [number for number in cached if len(recorded_events(timeline, number))]
@@ -124,16 +116,11 @@ def what_ifs(
     for number in cached:
         if number not in numbers and on_skip is not None:
             on_skip(f"{timeline.devices[number].name}: no events of this device are in it")
-    recorded = recorded_settings(timeline)
-    return tuple(_of_device(timeline, number, recorded, others, gpu) for number in numbers)
+    return tuple(_of_device(timeline, number, others, gpu) for number in numbers)
 
 
 def _of_device(
-    timeline: AllocationTimeline,
-    number: int,
-    recorded: AllocatorSettings,
-    others: Sequence[AllocatorSettings],
-    gpu: Gpu | None,
+    timeline: AllocationTimeline, number: int, others: Sequence[AllocatorSettings], gpu: Gpu | None
 ) -> WhatIf:
     peak = timeline.peak_reserved(number)
     total = timeline.devices[number].total_bytes
@@ -144,43 +131,39 @@ def _of_device(
         )
 
     def figures(settings: AllocatorSettings) -> ReplayFigures:
-        device = _memory(settings, gpu, total)
-        return _figures(settings, replay_timeline(timeline, settings, number, device))
+        device = None
+        if gpu is not None:
+            device = SimpleDevice(gpu.total, outside=gpu.context)
+        elif settings.per_process_memory_fraction < 1 and total is not None:
+            device = SimpleDevice(total)
+        return _figures(timeline, number, settings, device)
 
-    before, *after = (figures(settings) for settings in (recorded, *others))
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
-        before=before,
-        after=tuple(after),
+        before=figures(recorded_settings(timeline)),
+        after=tuple(map(figures, others)),
         began_in_use=bool((timeline.rows.alloc_event[timeline.rows.device == number] < 0).any()),
         gpu="" if gpu is None else gpu.name,
         refused=() if gpu is not None else recorded_failures(timeline, number),
     )
 
 
-def _memory(settings: AllocatorSettings, gpu: Gpu | None, total: int | None) -> SimpleDevice | None:
-    """Device of a replay; settings with a share of the memory need its size."""
-    if gpu is not None:
-        return SimpleDevice(gpu.total, outside=gpu.context)
-    if settings.per_process_memory_fraction < 1 and total is not None:
-        return SimpleDevice(total)
-    return None
-
-
-def _figures(settings: AllocatorSettings, replayed: Replay) -> ReplayFigures:
-    end = holding(replayed.allocator)
-    failure = replayed.failure
+def _figures(
+    timeline: AllocationTimeline, number: int, settings: AllocatorSettings, device: SimpleDevice | None
+) -> ReplayFigures:
+    replayed = replay_timeline(timeline, settings, number, device)
+    end, changes = holding(replayed.allocator), replayed.allocator.changes
     return ReplayFigures(
         settings=describe(settings) or DEFAULTS,
-        peak_allocated=replayed.peak_allocated,
-        peak_reserved=replayed.peak_reserved,
+        peak_allocated=replayed.allocator.peak_allocated,
+        peak_reserved=replayed.allocator.peak_reserved,
         end_reserved=end.reserved,
         end_cached=end.cached,
         end_fragmented=end.fragmented,
-        failure="" if failure is None else failure.sentence,
-        replayed=1.0 if failure is None else len(replayed.allocated) / replayed.events,
-        segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in replayed.changes),
+        failure=replayed.failure,
+        replayed=len(replayed.allocated) / replayed.events if replayed.failure else 1.0,
+        segments=sum(change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes),
         served=tuple(replayed.served),
     )
 
@@ -194,11 +177,6 @@ def recorded_settings(timeline: AllocationTimeline) -> AllocatorSettings:
     return settings
 
 
-def has_segments(timeline: AllocationTimeline, device: int) -> bool:
-    """Whether a device has a caching allocator; all of its segments may have been released by the end."""
-    return bool((timeline.segments.device == device).any() or len(_changes(timeline, device)))
-
-
 def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[FailedRequest, ...]:
     """A device's failed requests; empty if the free memory of the device is not known for each."""
     marks = _failures(timeline, device)
@@ -206,22 +184,26 @@ def recorded_failures(timeline: AllocationTimeline, device: int = 0) -> tuple[Fa
         return ()
     changes = _changes(timeline, device)
     end = int(timeline.segments.bytes[timeline.segments.device == device].sum())
+    later = [int(changes.bytes[changes.event > event].sum()) for event in marks.event.tolist()]
     return tuple(
-        FailedRequest(requested=size, room=end - int(changes.bytes[changes.event > event].sum()) + free)
-        for event, size, free in zip(
-            marks.event.tolist(), marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True
-        )
+        FailedRequest(requested=size, room=end - changed + free)
+        for changed, size, free in zip(later, marks.bytes.tolist(), marks.device_free_bytes.tolist(), strict=True)
     )
 
 
-def recorded_events(timeline: AllocationTimeline, device: int = 0) -> MemoryEvents:
-    """A device's events in order; blocks are identified by their address."""
+def recorded_events(timeline: AllocationTimeline, device: int = 0, *, older: bool = False) -> MemoryEvents:
+    """A device's events in order; blocks are identified by their address.
+
+    With ``older``, memory that was in use at the beginning is allocated first, by address: under other settings its
+    layout would be another one.
+    """
     rows = timeline.rows.take(timeline.rows.device == device)
+    rows = rows.take(np.argsort(rows.address, kind="stable"))
     changes, failures = _changes(timeline, device), _failures(timeline, device)
-    kinds = np.array([_CHANGES[kind] for kind in changes.kind.tolist()], np.int64)
+    kinds = np.array([EventKind["SEGMENT_" + ReservationKind(kind).name] for kind in changes.kind.tolist()], np.int64)
     table = np.concatenate(
         [
-            _of_rows(rows, EventKind.ALLOC, rows.alloc_event),
+            _of_rows(rows, EventKind.ALLOC, rows.alloc_event, first=-1 if older else 0),
             _of_rows(rows, EventKind.FREE_REQUESTED, rows.free_requested_event),
             _of_rows(rows, EventKind.FREE_COMPLETED, rows.free_event),
             _columns(changes.event, kinds, changes.address, np.abs(changes.bytes), changes.stream),
@@ -237,40 +219,32 @@ def replay_timeline(
 ) -> Replay:
     """Replay a device of a recording under other settings.
 
-    Memory that was in use at the beginning is allocated first, by address, since its layout would be another one.
-
-    Args:
-        timeline: A recording with addresses.
-        settings: The other settings.
-        device: Number of the device.
-        memory: Device of the replay; by default an unlimited one, on which each recorded failed request is repeated
-            with the memory that was free then.
+    By default this is on a device without limit (``memory``), on which each recorded failed request is repeated with
+    the memory that was free then.
     """
-    alive = timeline.alive_at(device, -1)
-    alive = alive[np.argsort(timeline.rows.address[alive], kind="stable")]
-    before = _of_rows(timeline.rows.take(alive), EventKind.ALLOC, np.zeros(len(alive), np.int64))
     rooms = [] if memory is not None else [request.room for request in recorded_failures(timeline, device)]
-    events = MemoryEvents.of(before[:, 1:]).then(recorded_events(timeline, device))
-    return replay(events, settings, memory, rooms=rooms)
+    return replay(recorded_events(timeline, device, older=True), settings, memory, rooms=rooms)
 
 
-def _of_rows(rows: AllocationRows, kind: EventKind, event: I64) -> IntArray:
-    rows, event = rows.take(event >= 0), event[event >= 0]
+def _of_rows(rows: AllocationRows, kind: EventKind, event: I64, first: int = 0) -> I64:
+    rows, event = rows.take(event >= first), event[event >= first]
     return _columns(event, kind, rows.address, rows.bytes, rows.stream, np.maximum(rows.pool.astype(np.int64), 0))
 
 
-def _columns(event: I64, kind: ArrayLike, address: ArrayLike, size: I64, *others: ArrayLike) -> IntArray:
-    """Rows of event, kind, address, bytes, stream and pool; the last two are 0 by default."""
-    columns = (event, kind, address, size, *others, *(0,) * (2 - len(others)))
-    table: IntArray = np.stack(
-        [np.broadcast_to(np.asarray(column).astype(np.int64), len(event)) for column in columns], 1
-    )
-    return table
+def _columns(
+    event: I64, kind: ArrayLike, address: ArrayLike, size: I64, stream: ArrayLike = 0, pool: ArrayLike = 0
+) -> I64:
+    """Rows of event, kind, address, bytes, stream and pool."""
+    columns = [np.asarray(column).astype(np.int64) for column in (event, kind, address, size, stream, pool)]
+    return np.stack(np.broadcast_arrays(*columns), 1)
+
+
+def _changed(timeline: AllocationTimeline) -> Bools:
+    return np.not_equal(timeline.reservations.kind, ReservationKind.REPORTED)
 
 
 def _changes(timeline: AllocationTimeline, device: int) -> ReservationRows:
-    changes = timeline.reservations
-    return changes.take((changes.device == device) & (changes.kind != ReservationKind.REPORTED))
+    return timeline.reservations.take((timeline.reservations.device == device) & _changed(timeline))
 
 
 def _failures(timeline: AllocationTimeline, device: int) -> MarkRows:

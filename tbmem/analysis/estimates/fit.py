@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.events import EventKind, IntArray
+from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.replay import holding, replay
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import BoolArray, RunEvents, order_events
 from tbmem.model.category import Category, Phase
+from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
@@ -114,7 +115,58 @@ class Estimate:
     """Duration of the execution."""
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
-    alternatives: tuple[Alternative, ...] = field(default=())
+    alternatives: tuple[Alternative, ...] = ()
+
+
+class RunEvents(NamedTuple):
+    """Events of a run, and the indices of each row's alloc and free."""
+
+    events: MemoryEvents
+    """For the allocator; the key is the row."""
+    alloc_index: I64
+    """Of each row: index of its alloc."""
+    free_index: I64
+    """Of each row: index of its free; -1 for none."""
+    time: I64
+    """Of each event: its number in the run, which may have gaps."""
+
+    @property
+    def row(self) -> I64:
+        """Of each event: its row."""
+        return self.events.key
+
+    @property
+    def change(self) -> I64:
+        """Of each event: bytes allocated, negative for a free."""
+        return np.where(self.events.kind == EventKind.ALLOC, self.events.size, -self.events.size)
+
+    def first_event_from(self, times: Sequence[int]) -> I64:
+        """Index of the first event at or after each of some numbers of the run."""
+        return np.searchsorted(self.time, np.array(times, dtype=np.int64))
+
+    def alive_at(self, event: int) -> I64:
+        """Rows alive just after an event."""
+        return np.flatnonzero((self.alloc_index <= event) & ((self.free_index > event) | (self.free_index < 0)))
+
+    def peak_bytes(self, rows: Bools) -> int:
+        """Peak bytes of the selected rows together."""
+        return int(np.cumsum(np.where(rows[self.row], self.change, 0)).max(initial=0))
+
+
+def order_events(run: SimulatedRun) -> RunEvents:
+    """Sort a run's events, and number them without gaps."""
+    ended = np.flatnonzero(run.free_event >= 0)
+    times = np.concatenate((run.alloc_event, run.free_event[ended]))
+    order = np.argsort(times, kind="stable")
+    row = np.concatenate((np.arange(len(run)), ended))[order]
+    index = np.argsort(order)
+    free_index = np.full(len(run), -1)
+    free_index[ended] = index[len(run) :]
+    kind = np.where(order < len(run), EventKind.ALLOC, EventKind.FREE)
+    nothing = np.zeros(len(order), dtype=np.int64)
+    return RunEvents(
+        MemoryEvents(kind, row, run.size[row], nothing, nothing), index[: len(run)], free_index, times[order]
+    )
 
 
 def estimate_from_run(
@@ -124,27 +176,30 @@ def estimate_from_run(
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     order = order_events(run)
     replayed = replay(order.events, settings)
-    peak = int(np.argmax(replayed.allocated))
+    levels = np.array(replayed.allocated, np.int64)
+    allocated, reserved = replayed.allocator.peak_allocated, replayed.allocator.peak_reserved
+    peak = int(np.argmax(levels))
     alive = order.alive_at(peak)
-    steps = _step_of_event(run, order)
+    steps = np.searchsorted(np.array(run.about["step_starts"]), order.time, side="right") - 1
     steady = steps == steps.max()
-    reserved = replayed.peak_reserved
-    allocated_band, reserved_band = _bands(job)
+    allocated_band, reserved_band = (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
+    if job.world_size > job.replicate:
+        allocated_band = reserved_band = (DIVIDED_LOW, DIVIDED_HIGH)
     expected = _within(reserved, reserved_band)
     fit, sentence = _verdict(order, settings, gpu, reserved, expected[1], sum(outside.values()))
     return Estimate(
         job=job,
         gpu=gpu.name,
         settings=describe(settings),
-        peak_allocated=replayed.peak_allocated,
+        peak_allocated=allocated,
         peak_reserved=reserved,
-        allocated_range=_within(replayed.peak_allocated, allocated_band),
+        allocated_range=_within(allocated, allocated_band),
         reserved_range=expected,
         peak_step=int(steps[peak]),
         peak_phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
-        first_step=_highest(replayed.allocated[steps == 0]),
-        steady_step=_highest(replayed.allocated[steady]),
-        by_phase=_by_phase(run, order, replayed.allocated, steady),
+        first_step=int(levels[steps == 0].max(initial=0)),
+        steady_step=int(levels[steady].max(initial=0)),
+        by_phase=_by_phase(run, order, levels, steady),
         by_category=by_category(run, alive),
         by_module=_by_module(run, alive),
         formula=_formula(run, order),
@@ -158,24 +213,16 @@ def estimate_from_run(
         dtype=str(run.about.get("dtype", "")),
         architecture=str(run.about.get("architecture", "")),
         seconds=float(run.about.get("seconds", 0.0)),
-        executed=_executed(run),
+        executed=_executed(run.about),
     )
 
 
-def _bands(job: Job) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Expected true values relative to estimates: lower and upper bound of allocated and of reserved bytes."""
-    if job.world_size > job.replicate:
-        return (DIVIDED_LOW, DIVIDED_HIGH), (DIVIDED_LOW, DIVIDED_HIGH)
-    return (ALLOCATED_LOW, ALLOCATED_HIGH), (LOW, HIGH)
-
-
 def _within(size: int, band: tuple[float, float]) -> tuple[int, int]:
-    low, high = band
-    return int(size * low), int(size * high)
+    """Expected range of the true value, whose ratio to the estimate lies in a band."""
+    return int(size * band[0]), int(size * band[1])
 
 
-def _executed(run: SimulatedRun) -> str:
-    about = run.about
+def _executed(about: Mapping[str, Any]) -> str:
     if "torch" not in about:
         return ""
     kernels = ", ".join(about.get("attention", ()))
@@ -183,40 +230,28 @@ def _executed(run: SimulatedRun) -> str:
     return f"fake {str(about['device']).upper()} tensors, torch {about['torch']}{attention}"
 
 
-def _step_of_event(run: SimulatedRun, order: RunEvents) -> IntArray:
-    """The step of each event; -1 before the first."""
-    starts = np.array(run.about["step_starts"], dtype=np.int64)
-    return np.searchsorted(starts, order.time, side="right").astype(np.int64) - 1
-
-
-def _highest(levels: IntArray) -> int:
-    return int(levels.max(initial=0))
-
-
-def _by_phase(run: SimulatedRun, order: RunEvents, allocated: IntArray, selected: BoolArray) -> dict[str, int]:
+def _by_phase(run: SimulatedRun, order: RunEvents, levels: I64, selected: Bools) -> dict[str, int]:
     """Allocated peak at allocs of each phase, of the selected events."""
-    allocs = selected & (order.events.kind == EventKind.ALLOC)
-    phases = run.phase[order.row]
-    result = {}
-    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        during = allocs & (phases == phase)
-        if during.any():
-            result[phase.name.lower()] = _highest(allocated[during])
-    return result
+    phases = np.where(selected & (order.events.kind == EventKind.ALLOC), run.phase[order.row], -1)
+    peaks = {
+        phase.name.lower(): int(levels[phases == phase].max(initial=-1))
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+    }
+    return {name: peak for name, peak in peaks.items() if peak >= 0}
 
 
-def by_category(run: SimulatedRun, rows: IntArray) -> dict[str, int]:
+def by_category(run: SimulatedRun, rows: I64) -> dict[str, int]:
     """Bytes of some rows by category, the largest first."""
     sums = np.bincount(run.category[rows], weights=run.size[rows], minlength=len(Category))
     named = {category.name.lower(): int(sums[category]) for category in Category if sums[category]}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def _by_module(run: SimulatedRun, alive: IntArray) -> dict[str, int]:
-    sums: defaultdict[str, int] = defaultdict(int)
+def _by_module(run: SimulatedRun, alive: I64) -> dict[str, int]:
+    sums: Counter[str] = Counter()
     for module, size in zip(run.module[alive].tolist(), run.size[alive].tolist(), strict=True):
         sums[layer_pattern(run.modules[module]) if module >= 0 else "(outside of modules)"] += size
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+    return dict(sums.most_common())
 
 
 def layer_pattern(module: str) -> str:
@@ -245,6 +280,6 @@ def _verdict(
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
     # replay on a device of that size
     failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
-    if failure is None:
+    if not failure:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
-    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure.sentence}."
+    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."

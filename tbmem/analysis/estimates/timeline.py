@@ -13,28 +13,15 @@ import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.device import SimpleDevice
-from tbmem.analysis.allocator.replay import Segment, replay, segments_now
+from tbmem.analysis.allocator.replay import replay, segments_now
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
-from tbmem.analysis.estimates.event_order import RunEvents, order_events
+from tbmem.analysis.estimates.fit import RunEvents, order_events
+from tbmem.model import timeline_tables as tables
 from tbmem.model.category import Basis, Category
 from tbmem.model.columns import I64
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.model.stacks import StackBuilder, StackTable
+from tbmem.model.stacks import StackBuilder
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import (
-    ALIVE,
-    AllocationRows,
-    BlockRows,
-    BlockState,
-    DeviceTotals,
-    RangeKind,
-    RangeRows,
-    ReservationKind,
-    ReservationRows,
-    SegmentKind,
-    SegmentRows,
-)
 
 EVENT_NS = 1000
 """Simulated runs have no clock: events are a microsecond apart, from Unix time 0 on."""
@@ -53,129 +40,128 @@ def timeline_of_run(
         run: On fake tensors, or counted on real ones.
         settings: Of the caching allocator; ``None`` for a device without one.
         total: Bytes of the device.
-        about: Plain JSON values for the timeline's header.
+        about: Plain JSON values.
         source: ``'estimate'``, or ``'count'`` for a run counted on real tensors.
     """
     events = order_events(run)
+    text = "" if settings is None else describe(settings)
     placement = _Placement(run, events, settings) if settings is not None else None
     shift = np.asarray if placement is None else placement.shift
-    length = len(events.row) + (0 if placement is None else len(placement.replayed.changes))
+    stacks = StackBuilder()
+    for stack in run.stacks:
+        stacks.stack(stacks.frame(*frame) for frame in stack)
+    length = len(events.row) + (0 if placement is None else len(placement.allocator.changes))
     return AllocationTimeline(
         source=source,
         rows=_rows(run, shift(events.alloc_index), shift(events.free_index), placement),
         devices=(_device(run, placement, length, len(events.row), total),),
-        segments=SegmentRows.of() if placement is None else placement.segments(),
-        blocks=BlockRows.of() if placement is None else placement.blocks(),
-        reservations=ReservationRows.of() if placement is None else placement.reservations(),
-        ranges=_steps(run, shift(events.first_event_from(run.about["step_starts"])), length),
-        stacks=_stacks(run),
+        **({} if placement is None else placement.parts()),
+        ranges=_steps(shift(events.first_event_from(run.about["step_starts"])), length),
+        stacks=stacks.table(),
         pools=((0, 0),),
         modules=run.modules,
         operators=run.operators,
         range_names=tuple(f"step {number}" for number in range(len(run.about["step_starts"]))),
-        settings={"PYTORCH_ALLOC_CONF": describe(settings)} if settings is not None and describe(settings) else {},
+        settings={"PYTORCH_ALLOC_CONF": text} if text else {},
         notes=tuple(f"{note}." for note in run.notes),
         about=dict(about or {}),
     )
 
 
 class _PlacementRecorder(CachingAllocator):
-    """Records the address and size of each block, and which blocks are in use."""
+    """Records the address and size of each block."""
 
-    def __init__(self, settings: AllocatorSettings, device: SimpleDevice) -> None:
-        super().__init__(settings, device)
+    def __init__(self, settings: AllocatorSettings) -> None:
+        super().__init__(settings)
         self.places: list[tuple[int, int]] = []
-        self.in_use: dict[int, tuple[int, Block]] = {}
 
     def malloc(self, requested: int, stream: int = 0, pool_id: int = 0) -> Block:
         """As the simulator does."""
         block = super().malloc(requested, stream, pool_id)
-        self.in_use[block.address] = len(self.places), block
         self.places.append((block.address, block.size))
         return block
-
-    def complete_free(self, block: Block) -> None:
-        """As the simulator does."""
-        del self.in_use[block.address]
-        super().complete_free(block)
 
 
 class _Placement:
     """Placement of a run's allocations by the caching allocator."""
 
     def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
-        self.allocator = _PlacementRecorder(settings, SimpleDevice())
-        self.replayed = replay(events.events, allocator=self.allocator)
+        self.allocator = _PlacementRecorder(settings)
+        replayed = replay(events.events, allocator=self.allocator)
+        self._change_event = np.array(replayed.change_event, np.int64)
         # blocks are recorded in the order of allocs; 0 bytes get no block
-        self.served = np.flatnonzero(run.size > 0)
-        self._held = segments_now(self.allocator, [block for _, block in self.allocator.in_use.values()])
+        self._served = np.flatnonzero(run.size > 0)
+        self._row = {block.address: row for row, block in replayed.live.items()}
+        self._held = segments_now(self.allocator, replayed.live.values())
 
     def shift(self, event: I64) -> I64:
         """Event numbers after inserting each segment change before the alloc that caused it."""
-        moved = event + np.searchsorted(self.replayed.change_event, event, side="right")
+        moved = event + np.searchsorted(self._change_event, event, side="right")
         return np.where(event < 0, event, moved)
 
     def columns(self, rows: int) -> dict[str, I64]:
         """Address and rounded size of each row's block."""
-        places = np.array(self.allocator.places, dtype=np.int64).reshape(-1, 2)
-        columns = {name: np.zeros(rows, dtype=np.int64) for name in ("address", "rounded_bytes")}
-        columns["address"][self.served], columns["rounded_bytes"][self.served] = places[:, 0], places[:, 1]
-        return columns
+        places = np.zeros((rows, 2), np.int64)
+        places[self._served] = np.array(self.allocator.places, np.int64).reshape(-1, 2)
+        return {"address": places[:, 0], "rounded_bytes": places[:, 1]}
 
-    def reservations(self) -> ReservationRows:
-        """Changes of segments."""
-        changes, event = self.replayed.changes, self.replayed.change_event
-        gains = [change.change in (ReservationKind.ALLOC, ReservationKind.MAP) for change in changes]
-        number = event + np.arange(len(changes))
-        return ReservationRows.of(
-            len(changes),
-            event=number,
-            ns=number * EVENT_NS,
-            bytes=[change.size if gain else -change.size for change, gain in zip(changes, gains, strict=True)],
-            kind=[int(change.change) for change in changes],
-            address=np.array([change.address for change in changes], dtype=np.uint64),
-            stream=[change.stream for change in changes],
+    def parts(self) -> dict[str, Any]:
+        """Changes of segments, segments at the end, and their blocks."""
+        return {"reservations": self._reservations(), "segments": self._segments(), "blocks": self._blocks()}
+
+    def _reservations(self) -> tables.ReservationRows:
+        table = np.array(self.allocator.changes, np.int64).reshape(-1, 4)
+        kind, address, size, stream = table.T
+        event = self._change_event + np.arange(len(table))
+        gains = np.isin(kind, (tables.ReservationKind.ALLOC, tables.ReservationKind.MAP))
+        change = np.where(gains, size, -size)
+        return tables.ReservationRows.of(
+            len(table), event=event, ns=event * EVENT_NS, bytes=change, kind=kind, address=address, stream=stream
         )
 
-    def segments(self) -> SegmentRows:
-        """Segments at the end."""
-        held = self._held
-        in_use = [sum(block.size for block in segment.blocks) for segment in held]
-        return SegmentRows.of(
-            len(held),
-            address=np.array([segment.address for segment in held], dtype=np.uint64),
-            bytes=[segment.size for segment in held],
+    def _segments(self) -> tables.SegmentRows:
+        rows = [
+            (
+                blocks[0].address,
+                sum(block.size for block in blocks),
+                sum(block.size for block in blocks if block.busy),
+                sum(block.requested for block in blocks if block.busy),
+                tables.SegmentKind.SMALL if blocks[0].pool.small else tables.SegmentKind.LARGE,
+                blocks[0].range is not None,
+            )
+            for blocks in self._held
+        ]
+        address, size, in_use, requested, kind, expandable = np.array(rows, np.int64).reshape(-1, 6).T
+        return tables.SegmentRows.of(
+            len(rows),
+            address=address,
+            bytes=size,
             allocated_bytes=in_use,
             active_bytes=in_use,
-            requested_bytes=[sum(block.requested for block in segment.blocks) for segment in held],
-            kind=[int(SegmentKind.SMALL if segment.small else SegmentKind.LARGE) for segment in held],
+            requested_bytes=requested,
+            kind=kind,
             pool=0,
-            expandable=[int(segment.expandable) for segment in held],
+            expandable=expandable,
         )
 
-    def blocks(self) -> BlockRows:
-        """Their blocks, used and free."""
-        rows = [row for number, segment in enumerate(self._held) for row in self._blocks_of(number, segment)]
-        table = np.array(rows, dtype=np.int64).reshape(-1, 6)
-        names = ("segment", "address", "bytes", "requested_bytes", "state", "row")
-        return BlockRows.of(len(rows), **{name: table[:, place] for place, name in enumerate(names)})
-
-    def _blocks_of(self, number: int, segment: Segment) -> list[tuple[int, int, int, int, int, int]]:
-        rows, cursor = [], segment.address
-        free, used = int(BlockState.INACTIVE), int(BlockState.ALLOCATED)
-        for block in segment.blocks:
-            rows.append((number, cursor, block.address - cursor, 0, free, -1))
-            row = int(self.served[self.allocator.in_use[block.address][0]])
-            rows.append((number, block.address, block.size, block.requested, used, row))
-            cursor = block.address + block.size
-        rows.append((number, cursor, segment.address + segment.size - cursor, 0, free, -1))
-        return [row for row in rows if row[2]]
+    def _blocks(self) -> tables.BlockRows:
+        free, used = int(tables.BlockState.INACTIVE), int(tables.BlockState.ALLOCATED)
+        rows = [
+            (number, block.address, block.size, block.requested, used, self._row[block.address])
+            if block.busy
+            else (number, block.address, block.size, 0, free, -1)
+            for number, blocks in enumerate(self._held)
+            for block in blocks
+        ]
+        segment, address, size, requested, state, row = np.array(rows, np.int64).reshape(-1, 6).T
+        return tables.BlockRows.of(
+            len(rows), segment=segment, address=address, bytes=size, requested_bytes=requested, state=state, row=row
+        )
 
 
-def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> AllocationRows:
-    columns = {} if placement is None else placement.columns(len(run))
+def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> tables.AllocationRows:
     known = run.category != Category.UNKNOWN
-    return AllocationRows.of(
+    return tables.AllocationRows.of(
         len(run),
         bytes=run.size,
         device=0,
@@ -185,59 +171,40 @@ def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None)
         alloc_ns=begin * EVENT_NS,
         free_ns=np.where(end < 0, -1, end * EVENT_NS),
         free_requested_event=np.where(end < 0, -1, end),
-        step=run.step,
-        phase=run.phase,
-        category=run.category,
         basis=np.where(known, int(Basis.KNOWN), int(Basis.NONE)),
-        module=run.module,
-        operator=run.operator,
-        stack=run.stack,
-        **columns,
+        **{name: getattr(run, name) for name in ("step", "phase", "category", "module", "operator", "stack")},
+        **({} if placement is None else placement.columns(len(run))),
     )
 
 
 def _device(
     run: SimulatedRun, placement: _Placement | None, length: int, events: int, total: int | None
-) -> DeviceTotals:
+) -> tables.DeviceTotals:
     kind = str(run.about.get("device", "cuda"))
-    alive = run.free_event == ALIVE
-    sizes: dict[str, Any] = {}
-    if placement is not None:
-        allocator = placement.allocator
-        sizes = {
-            "reserved_bytes": allocator.reserved,
-            "allocated_bytes": allocator.allocated,
-            "active_bytes": allocator.active,
-            "base_reserved_bytes": 0,
-        }
-    return DeviceTotals(
+    allocator = None if placement is None else placement.allocator
+    return tables.DeviceTotals(
         name="cpu" if kind == "cpu" else f"{kind}:0",
         type=0 if kind == "cpu" else 1,
         index=-1 if kind == "cpu" else 0,
         events=length,
         allocs=len(run),
         frees=events - len(run),
-        requested_bytes=int(run.size[alive].sum()),
+        reserved_bytes=None if allocator is None else allocator.reserved,
+        allocated_bytes=None if allocator is None else allocator.allocated,
+        active_bytes=None if allocator is None else allocator.active,
+        requested_bytes=int(run.size[run.free_event == tables.ALIVE].sum()),
         total_bytes=total,
-        **sizes,
+        base_reserved_bytes=None if allocator is None else 0,
     )
 
 
-def _steps(run: SimulatedRun, starts: I64, length: int) -> RangeRows:
-    ends = np.append(starts[1:], length)
-    return RangeRows.of(
+def _steps(starts: I64, length: int) -> tables.RangeRows:
+    return tables.RangeRows.of(
         len(starts),
         name=np.arange(len(starts)),
-        kind=int(RangeKind.STEP),
+        kind=int(tables.RangeKind.STEP),
         begin_ns=starts * EVENT_NS,
-        end_ns=ends * EVENT_NS,
+        end_ns=np.append(starts[1:], length) * EVENT_NS,
         device=0,
         step=np.arange(len(starts)),
     )
-
-
-def _stacks(run: SimulatedRun) -> StackTable:
-    builder = StackBuilder()
-    for stack in run.stacks:
-        builder.stack(builder.frame(*frame) for frame in stack)
-    return builder.table()

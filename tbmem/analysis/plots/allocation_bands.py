@@ -28,8 +28,6 @@ class Bands(NamedTuple):
     """Index of the first point at which it is no longer alive; the number of points if it stays."""
     alive: int
     """Allocations that were alive in the range."""
-    bytes: int
-    """Their sum."""
 
 
 def bands_of(
@@ -39,7 +37,7 @@ def bands_of(
 
     Args:
         analysis: With its rows.
-        device: Its number.
+        device: Number of a device.
         layers: The layers of the same range.
         largest: Maximum number of bands.
         between: The last event before the range and the last event in it; by default all.
@@ -49,22 +47,16 @@ def bands_of(
     alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > before))
     candidates = np.flatnonzero(alive)
     first, last = spans(analysis.timeline, candidates, layers.event)
-    size = rows.bytes[candidates]
-    index = _largest(size * (last - first), largest)
+    area = rows.bytes[candidates] * (last - first)
+    filled = np.flatnonzero(area > 0)
+    if 0 < largest < len(filled):
+        # sorts only those that can be among the largest
+        filled = filled[area[filled] >= np.partition(area[filled], -largest)[-largest]]
+    index = filled[np.argsort(-area[filled], kind="stable")[:largest]]
     chosen = candidates[index]
     layer = layers.layer[analysis.labels.code[chosen]]
     order = np.lexsort((chosen, rows.alloc_event[chosen], layer))
-    return Bands(chosen[order], layer[order], first[index][order], last[index][order], len(candidates), int(size.sum()))
-
-
-def _largest(area: I64, count: int) -> I64:
-    """Indices of the largest areas above 0; of equal ones the first."""
-    filled = np.flatnonzero(area > 0)
-    if 0 < count < len(filled):
-        least = np.partition(area[filled], len(filled) - count)[len(filled) - count]
-        filled = filled[area[filled] >= least]
-    largest: I64 = filled[np.argsort(-area[filled], kind="stable")[:count]]
-    return largest
+    return Bands(chosen[order], layer[order], first[index][order], last[index][order], len(candidates))
 
 
 class Brush(NamedTuple):

@@ -13,9 +13,7 @@ from tbmem.model.columns import I64
 def extremes(values: NDArray[Any], interval: I64) -> I64:
     """Indices of the first maximum and the first minimum of each interval, ascending.
 
-    Args:
-        values: The curve.
-        interval: Interval number of each value, never falling.
+    ``interval`` is the number of each value's interval, never falling.
     """
     if not len(values):
         return np.zeros(0, np.int64)
@@ -29,10 +27,7 @@ def extremes(values: NDArray[Any], interval: I64) -> I64:
 
 
 def corners(values: NDArray[Any], interval: I64) -> I64:
-    """Indices of the values that draw a step curve, ascending.
-
-    These are the extremes and the last value of each interval, which holds until the next one, and the first of all.
-    """
+    """Indices of the values that draw a step curve: extremes and last value of each interval, and the first of all."""
     last = np.flatnonzero(np.append(interval[1:] != interval[:-1], True)[: len(values)])
     return np.unique(np.concatenate([[0][: len(values)], last, extremes(values, interval)]).astype(np.int64))
 

@@ -20,7 +20,7 @@ from tbmem.model.category import Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Curve
 
-_FROM_BELOW = (*("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION"),)
+_FROM_BELOW = ("PARAMETER", "BUFFER", "OPTIMIZER_STATE", "GRADIENT", "INPUT", "FSDP", "COMMUNICATION", "ACTIVATION")
 """Long-lived memory lies below short-lived memory, unknown memory on top, or below all if most of it is older than the
 recording."""
 _ON_TOP = ("AUTOGRAD_DETAIL", "TEMPORARY", OTHER, UNKNOWN)
@@ -101,33 +101,37 @@ def layers_of(
 
     Args:
         analysis: With its rows.
-        device: Its number.
+        device: Number of a device.
         intervals: Number of intervals; of each at most three points are kept.
         between: Last event before the range, and last event in it; by default all.
-        curve: The device's, if already computed.
-        stacking: The device's, if already computed.
+        curve: The device's, if already computed, as ``stacking``.
+        stacking: Order of the layers.
         cut: Returns the intervals that events lie in; by default they are of equal length, by events and by time.
     """
     timeline = analysis.timeline
     curve = timeline.curve(device) if curve is None else curve
     stacking = stacking_of(analysis, device, curve=curve) if stacking is None else stacking
     if between is not None:
-        curve = _cut(curve, *between)
+        # from the state after the event before the range on
+        begin, end = np.searchsorted(curve.event, between, side="right").tolist()
+        begin = max(begin - 1, 0)
+        curve = Curve(*(column[begin : max(end, begin + 1)] for column in curve))
     ns = _times(curve.ns)
     points = _points(curve, ns, intervals, cut)
     event = curve.event[points]
     unlisted = sums(stacking.layer, _unlisted(analysis, device), len(stacking.names))
     layers = _bytes_by(timeline, device, analysis.labels.code, stacking.layer, event) + unlisted[:, None]
     filled = np.asarray(layers.any(axis=1))
-    index = np.where(filled, np.cumsum(filled) - 1, -1)
+    reserved = timeline.reserved_curve(device)
+    at = np.maximum(np.searchsorted(reserved.event, event, side="right") - 1, 0)
     phase, step = _phases(timeline, device, event)
     return Layers(
-        names=tuple(name for name, has in zip(stacking.names, filled.tolist(), strict=True) if has),
-        layer=index[stacking.layer],
+        names=tuple(stacking.names[layer] for layer in np.flatnonzero(filled).tolist()),
+        layer=np.where(filled, np.cumsum(filled) - 1, -1)[stacking.layer],
         bytes=layers[filled],
         unlisted=unlisted[filled],
         total=curve.bytes[points],
-        reserved=_reserved(timeline, device, event),
+        reserved=reserved.bytes[at] if len(reserved.event) else None,
         event=event,
         ns=None if ns is None else ns[points],
         phase=phase,
@@ -146,20 +150,13 @@ def spans(timeline: AllocationTimeline, indices: I64, event: I64) -> tuple[I64, 
     return first, np.maximum(last, first)
 
 
-def _cut(curve: Curve, before: int, last: int) -> Curve:
-    """Part of a curve, from its state after ``before`` on."""
-    first = max(int(np.searchsorted(curve.event, before, side="right")) - 1, 0)
-    end = max(int(np.searchsorted(curve.event, last, side="right")), first + 1)
-    return Curve(*(column[first:end] for column in curve))
-
-
 def _times(ns: I64) -> I64 | None:
     """Times made ascending, the beginning at the first event; ``None`` if some are not known."""
     if len(ns) < 2 or (ns[1:] < 0).any():
         return None
-    times: I64 = np.maximum.accumulate(ns)
+    times = np.maximum.accumulate(ns)
     times[0] = ns[1]
-    return times
+    return np.asarray(times)
 
 
 def _points(curve: Curve, ns: I64 | None, intervals: int, cut: Callable[[I64], I64] | None = None) -> I64:
@@ -193,8 +190,7 @@ def _bytes_by(timeline: AllocationTimeline, device: int, code: NDArray[Any], lay
         # sums of doubles are exact up to 8 PiB
         summed = np.bincount(point + layer_of_row * grid.shape[1], weights=size, minlength=grid.size)
         grid += sign * summed.astype(np.int64).reshape(grid.shape)
-    layers: I64 = np.cumsum(grid[:, :-1], axis=1)
-    return layers
+    return np.cumsum(grid[:, :-1], axis=1)
 
 
 def layer_rank(name: str) -> int:
@@ -202,14 +198,6 @@ def layer_rank(name: str) -> int:
     if name in _FROM_BELOW:
         return _FROM_BELOW.index(name)
     return len(_FROM_BELOW) + 1 + (_ON_TOP.index(name) if name in _ON_TOP else -1)
-
-
-def _reserved(timeline: AllocationTimeline, device: int, event: I64) -> I64 | None:
-    curve = timeline.reserved_curve(device)
-    if not len(curve.event):
-        return None
-    reserved: I64 = curve.bytes[np.maximum(np.searchsorted(curve.event, event, side="right") - 1, 0)]
-    return reserved
 
 
 def _phases(timeline: AllocationTimeline, device: int, event: I64) -> tuple[I64, I64]:

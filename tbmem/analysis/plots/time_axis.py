@@ -31,15 +31,13 @@ class TimeAxis(NamedTuple):
     def x(self, event: NDArray[Any], axis: str) -> F64:
         """Positions of events: milliseconds since the recording began, or their numbers (-1: the beginning)."""
         if axis == EVENT:
-            number: F64 = np.clip(event, -1, self.events - 1).astype(np.float64)
-            return number
-        ms: F64 = (self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS
-        return ms
+            return np.asarray(np.clip(event, -1, self.events - 1), np.float64)
+        return np.asarray((self.event_ns[np.clip(event + 1, 0, self.events)] - self.origin_ns) / _MS)
 
     def extent(self, axis: str) -> tuple[float, float]:
         """The whole range."""
-        ends = self.x(np.array([-1, self.events - 1]), axis)
-        return float(ends[0]), float(ends[1])
+        begin, end = self.x(np.array([-1, self.events - 1]), axis).tolist()
+        return begin, end
 
     def events_in(self, begin: float, end: float, axis: str) -> tuple[int, int]:
         """Last event before a range of x (-1: the beginning), and last event in it."""
@@ -71,16 +69,8 @@ def time_axis_of(timeline: AllocationTimeline, device: int) -> TimeAxis:
         return TimeAxis(events, -1, np.zeros(0, np.int64), (EVENT,))
     ns[0] = ns[1:][known][0]
     event_ns = np.maximum.accumulate(ns)
-    return TimeAxis(events, _origin(timeline), event_ns, _axes(event_ns))
-
-
-def _axes(event_ns: I64) -> tuple[str, ...]:
+    times = [column[column >= 0] for column in (rows.alloc_ns, rows.free_ns, timeline.ranges.begin_ns)]
+    origin = min(int(column.min()) for column in times if len(column))
     duration = int(event_ns[-1] - event_ns[0])
     idle = duration == 0 or int(np.diff(event_ns).max(initial=0)) >= _IDLE * duration
-    return (EVENT, TIME) if idle else (TIME, EVENT)
-
-
-def _origin(timeline: AllocationTimeline) -> int:
-    rows, ranges = timeline.rows, timeline.ranges
-    times = [column[column >= 0] for column in (rows.alloc_ns, rows.free_ns, ranges.begin_ns)]
-    return min(int(column.min()) for column in times if len(column))
+    return TimeAxis(events, origin, event_ns, (EVENT, TIME) if idle else (TIME, EVENT))

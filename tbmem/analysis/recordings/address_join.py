@@ -11,20 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tbmem.analysis.recordings.breakdown import groups, sums
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I64, Bools
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import ALIVE, BEFORE, AllocationRows, DeviceTotals
 
-_RANK = {
-    Category.PARAMETER: 0,
-    Category.OPTIMIZER_STATE: 1,
-    Category.BUFFER: 2,
-    Category.GRADIENT: 3,
-    Category.INPUT: 4,
-    Category.ACTIVATION: 5,
-}
+_PREFERRED = (
+    *(Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER),
+    *(Category.GRADIENT, Category.INPUT, Category.ACTIVATION),
+)
 """Order of preference where an allocation has several notes: a weight is also saved for backward."""
 _LONG_LIVED = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER, Category.GRADIENT)
 _TYPES = {"cpu": 0, "cuda": 1}
@@ -45,14 +42,13 @@ class _Notes(NamedTuple):
     bytes: I64
     category: I64
     name: I64
-    rank: I64
+    """-1 for an empty one."""
 
 
 def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTimeline:
     """Fill in ``category``, ``basis`` and ``name`` of every allocation that has a note from the same window.
 
-    Returns:
-        The timeline with the book's table of names, and a row for each noted storage that a trace has no event of.
+    Each noted storage that a trace has no event of gets a row.
     """
     recorded_devices = len(timeline.devices)
     timeline = _with_noted_devices(timeline, book)
@@ -65,8 +61,6 @@ def join_book(timeline: AllocationTimeline, book: AddressBook) -> AllocationTime
     rows = timeline.rows
     category, basis, name = rows.category.copy(), rows.basis.copy(), np.full(len(rows), -1, np.int64)
     category[noted], basis[noted], name[noted] = notes.category[note], Basis.KNOWN, notes.name[note]
-    has_text = np.array([text != "" for text in book.names] or [False])
-    name[(name >= 0) & ~has_text[name]] = -1
     return timeline.with_columns(names=book.names, category=category, basis=basis, name=name)
 
 
@@ -74,43 +68,38 @@ def _with_noted_devices(timeline: AllocationTimeline, book: AddressBook) -> Allo
     """Adds devices that occur only in the book, such as the CPU for offloaded state beside a GPU snapshot."""
     existing = {device.name for device in timeline.devices}
     noted = {book.devices[number] for number in np.unique(book.device[np.isin(book.category, _LONG_LIVED)]).tolist()}
-    new = tuple(_noted_device(name) for name in sorted(noted - existing))
+    new = []
+    for name in sorted(noted - existing):
+        kind, _, text = name.partition(":")
+        index = int(text) if text.isdigit() else -1
+        new.append(DeviceTotals(name=name, type=_TYPES.get(kind, -1), index=index, base_is_known=False))
     return replace(timeline, devices=(*timeline.devices, *new)) if new else timeline
-
-
-def _noted_device(name: str) -> DeviceTotals:
-    kind, _, index = name.partition(":")
-    return DeviceTotals(
-        name=name,
-        type=_TYPES.get(kind, -1),
-        index=int(index) if index.isdigit() else -1,
-        base_is_known=False,
-    )
-
-
-def known_devices(timeline: AllocationTimeline, book: AddressBook) -> Bools:
-    """Mask of the timeline's devices that occur in the book."""
-    return np.array([device.name in book.devices for device in timeline.devices], np.bool_)
 
 
 def _notes(timeline: AllocationTimeline, book: AddressBook) -> _Notes:
     numbers = {device.name: number for number, device in enumerate(timeline.devices)}
     device = np.array([numbers.get(name, -1) for name in book.devices] or [-1], np.int64)[book.device]
-    rank = np.full(256, len(_RANK), np.int64)
-    for preferred, value in _RANK.items():
-        rank[preferred] = value
+    name = np.array([number if text else -1 for number, text in enumerate(book.names)] or [-1], np.int64)[book.name]
     order = np.argsort(book.time_ns, kind="stable")
     order = order[device[order] >= 0]
-    category = book.category[order].astype(np.int64)
-    return _Notes(
-        book.time_ns[order],
-        device[order],
-        book.address[order],
-        book.bytes[order],
-        category,
-        book.name[order].astype(np.int64),
-        rank[category],
+    columns: tuple[Any, ...] = (book.time_ns, device, book.address, book.bytes, book.category.astype(np.int64), name)
+    return _Notes(*(column[order] for column in columns))
+
+
+def _moments_among(rows: AllocationRows, device: I64, address: Any, ns: I64) -> tuple[I64, I64]:
+    """Rows in order of device, address and time, and how many of them lie up to each of some moments."""
+    order = np.lexsort(
+        (
+            np.append(rows.alloc_event, np.full(len(ns), _MAX)),
+            np.append(rows.alloc_ns, ns),
+            np.append(rows.address, address),
+            np.append(rows.device, device),
+        )
     )
+    is_row = order < len(rows)
+    until = np.empty(len(ns), np.int64)
+    until[order[~is_row] - len(rows)] = np.cumsum(is_row)[~is_row]
+    return order[is_row], until
 
 
 def _match_rows(rows: AllocationRows, notes: _Notes) -> tuple[I64, Bools]:
@@ -119,30 +108,22 @@ def _match_rows(rows: AllocationRows, notes: _Notes) -> tuple[I64, Bools]:
     Returns:
         The row of each note, -1 for none, and whether the address was allocated earlier in this recording.
     """
-    device = np.concatenate([rows.device.astype(np.int64), notes.device])
-    address = np.concatenate([rows.address, notes.address])
-    ns = np.concatenate([rows.alloc_ns, notes.ns])
-    event = np.concatenate([rows.alloc_event, np.full(len(notes.ns), _MAX)])
-    order = np.lexsort((event, ns, address, device))
-    is_row = order < len(rows)
-    last = np.maximum.accumulate(np.where(is_row, np.arange(len(order)), -1))
-    candidate = np.full(len(order), -1)
-    candidate[order] = np.where(last >= 0, order[last], -1)
-    row = candidate[len(rows) :]
-    clipped = np.maximum(row, 0)
     if not len(rows):
         return np.full(len(notes.ns), -1), np.zeros(len(notes.ns), np.bool_)
-    same_address: Bools = row >= 0
-    same_address &= (rows.device[clipped] == notes.device) & (rows.address[clipped] == notes.address)
-    alive = (rows.free_ns[clipped] < 0) | (rows.free_ns[clipped] > notes.ns)
-    fits = notes.bytes <= np.maximum(rows.bytes[clipped], rows.rounded_bytes[clipped])
+    order, until = _moments_among(rows, notes.device, notes.address, notes.ns)
+    row = order[until - 1]
+    same_address = (until > 0) & (rows.device[row] == notes.device) & (rows.address[row] == notes.address)
+    alive = (rows.free_ns[row] < 0) | (rows.free_ns[row] > notes.ns)
+    fits = notes.bytes <= np.maximum(rows.bytes[row], rows.rounded_bytes[row])
     return np.where(same_address & alive & fits, row, -1), same_address
 
 
 def _best_notes(row_of_note: I64, notes: _Notes) -> tuple[I64, I64]:
     """Rows that have notes, and the preferred note of each."""
     matched = np.flatnonzero(row_of_note >= 0)
-    order = matched[np.lexsort((notes.ns[matched], notes.rank[matched], row_of_note[matched]))]
+    rank = np.full(len(Category), len(_PREFERRED))
+    rank[list(_PREFERRED)] = np.arange(len(_PREFERRED))
+    order = matched[np.lexsort((notes.ns[matched], rank[notes.category[matched]], row_of_note[matched]))]
     rows, first = np.unique(row_of_note[order], return_index=True)
     return rows, order[first]
 
@@ -154,9 +135,7 @@ def _with_older_storages(
     missing = np.flatnonzero((row_of_note < 0) & may_be_unlisted & np.isin(notes.category, _LONG_LIVED))
     if not len(missing):
         return timeline, row_of_note
-    keys = np.stack([notes.device[missing].astype(np.uint64), notes.address[missing].astype(np.uint64)], axis=1)
-    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    first, group = groups(notes.device[missing], notes.address[missing])
     size = np.zeros(len(first), np.int64)
     np.maximum.at(size, group, notes.bytes[missing])
     note = missing[first]
@@ -176,22 +155,28 @@ def _with_older_storages(
     )
     row_of_note[missing] = len(timeline.rows) + group
     grown = timeline.with_older_rows(added)
-    before = [device.base_bytes for device in timeline.devices]
-    freed = [
-        int(added.bytes[(added.device == number) & (added.free_event >= 0)].sum()) for number in range(len(before))
-    ]
-    devices = tuple(map(_with_older_bytes, grown.devices, before, freed))
+    ended = added.free_event >= 0
+    freed = sums(added.device[ended], added.bytes[ended], len(grown.devices)).tolist()
+    devices = tuple(map(_with_older_bytes, timeline.devices, grown.devices, freed))
     return replace(grown, devices=devices), row_of_note
 
 
+def _with_older_bytes(before: DeviceTotals, device: DeviceTotals, freed: int) -> DeviceTotals:
+    """Reported totals plus older bytes that they leave out: torch counts CPU memory only while a profiler runs."""
+    older = device.base_bytes - before.base_bytes
+    allocated, peak = device.allocated_bytes, device.reported_peak_bytes
+    return replace(
+        device,
+        allocated_bytes=None if allocated is None else allocated + max(older - freed, 0),
+        reported_peak_bytes=None if peak is None else peak + older,
+    )
+
+
 def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64, note: I64) -> tuple[I64, I64]:
-    """When each older storage was freed, as far as it is known.
+    """Event and Unix time at which each older storage was freed, as far as it is known.
 
     That is when its address was allocated again; for a gradient also when an optimizer released it, or when it was
     noted at another address.
-
-    Returns:
-        Event and Unix time of the free.
     """
     last_seen = np.zeros(len(note), np.int64)
     np.maximum.at(last_seen, group, notes.ns[missing])
@@ -213,26 +198,19 @@ def _ends(timeline: AllocationTimeline, notes: _Notes, missing: I64, group: I64,
 def _reused(rows: AllocationRows, notes: _Notes, note: I64, after: I64) -> I64:
     """When the address of each storage was first allocated again after a time."""
     recorded = rows.take(rows.alloc_event >= 0)
-    device = np.concatenate([recorded.device.astype(np.int64), notes.device[note]])
-    address = np.concatenate([recorded.address, notes.address[note]])
-    order = np.lexsort((np.concatenate([recorded.alloc_ns, after]), address, device))
-    next_of = np.full(len(order), -1)
-    next_of[order] = np.append(order[1:], -1)
-    follower = next_of[len(recorded) :]
     if not len(recorded):
         return np.full(len(note), _MAX)
-    row = np.clip(follower, 0, len(recorded) - 1)
-    is_reuse = (follower >= 0) & (follower < len(recorded))
-    is_reuse &= (recorded.address[row] == notes.address[note]) & (recorded.device[row] == notes.device[note])
-    return np.where(is_reuse, recorded.alloc_ns[row], _MAX)
+    order, until = _moments_among(recorded, notes.device[note], notes.address[note], after)
+    row = np.append(order, 0)[until]
+    is_reuse = (recorded.address[row] == notes.address[note]) & (recorded.device[row] == notes.device[note])
+    return np.where(is_reuse & (until < len(order)), recorded.alloc_ns[row], _MAX)
 
 
 def _zeroed(timeline: AllocationTimeline, notes: _Notes, note: I64, after: I64) -> I64:
     """When an optimizer first released gradients after a time; one that was kept would have been noted again."""
     ranges = timeline.ranges
     is_zero = np.array([name.startswith(_ZERO_GRAD) for name in timeline.range_names] or [False])
-    ended = is_zero[ranges.name] & (ranges.end_ns >= 0) if len(ranges) else np.zeros(0, np.bool_)
-    ends = np.append(np.sort(ranges.end_ns[ended]), _MAX)
+    ends = np.append(np.sort(ranges.end_ns[is_zero[ranges.name] & (ranges.end_ns >= 0)]), _MAX)
     next_end = ends[np.searchsorted(ends[:-1], after, side="right")]
     return np.where(notes.category[note] == Category.GRADIENT, next_end, _MAX)
 
@@ -250,14 +228,3 @@ def _moved(notes: _Notes, note: I64, after: I64) -> I64:
         if later < end:
             moved[index] = times[later]
     return moved
-
-
-def _with_older_bytes(device: DeviceTotals, base_before: int, freed: int) -> DeviceTotals:
-    """Reported totals plus older bytes that they leave out: torch counts CPU memory only while a profiler runs."""
-    older = device.base_bytes - base_before
-    allocated, peak = device.allocated_bytes, device.reported_peak_bytes
-    return replace(
-        device,
-        allocated_bytes=None if allocated is None else allocated + max(older - freed, 0),
-        reported_peak_bytes=None if peak is None else peak + older,
-    )

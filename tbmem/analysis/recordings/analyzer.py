@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.recordings.breakdown import basis_name, max_by_code, peak_state, shares, sums
+from tbmem.analysis.recordings.breakdown import PeakState, basis_name, max_by_code, peak_state, shares, sums
 from tbmem.analysis.recordings.categorize import categorize
 from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable
 from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of
@@ -44,23 +44,21 @@ def analyze(
         timeline: The recording.
         book: Address book of the same window; with it, categories are known rather than inferred.
         table: Rules that categories are inferred by without a book; the default rules if ``None``.
-        name: Short name of the recording.
-        path: File that it was read from.
+        name: Short name.
+        path: Its file.
     """
     recorded = timeline
     timeline, labels = categorize(timeline, book, table)
     lines = SourceLines(timeline.stacks)
     modules = module_codes(timeline)
-    devices = tuple(
-        _Device(timeline, number, labels, lines, modules).analysis() for number in range(len(timeline.devices))
-    )
+    states = [peak_state(timeline, number) for number in range(len(timeline.devices))]
     return Analysis(
         name=name,
         path=path,
         source=timeline.source,
         timeline=timeline,
         labels=labels,
-        devices=devices,
+        devices=tuple(_Device(state, labels, lines, modules).analysis() for state in states),
         notes=(*timeline.notes, *_notes(recorded, timeline, labels)),
     )
 
@@ -71,9 +69,8 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
     bases = {device.name: device.base_bytes for device in recorded.devices}
     for device in timeline.devices:
         if device.name not in bases:
-            notes.append(
-                f"{device.name}: the recording has no events of it; only what the address book noted there is counted."
-            )
+            text = "the recording has no events of it; only what the address book noted there is counted"
+            notes.append(f"{device.name}: {text}.")
         elif older := device.base_bytes - bases[device.name]:
             notes.append(
                 f"{device.name}: {format_bytes(older)} of parameters, optimizer state and the like are older than the"
@@ -92,109 +89,95 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
     return notes
 
 
-class _Device:
+class _Device(NamedTuple):
     """Analysis of one device."""
 
-    def __init__(
-        self,
-        timeline: AllocationTimeline,
-        number: int,
-        labels: Labels,
-        lines: SourceLines,
-        modules: tuple[I64, tuple[str, ...]],
-    ) -> None:
-        self._timeline, self._number = timeline, number
-        self._labels, self._lines, self._modules = labels, lines, modules
-        self._state = peak_state(timeline, number)
+    state: PeakState
+    labels: Labels
+    lines: SourceLines
+    modules: tuple[I64, tuple[str, ...]]
 
     def analysis(self) -> DeviceAnalysis:
-        totals = self._timeline.devices[self._number]
-        reserved_peak = self._timeline.peak_reserved(self._number)
-        never_used, percent, grade = efficiency(self._state.peak, reserved_peak)
+        state, timeline, number = self.state, self.state.timeline, self.state.device
+        totals, reserved_peak = timeline.devices[number], timeline.peak_reserved(number)
+        never_used, percent, grade = efficiency(state.peak, reserved_peak)
         same = ("name", "type", "index", "model", "measure", "events", "base_bytes", "total_bytes", "unmatched_frees")
         sizes = ("ooms", "reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
         result = DeviceAnalysis(
             **{name: getattr(totals, name) for name in (*same, *sizes)},
             **self._breakdowns(),
-            number=self._number,
+            number=number,
             key=str(totals.index) if totals.index >= 0 else totals.name,
             peak=self._peak(),
             peak_reserved_bytes=None if reserved_peak is None else reserved_peak.bytes,
-            fragmentation=fragmentation_of(self._timeline, self._number),
+            fragmentation=fragmentation_of(timeline, number),
             never_used_bytes=never_used,
             efficiency_percent=percent,
             grade=grade,
             top=self._top(),
-            lifetimes=lifetimes_of(self._state),
-            suspects=suspects_of(self._state, self._lines, self._labels),
+            lifetimes=lifetimes_of(state),
+            suspects=suspects_of(state, self.lines, self.labels),
             recommendations=(),
         )
-        return replace(result, recommendations=recommendations_for(self._facts(result)))
-
-    def _breakdowns(self) -> dict[str, Any]:
-        state, rows, lines, labels = self._state, self._timeline.rows, self._lines, self._labels
-        most = max_by_code(self._timeline, self._number, labels.code)
-        line, operators, names = lines.codes(rows.stack), self._timeline.operators, labels.names
-        return {
-            "by_category": shares(state, labels.code, names.__getitem__, rest=UNKNOWN, basis=True, max_bytes=most),
-            "by_phase": shares(state, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
-            "modules": module_tree(state, *self._modules),
-            "by_module": merged_modules(state, *self._modules),
-            "by_line": shares(state, line, lines.of_frame, rest=_NO_STACK, limit=_LINES),
-            "by_stack": shares(
-                state, rows.stack, lines.line, rest=_NO_STACK, limit=_STACKS, distinct=True, frames=lines.frames
-            ),
-            "by_operator": shares(state, rows.operator, operators.__getitem__, rest=_NO_OPERATOR, limit=_LINES),
-        }
-
-    def _facts(self, result: DeviceAnalysis) -> DeviceFacts:
-        segments, settings = self._timeline.segments, self._timeline.settings
-        rows, alive = self._timeline.rows, self._state.alive
-        by_category = sums(rows.category[alive], rows.bytes[alive], len(Category))
-        return DeviceFacts(
+        by_category = sums(timeline.rows.category[state.alive], timeline.rows.bytes[state.alive], len(Category))
+        facts = DeviceFacts(
             device=result,
             by_category={category: int(by_category[category]) for category in Category},
-            settings=settings if isinstance(settings, Mapping) else {},
-            expandable=bool(np.any(segments.expandable[segments.device == self._number])),
+            settings=timeline.settings if isinstance(timeline.settings, Mapping) else {},
+            expandable=bool(np.any(timeline.segments.expandable[timeline.segments.device == number])),
         )
+        return replace(result, recommendations=recommendations_for(facts))
+
+    def _breakdowns(self) -> dict[str, Any]:
+        state, timeline, lines, labels = self.state, self.state.timeline, self.lines, self.labels
+        rows, line = timeline.rows, lines.codes(timeline.rows.stack)
+        operator, most = timeline.operators.__getitem__, max_by_code(timeline, state.device, labels.code)
+        category = labels.names.__getitem__
+        return {
+            "by_category": shares(state, labels.code, category, rest=UNKNOWN, max_bytes=most),
+            "by_phase": shares(state, rows.phase, lambda code: Phase(code).name, rest=Phase.OTHER.name),
+            "modules": module_tree(state, *self.modules),
+            "by_module": merged_modules(state, *self.modules),
+            "by_line": shares(state, line, lines.of_frame, rest=_NO_STACK, limit=_LINES),
+            "by_stack": shares(state, rows.stack, lines.line, rest=_NO_STACK, limit=_STACKS, frames=lines.frames),
+            "by_operator": shares(state, rows.operator, operator, rest=_NO_OPERATOR, limit=_LINES),
+        }
 
     def _peak(self) -> PeakMoment:
-        peak, rows = self._state.peak, self._timeline.rows
-        at_peak = np.flatnonzero((rows.device == self._number) & (rows.alloc_event == peak.event))
-        row = int(at_peak[0]) if peak.event >= 0 and len(at_peak) else -1
+        peak, timeline = self.state.peak, self.state.timeline
+        rows = timeline.rows
+        at_peak = np.flatnonzero((rows.device == self.state.device) & (rows.alloc_event == peak.event))
+        if peak.event < 0 or not len(at_peak):
+            return PeakMoment(bytes=peak.bytes, event=peak.event, ns=peak.ns, step=-1, phase=Phase.OTHER.name)
+        row = int(at_peak[0])
         return PeakMoment(
             bytes=peak.bytes,
             event=peak.event,
             ns=peak.ns,
-            step=int(rows.step[row]) if row >= 0 else -1,
-            phase=Phase(int(rows.phase[row])).name if row >= 0 else Phase.OTHER.name,
-            line=self._line(row) if row >= 0 else "",
+            step=int(rows.step[row]),
+            phase=Phase(int(rows.phase[row])).name,
+            line=self.lines.line(int(rows.stack[row])) or _text(timeline.operators, int(rows.operator[row])),
         )
 
-    def _line(self, row: int) -> str:
-        rows = self._timeline.rows
-        return self._lines.line(int(rows.stack[row])) or _text(self._timeline.operators, int(rows.operator[row]))
-
     def _top(self) -> tuple[Allocation, ...]:
-        size = self._timeline.rows.bytes
-        alive = self._state.alive[size[self._state.alive] > 0]
-        order = alive[np.lexsort((alive, -size[alive]))][:_TOP]
-        return tuple(self._allocation(row) for row in order.tolist())
+        size = self.state.timeline.rows.bytes
+        alive = self.state.alive[size[self.state.alive] > 0]
+        return tuple(map(self._allocation, alive[np.lexsort((alive, -size[alive]))][:_TOP].tolist()))
 
     def _allocation(self, row: int) -> Allocation:
-        timeline, rows = self._timeline, self._timeline.rows
+        timeline, rows = self.state.timeline, self.state.timeline.rows
         numbers = ("bytes", "rounded_bytes", "step", "alloc_event", "free_event", "alloc_ns", "free_ns")
         return Allocation(
             **{name: int(getattr(rows, name)[row]) for name in numbers},
             row=row,
-            category=self._labels.names[self._labels.code[row]],
+            category=self.labels.names[self.labels.code[row]],
             basis=basis_name(int(rows.basis[row])),
             name=_text(timeline.names, int(rows.name[row])),
-            module=_text(self._modules[1], int(self._modules[0][row])),
+            module=_text(self.modules[1], int(self.modules[0][row])),
             operator=_text(timeline.operators, int(rows.operator[row])),
             phase=Phase(int(rows.phase[row])).name,
-            line=self._lines.line(int(rows.stack[row])),
-            stack=self._lines.frames(int(rows.stack[row])),
+            line=self.lines.line(int(rows.stack[row])),
+            stack=self.lines.frames(int(rows.stack[row])),
             alive_at_end=int(rows.free_event[row]) < 0,
         )
 

@@ -12,6 +12,7 @@ from tbmem.analysis.recordings.result import Share
 from tbmem.model.category import Basis
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline, Peak
+from tbmem.model.timeline_tables import AllocationRows
 
 OTHER = "(other)"
 """Name of parts that were merged."""
@@ -34,23 +35,17 @@ class PeakState(NamedTuple):
 def peak_state(timeline: AllocationTimeline, device: int) -> PeakState:
     """State of a device at its peak."""
     peak = timeline.peak(device)
-    return PeakState(
-        timeline=timeline,
-        device=device,
-        peak=peak,
-        alive=timeline.alive_at(device, peak.event),
-        at_end=timeline.alive_at_end(device),
-        unlisted=timeline.devices[device].unlisted_bytes,
-    )
+    alive, at_end = timeline.alive_at(device, peak.event), timeline.alive_at_end(device)
+    return PeakState(timeline, device, peak, alive, at_end, timeline.devices[device].unlisted_bytes)
 
 
 def basis_name(value: int) -> str:
-    """``'none'``, ``'inferred'`` or ``'known'``."""
+    """Name of a ``Basis`` in lower case."""
     return Basis(value).name.lower()
 
 
 def percent(part: float, total: float) -> float:
-    """Share in percent; 0 if the total is 0."""
+    """Share in percent; 0 of 0."""
     return round(100 * part / total, 3) if total else 0.0
 
 
@@ -68,8 +63,6 @@ def shares(
     *,
     rest: str,
     limit: int | None = None,
-    distinct: bool = False,
-    basis: bool = False,
     frames: Callable[[int], tuple[str, ...]] | None = None,
     max_bytes: I64 | None = None,
 ) -> tuple[Share, ...]:
@@ -81,19 +74,15 @@ def shares(
         names: Name of a code.
         rest: Name for rows of code -1 and bytes without a row.
         limit: Maximum number of parts; the remaining ones are merged under ``'(other)'``.
-        distinct: Whether parts of the same name stay apart.
-        basis: Whether to report how each part's category is known.
-        frames: Frames of a code.
-        max_bytes: By code, the most bytes at any time.
+        frames: Frames of a code; parts of the same name then stay apart.
+        max_bytes: For categories: by code, the most bytes at any time.
     """
     at_peak, at_end, count = _by_code(state, code)
-    last = len(at_peak) - 1
+    last, total = len(at_peak) - 1, state.peak.bytes
     most = np.zeros(last + 1, np.int64) if max_bytes is None else np.append(max_bytes, state.unlisted)
     filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (most != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
-    listed, merged = (order, order[:0]) if limit is None else (order[:limit], order[limit:])
-    bases = _bases(state, code) if basis else {}
-    total = state.peak.bytes
+    bases = {} if max_bytes is None else _bases(state, code)
     parts = [
         Share(
             name=rest if number == last else names(number),
@@ -102,22 +91,20 @@ def shares(
             percent=percent(int(at_peak[number]), total),
             end_bytes=int(at_end[number]),
             max_bytes=None if max_bytes is None else int(most[number]),
-            basis=bases.get(number if number < last else -1, "none") if basis else "",
+            basis="" if max_bytes is None else bases.get(number if number < last else -1, "none"),
             stack=frames(number) if frames is not None and number < last else (),
         )
-        for number in listed.tolist()
+        for number in order[:limit].tolist()
     ]
-    if len(merged):
-        size, end = int(at_peak[merged].sum()), int(at_end[merged].sum())
-        allocations = int(count[merged].sum())
+    if limit is not None and len(order) > limit:
+        size, allocations, end = (int(column[order[limit:]].sum()) for column in (at_peak, count, at_end))
         parts.append(Share(name=OTHER, bytes=size, count=allocations, percent=percent(size, total), end_bytes=end))
-    return tuple(parts) if distinct else _merge_names(parts)
+    return tuple(parts) if frames is not None else _merge_names(parts)
 
 
 def _by_code(state: PeakState, code: NDArray[Any]) -> tuple[I64, I64, I64]:
     """Bytes at the peak, bytes at the end and allocations at the peak; the last element is for no code."""
-    size = int(code.max()) + 2 if len(code) else 1
-    rows = state.timeline.rows
+    size, rows = int(code.max(initial=-1)) + 2, state.timeline.rows
     at_peak = sums(code[state.alive], rows.bytes[state.alive], size)
     at_end = sums(code[state.at_end], rows.bytes[state.at_end], size)
     count = sums(code[state.alive], np.ones(len(state.alive), np.int64), size)
@@ -162,13 +149,8 @@ def _bases(state: PeakState, code: NDArray[Any]) -> dict[int, str]:
 
 
 def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
-    """Number rows so that those which agree in every column have the same number.
-
-    Returns:
-        A row of each group, and the group of each row.
-    """
-    group = np.zeros(len(columns[0]), np.int64)
-    first = np.zeros(0, np.int64)
+    """A row of each group, and the group of each row; rows of a group agree in every column."""
+    group, first = np.zeros(len(columns[0]), np.int64), np.zeros(0, np.int64)
     for column in columns:
         _, inverse = np.unique(column, return_inverse=True)
         combined = group * (int(inverse.max(initial=0)) + 1) + inverse.reshape(-1)
@@ -180,20 +162,16 @@ def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
 def max_by_code(timeline: AllocationTimeline, device: int, code: NDArray[Any]) -> I64:
     """By code, the most bytes that were alive at any time."""
     rows = timeline.rows
-    size = int(code.max()) + 1 if len(code) else 0
+    size = int(code.max(initial=-1)) + 1
     coded = np.flatnonzero((rows.device == device) & (code >= 0))
     coded = coded[np.argsort(code[coded], kind="stable")]
-    cuts = np.searchsorted(code[coded], np.arange(size + 1))
-    peaks = [_peak_bytes(timeline, coded[cuts[number] : cuts[number + 1]]) for number in range(size)]
-    return np.array(peaks, np.int64)
+    parts = np.split(coded, np.searchsorted(code[coded], np.arange(1, size)))[:size]
+    return np.array([_peak_bytes(rows, part) for part in parts], np.int64)
 
 
-def _peak_bytes(timeline: AllocationTimeline, indices: I64) -> int:
-    rows = timeline.rows
-    size, begin, end = rows.bytes[indices], rows.alloc_event[indices], rows.free_event[indices]
-    freed = end >= 0
-    event = np.concatenate([begin, end[freed]])
-    change = np.concatenate([size, -size[freed]])
+def _peak_bytes(rows: AllocationRows, indices: I64) -> int:
+    freed = indices[rows.free_event[indices] >= 0]
+    event = np.concatenate([rows.alloc_event[indices], rows.free_event[freed]])
+    change = np.concatenate([rows.bytes[indices], -rows.bytes[freed]])
     # frees come before allocations of the same event
-    order = np.lexsort((change, event))
-    return int(max(np.cumsum(change[order]).max(initial=0), 0))
+    return int(np.cumsum(change[np.lexsort((change, event))]).max(initial=0))

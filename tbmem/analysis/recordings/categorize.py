@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbmem.analysis.recordings.address_join import join_book, known_devices
+from tbmem.analysis.recordings.address_join import join_book
 from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, UNKNOWN, CategoryTable, rule_of_rows
 from tbmem.analysis.recordings.result import Labels
 from tbmem.model.address_book import AddressBook
@@ -22,15 +22,11 @@ _OF_PHASE = {
 def categorize(
     timeline: AllocationTimeline, book: AddressBook | None, table: CategoryTable | None
 ) -> tuple[AllocationTimeline, Labels]:
-    """Assign categories: by the address book on devices that occur in it, by the table's rules on all others.
-
-    Returns:
-        The timeline with ``category``, ``basis`` and ``name`` filled in, and the label of each row.
-    """
+    """Assign categories, and the label of each row: by the address book on its devices, by rules on all others."""
     in_book = np.zeros(len(timeline.devices), np.bool_)
     if book is not None and len(book):
         timeline = join_book(timeline, book)
-        in_book = known_devices(timeline, book)
+        in_book = np.array([device.name in book.devices for device in timeline.devices], np.bool_)
         timeline = _by_lifetime(timeline, in_book[timeline.rows.device])
     names = tuple(Category.__members__)
     code = timeline.rows.category.astype(np.int64)
@@ -59,20 +55,15 @@ def _is_input(timeline: AllocationTimeline) -> Bools:
     for number in range(len(timeline.devices)):
         allocated = np.flatnonzero((rows.device == number) & (rows.alloc_event >= 0))
         allocated = allocated[np.argsort(rows.alloc_event[allocated])]
-        following = _next(rows.phase[allocated] != Phase.OTHER)
+        # index of the next allocation of a phase from each one on; the length for none
+        indices = np.where(rows.phase[allocated] != Phase.OTHER, np.arange(len(allocated)), len(allocated))
+        following = np.minimum.accumulate(indices[::-1])[::-1]
         has_next = following < len(allocated)
         has_next &= (rows.phase[allocated] == Phase.OTHER) & (rows.step[allocated] >= 0)
         row, next_row = allocated[has_next], allocated[following[has_next]]
         alive = (rows.free_event[row] < 0) | (rows.free_event[row] > rows.alloc_event[next_row])
         is_input[row] = alive & (rows.phase[next_row] == Phase.FORWARD) & (rows.step[next_row] == rows.step[row])
     return is_input
-
-
-def _next(marked: Bools) -> I64:
-    """Index of the next marked element from each one on; the length for none."""
-    indices = np.where(marked, np.arange(len(marked)), len(marked))
-    following: I64 = np.minimum.accumulate(indices[::-1])[::-1]
-    return following
 
 
 def _freed_before_next_pass(timeline: AllocationTimeline) -> Bools:
@@ -94,19 +85,17 @@ def _by_rules(
     """Infer from words, then from the phase; optimizer memory that is freed before the next forward is temporary."""
     rows = timeline.rows
     rule = rule_of_rows(timeline, table)
+    of_phase = [_OF_PHASE.get(phase, Category.UNKNOWN) for phase in Phase]
     labels = [*(item.label for item in table.rules), UNKNOWN]
-    phase_category = np.array([_OF_PHASE.get(Phase(number), Category.UNKNOWN) for number in range(len(Phase))])
-    rule_category = np.array([-1 if item.category is None else int(item.category) for item in table.rules] + [-1])
     names = tuple(dict.fromkeys((*names, *labels)))
     number = {name: index for index, name in enumerate(names)}
     code_of_rule = np.array([number[label] for label in labels])
-    code_of_phase = np.array([number[Category(category).name] for category in phase_category.tolist()])
-    phase = rows.phase.astype(np.int64)
-    inferred = np.where(rule == len(table.rules), code_of_phase[phase], code_of_rule[rule])
-    category = np.where(rule_category[rule] < 0, phase_category[phase], rule_category[rule])
+    code_of_phase = np.array([number[category.name] for category in of_phase])[rows.phase]
+    rule_category = np.array([-1 if item.category is None else int(item.category) for item in table.rules] + [-1])
+    inferred = np.where(rule == len(table.rules), code_of_phase, code_of_rule[rule])
+    category = np.where(rule_category[rule] < 0, np.array(of_phase)[rows.phase], rule_category[rule])
     temporary = (category == Category.OPTIMIZER_STATE) & _freed_before_next_pass(timeline)
-    inferred = np.where(temporary, number[Category.TEMPORARY.name], inferred)
-    category = np.where(temporary, Category.TEMPORARY, category)
+    inferred[temporary], category[temporary] = number[Category.TEMPORARY.name], Category.TEMPORARY
     changed = unlabelled & (inferred != number[UNKNOWN])
     timeline = timeline.with_columns(
         category=np.where(changed, category, rows.category), basis=np.where(changed, Basis.INFERRED, rows.basis)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
 from tbmem.model.category import Category
 from tbmem.model.columns import I64
-from tbmem.model.stacks import Frame, StackTable
+from tbmem.model.stacks import Frame
 from tbmem.model.timeline import AllocationTimeline
 
 UNKNOWN = Category.UNKNOWN.name
@@ -24,7 +25,7 @@ class CategoryRule:
     """A label, and words that imply it."""
 
     label: str
-    """``'Attention'``, or the name of torch's category if it means the same: ``'OPTIMIZER_STATE'``."""
+    """``'Attention'``, or the name of torch's category."""
     words: tuple[str, ...]
     """Lower-case regular expressions, searched in ends of paths, functions, operators and modules."""
     category: Category | None = None
@@ -49,98 +50,57 @@ class CategoryTable:
         return CategoryTable(rules=(*(_rule(item) for item in data), *self.rules))
 
 
+_LOADING = ("from_pretrained", "load_state_dict", "load_checkpoint", "reset_parameters", r"\b_apply\b", "init_weights")
+_COLLECTIVES = ("nccl", "all_to_all", "alltoall", "all_reduce", "allreduce", "deep_?ep", "c10d", "functional_coll")
+_FSDP = ("fsdp", "fully_shard", "flat_param", "all_gather", "allgather", "reduce_scatter")
+_OPTIMIZERS = (r"\boptim/", r"\boptimizers?\b", r"\badamw?\b", r"_init_group", r"\bmuon\b", "adafactor")
+_RULES: tuple[tuple[str, Category | None, tuple[str, ...]], ...] = (
+    ("COMMUNICATION", Category.COMMUNICATION, _COLLECTIVES),
+    ("FSDP", Category.COMMUNICATION, _FSDP),
+    ("OPTIMIZER_STATE", Category.OPTIMIZER_STATE, _OPTIMIZERS),
+    ("GRADIENT", Category.GRADIENT, ("autograd::engine", "run_backward", "accumulategrad", r"backward0\b")),
+    ("PARAMETER", Category.PARAMETER, _LOADING),
+    ("Expert/MoE", None, (r"\bmoe", r"moe\b", "expert", "router", "grouped_gemm", "grouped_mm")),
+    ("Attention", None, ("attention", r"attn", r"sdpa", "flash_", "kv_?cache", "rotary", r"\brope")),
+    ("Embedding", None, ("embedding", r"embed_tokens", r"\bwte\b")),
+    ("Normalization", None, ("layer_?norm", "rms_?norm", "batch_?norm", "group_?norm")),
+    ("Loss", None, ("cross_entropy", "nll_loss", "log_softmax", r"loss\b")),
+    ("Convolution", None, ("convolution", r"\bconv", "cudnn_conv")),
+    ("Linear/MatMul", None, ("linear", "matmul", r"mm\b", "gemm", r"\bmlp", "feed_?forward", r"\bffn")),
+    ("INPUT", Category.INPUT, ("dataload", "collate", "get_batch", "pin_memory")),
+)
 DEFAULT_TABLE = CategoryTable(
-    rules=(
-        CategoryRule(
-            label=Category.COMMUNICATION.name,
-            category=Category.COMMUNICATION,
-            words=("nccl", "all_to_all", "alltoall", "all_reduce", "allreduce", "deep_?ep", "c10d", "functional_coll"),
-        ),
-        CategoryRule(
-            label="FSDP",
-            category=Category.COMMUNICATION,
-            words=("fsdp", "fully_shard", "flat_param", "all_gather", "allgather", "reduce_scatter"),
-        ),
-        CategoryRule(
-            label=Category.OPTIMIZER_STATE.name,
-            category=Category.OPTIMIZER_STATE,
-            words=(r"\boptim/", r"\boptimizers?\b", r"\badamw?\b", r"_init_group", r"\bmuon\b", "adafactor"),
-        ),
-        CategoryRule(
-            label=Category.GRADIENT.name,
-            category=Category.GRADIENT,
-            words=("autograd::engine", "run_backward", "accumulategrad", r"backward0\b"),
-        ),
-        CategoryRule(
-            label=Category.PARAMETER.name,
-            category=Category.PARAMETER,
-            words=(
-                "from_pretrained",
-                "load_state_dict",
-                "load_checkpoint",
-                "reset_parameters",
-                r"\b_apply\b",
-                "init_weights",
-            ),
-        ),
-        CategoryRule(label="Expert/MoE", words=(r"\bmoe", r"moe\b", "expert", "router", "grouped_gemm", "grouped_mm")),
-        CategoryRule(
-            label="Attention", words=("attention", r"attn", r"sdpa", "flash_", "kv_?cache", "rotary", r"\brope")
-        ),
-        CategoryRule(label="Embedding", words=("embedding", r"embed_tokens", r"\bwte\b")),
-        CategoryRule(label="Normalization", words=("layer_?norm", "rms_?norm", "batch_?norm", "group_?norm")),
-        CategoryRule(label="Loss", words=("cross_entropy", "nll_loss", "log_softmax", r"loss\b")),
-        CategoryRule(label="Convolution", words=("convolution", r"\bconv", "cudnn_conv")),
-        CategoryRule(
-            label="Linear/MatMul", words=("linear", "matmul", r"mm\b", "gemm", r"\bmlp", "feed_?forward", r"\bffn")
-        ),
-        CategoryRule(
-            label=Category.INPUT.name, category=Category.INPUT, words=("dataload", "collate", "get_batch", "pin_memory")
-        ),
-    )
+    rules=tuple(CategoryRule(label=label, category=category, words=words) for label, category, words in _RULES)
 )
 
 
 def rule_of_rows(timeline: AllocationTimeline, table: CategoryTable) -> I64:
     """Number of the first rule that matches each allocation; ``len(table.rules)`` for none."""
-    none = len(table.rules)
+    rows, stacks, none = timeline.rows, timeline.stacks, len(table.rules)
     words = [(number, word, _literal(word)) for number, rule in enumerate(table.rules) for word in rule.words]
-    rows = timeline.rows
-    rule_of_row = np.append(_of_stacks(timeline.stacks, words, none), none)[rows.stack]
+
+    @cache
+    def first(text: str) -> int:
+        for number, word, literal in words:
+            if literal in text and (literal == word or re.search(word, text)):
+                return number
+        return none
+
+    of_stack = np.full(len(stacks) + 1, none, np.int64)
+    if len(stacks.frame):
+        of_frame = np.array([first(_text(frame)) for frame in stacks.frames], np.int64)
+        of_stack[:-1] = np.minimum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
+    rule_of_row = of_stack[rows.stack]
     for names, column in ((timeline.operators, rows.operator), (timeline.modules, rows.module)):
-        of_name = np.array([*(_first(words, name.lower(), none) for name in names), none], np.int64)
+        of_name = np.array([*(first(name.lower()) for name in names), none], np.int64)
         rule_of_row = np.minimum(rule_of_row, of_name[column])
     return rule_of_row
-
-
-_Words = Sequence[tuple[int, str, str]]
-"""Rule number, word and literal of each word."""
 
 
 def _literal(word: str) -> str:
     """Literal that every match of a word contains, tested before the regular expression; empty if it is not simple."""
     pieces = re.split(r".[?*]", word.replace(r"\b", ""))
-    return "" if any(_SIGNS & set(piece) for piece in pieces) else max(pieces, key=len)
-
-
-_SIGNS = set(r"\^$.|?*+()[]{}")
-
-
-def _of_stacks(stacks: StackTable, words: _Words, none: int) -> I64:
-    of_stack = np.full(len(stacks), none, np.int64)
-    if len(stacks.frame):
-        texts = [_text(frame) for frame in stacks.frames]
-        of_text = {text: _first(words, text, none) for text in set(texts)}
-        of_frame = np.array([of_text[text] for text in texts], np.int64)
-        of_stack[:] = np.minimum.reduceat(of_frame[stacks.frame], stacks.offset[:-1])
-    return of_stack
-
-
-def _first(words: _Words, text: str, none: int) -> int:
-    for number, word, literal in words:
-        if literal in text and (literal == word or re.search(word, text)):
-            return number
-    return none
+    return "" if any(set(r"\^$.|?*+()[]{}") & set(piece) for piece in pieces) else max(pieces, key=len)
 
 
 def _text(frame: Frame) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.allocator.sizes import SMALL_SEGMENT
+from tbmem.analysis.allocator.settings import SMALL_SEGMENT
 from tbmem.analysis.recordings.breakdown import percent
 from tbmem.analysis.recordings.result import Analysis, Fragmentation
 from tbmem.model.columns import I64
@@ -24,19 +24,17 @@ _MIN_EXPONENT = 9
 
 def fragmentation_of(timeline: AllocationTimeline, device: int) -> Fragmentation:
     """Reserved memory of a device that is not in use, by kind."""
-    totals = timeline.devices[device]
-    on_device = timeline.segments.device == device
-    failed = _failing_request(timeline, device)
-    if totals.reserved_bytes is None:
-        return Fragmentation(failing_request_bytes=failed)
-    if not on_device.any():
-        used = totals.active_bytes if totals.active_bytes is not None else totals.allocated_bytes
-        free = None if used is None else totals.reserved_bytes - used
-        return Fragmentation(free_bytes=free, failing_request_bytes=failed)
+    totals, marks = timeline.devices[device], timeline.marks
     segments, blocks = timeline.segments, timeline.blocks
+    failures = marks.bytes[(marks.device == device) & (marks.kind == MarkKind.OOM)]
+    failed = int(failures[-1]) if len(failures) else None
+    on_device = segments.device == device
+    if totals.reserved_bytes is None or not on_device.any():
+        used = totals.active_bytes if totals.active_bytes is not None else totals.allocated_bytes
+        free = None if totals.reserved_bytes is None or used is None else totals.reserved_bytes - used
+        return Fragmentation(free_bytes=free, failing_request_bytes=failed)
     pieces = pieces_of(timeline, device)
-    in_use = on_device & (segments.active_bytes > 0)
-    gap = (blocks.state == BlockState.INACTIVE) & in_use[blocks.segment]
+    gap = (blocks.state == BlockState.INACTIVE) & (on_device & (segments.active_bytes > 0))[blocks.segment]
     pending = (blocks.state == BlockState.PENDING_FREE) & on_device[blocks.segment]
     return Fragmentation(
         free_bytes=pieces.free,
@@ -74,8 +72,7 @@ def cached_of_segments(timeline: AllocationTimeline) -> I64:
     """Bytes of each segment that can be returned: all of a free one, whole free pages of an expandable one."""
     segments, blocks = timeline.segments, timeline.blocks
     pages = np.bincount(blocks.segment, cached_of_blocks(timeline), len(segments)).astype(np.int64)
-    cached: I64 = np.where(segments.active_bytes == 0, segments.bytes, pages)
-    return cached
+    return np.where(segments.active_bytes == 0, segments.bytes, pages)
 
 
 def cached_of_blocks(timeline: AllocationTimeline) -> I64:
@@ -87,23 +84,11 @@ def cached_of_blocks(timeline: AllocationTimeline) -> I64:
     pages = np.maximum((begin + blocks.bytes) // page - -(-begin // page), 0) * page
     in_use = np.where(segments.expandable[segment] > 0, pages, 0)
     free = np.where(segments.active_bytes[segment] == 0, blocks.bytes, in_use)
-    cached: I64 = np.where(blocks.state == BlockState.INACTIVE, free, 0)
-    return cached
-
-
-def _failing_request(timeline: AllocationTimeline, device: int) -> int | None:
-    """Requested bytes of the last out-of-memory."""
-    marks = timeline.marks
-    failures = np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM))
-    return int(marks.bytes[failures[-1]]) if len(failures) else None
+    return np.where(blocks.state == BlockState.INACTIVE, free, 0)
 
 
 def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | None, str]:
     """The peak relative to the reserved peak; memory that a step's end leaves free serves the next peak.
-
-    Args:
-        peak: The most bytes in use.
-        reserved: The most bytes reserved; ``None`` if not known.
 
     Returns:
         Reserved bytes that were never in use, the peak in percent of the reserved peak, and its grade. They are not
@@ -150,10 +135,10 @@ def block_sizes(analysis: Analysis, device: int) -> BlockSizes:
         peak = analysis.devices[device].peak
         active, moment = timeline.rows.bytes[timeline.alive_at(device, peak.event)], "at the peak"
     kinds = (active, blocks.bytes[gap], blocks.bytes[on_device & ~used & ~gap])
-    end = max([_bin_of(sizes).max(initial=0) for sizes in kinds]) + 1
-    first = min([_bin_of(sizes).min(initial=end) for sizes in kinds])
-    histograms = [_histogram(sizes, int(first), int(end)) for sizes in kinds]
-    return BlockSizes(histograms[0], moment, histograms[1], histograms[2])
+    bins = _bin_of(np.concatenate(kinds))
+    first, end = int(bins.min(initial=bins.max(initial=0) + 1)), int(bins.max(initial=0)) + 1
+    active_sizes, gaps, cached = (_histogram(sizes, first, end) for sizes in kinds)
+    return BlockSizes(active_sizes, moment, gaps, cached)
 
 
 def _bin_of(sizes: I64) -> I64:
@@ -165,6 +150,6 @@ def _bin_of(sizes: I64) -> I64:
 def _histogram(sizes: I64, first: int, end: int) -> Histogram:
     sizes = sizes[sizes > 0]
     number = _bin_of(sizes)
-    count = np.bincount(number, minlength=end)[first:]
+    count = np.bincount(number, minlength=end)[first:].astype(np.int64)
     summed = np.bincount(number, weights=sizes, minlength=end)[first:].astype(np.int64)
-    return Histogram(1 << (np.arange(first, end) + _MIN_EXPONENT), count.astype(np.int64), summed)
+    return Histogram(1 << (np.arange(first, end) + _MIN_EXPONENT), count, summed)

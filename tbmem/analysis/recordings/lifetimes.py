@@ -20,14 +20,21 @@ _MAX_SUSPECTS = 20
 def lifetimes_of(state: PeakState) -> tuple[LifetimeClass, ...]:
     """Lifetime classes of a device's rows, the one with the most bytes at the peak first."""
     rows = state.timeline.rows
-    on_device = rows.device == state.device
     at_peak = np.zeros(len(rows), np.bool_)
     at_peak[state.alive] = True
-    classes = [
-        _class(state.timeline, name, on_device & members, at_peak)
-        for name, members in _classes(state.timeline).items()
-        if (on_device & members).any()
-    ]
+    classes = []
+    for name, members in _classes(state.timeline).items():
+        members &= rows.device == state.device
+        timed = members & (rows.alloc_ns >= 0) & (rows.free_ns >= 0)
+        if members.any():
+            lifetime = LifetimeClass(
+                name=name,
+                count=int(members.sum()),
+                bytes=int(rows.bytes[members].sum()),
+                peak_bytes=int(rows.bytes[members & at_peak].sum()),
+                median_ns=int(np.median(rows.free_ns[timed] - rows.alloc_ns[timed])) if timed.any() else -1,
+            )
+            classes.append(lifetime)
     return tuple(sorted(classes, key=lambda item: -item.peak_bytes))
 
 
@@ -64,24 +71,11 @@ def _free_steps(timeline: AllocationTimeline) -> I32:
     return steps
 
 
-def _class(timeline: AllocationTimeline, name: str, members: Bools, at_peak: Bools) -> LifetimeClass:
-    rows = timeline.rows
-    timed = members & (rows.alloc_ns >= 0) & (rows.free_ns >= 0)
-    durations = rows.free_ns[timed] - rows.alloc_ns[timed]
-    return LifetimeClass(
-        name=name,
-        count=int(members.sum()),
-        bytes=int(rows.bytes[members].sum()),
-        peak_bytes=int(rows.bytes[members & at_peak].sum()),
-        median_ns=int(np.median(durations)) if len(durations) else -1,
-    )
-
-
 def suspects_of(state: PeakState, lines: SourceLines, labels: Labels) -> tuple[Suspect, ...]:
     """Stacks that allocated in every step and whose allocations, all or those of one size, are all still alive."""
     rows = state.timeline.rows
-    in_steps = (rows.device == state.device) & (rows.alloc_event >= 0) & (rows.step >= 0) & (rows.bytes > 0)
-    candidates = np.flatnonzero(in_steps)
+    in_steps = (rows.device == state.device) & (rows.alloc_event >= 0) & (rows.step >= 0)
+    candidates = np.flatnonzero(in_steps & (rows.bytes > 0))
     steps = np.unique(rows.step[candidates])
     if len(steps) < MIN_GENERATIONS:
         return ()
@@ -90,7 +84,9 @@ def suspects_of(state: PeakState, lines: SourceLines, labels: Labels) -> tuple[S
     for _, group in (groups(*origin, rows.bytes[candidates]), groups(*origin)):
         piling_up |= _piling_up(rows.free_event[candidates], rows.step[candidates], group, len(steps))
     has_origin = (rows.stack[candidates] >= 0) | (rows.operator[candidates] >= 0)
-    by_stack = _by_stack(candidates[piling_up & has_origin], rows.stack)
+    members = candidates[piling_up & has_origin]
+    members = members[np.argsort(rows.stack[members], kind="stable")]
+    by_stack = np.split(members, np.flatnonzero(np.diff(rows.stack[members])) + 1) if len(members) else []
     suspects = [_suspect(state, members, steps, lines, labels) for members in by_stack]
     return tuple(sorted(suspects, key=lambda suspect: -suspect.bytes)[:_MAX_SUSPECTS])
 
@@ -103,12 +99,6 @@ def _piling_up(free_event: I64, step: I32, group: I64, steps: int) -> Bools:
     generations = np.bincount(group[first], minlength=size)
     members: Bools = ((freed == 0) & (generations == steps))[group]
     return members
-
-
-def _by_stack(members: I64, stack: I32) -> list[I64]:
-    order = members[np.argsort(stack[members], kind="stable")]
-    cuts = np.flatnonzero(np.diff(stack[order])) + 1
-    return [part for part in np.split(order, cuts) if len(part)]
 
 
 def _suspect(state: PeakState, members: I64, steps: I32, lines: SourceLines, labels: Labels) -> Suspect:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -40,23 +42,21 @@ def module_codes(timeline: AllocationTimeline) -> tuple[I64, tuple[str, ...]]:
 
 def _path(name: str, category: Category) -> str:
     """Path of the module that a named tensor belongs to; an activation is named after the module that saved it."""
-    if category in _OF_PARAMETER:
-        return name.rpartition(".")[0] or name
     if category is Category.OPTIMIZER_STATE:
-        parameter = name.rpartition(".")[0]
-        return parameter.rpartition(".")[0] or parameter
-    return name
+        name = name.rpartition(".")[0]
+    elif category not in _OF_PARAMETER:
+        return name
+    return name.rpartition(".")[0] or name
 
 
 def module_tree(state: PeakState, code: I64, paths: tuple[str, ...]) -> ModuleShare:
     """The tree of modules at the peak; rows without a module are below ``'(no module)'``."""
     sizes = _by_path(state, code, paths)
-    children: dict[str, set[str]] = {"": set()}
+    children: defaultdict[str, set[str]] = defaultdict(set)
     for path in sizes:
         while path:
             parent = path.rpartition(".")[0]
-            children.setdefault(parent, set()).add(path)
-            children.setdefault(path, set())
+            children[parent].add(path)
             path = parent
     return _node("", sizes, children, state.peak.bytes)
 
@@ -71,7 +71,7 @@ def _by_path(state: PeakState, code: I64, paths: tuple[str, ...]) -> dict[str, t
     return {names[index]: (int(size[index]), int(count[index])) for index in np.flatnonzero(size | count).tolist()}
 
 
-def _node(path: str, sizes: dict[str, tuple[int, int]], children: dict[str, set[str]], total: int) -> ModuleShare:
+def _node(path: str, sizes: dict[str, tuple[int, int]], children: Mapping[str, set[str]], total: int) -> ModuleShare:
     nodes = [_node(child, sizes, children, total) for child in sorted(children.get(path, ()))]
     nodes.sort(key=lambda node: -node.bytes)
     own_bytes, count = sizes.get(path, (0, 0))
@@ -94,13 +94,12 @@ def merge_layers(path: str) -> str:
 
 def merged_modules(state: PeakState, code: I64, paths: tuple[str, ...]) -> tuple[Share, ...]:
     """Bytes at the peak of modules without their children, repeated layers merged, the largest first."""
-    merged: dict[str, list[int]] = {}
+    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path, (size, count) in _by_path(state, code, paths).items():
-        entry = merged.setdefault(merge_layers(path), [0, 0])
-        entry[0] += size
-        entry[1] += count
-    ordered = sorted(merged.items(), key=lambda item: (-item[1][0], item[0]))
+        sizes[merge_layers(path)] += size
+        counts[merge_layers(path)] += count
     return tuple(
-        Share(name=name, bytes=size, count=count, percent=percent(size, state.peak.bytes))
-        for name, (size, count) in ordered
+        Share(name=name, bytes=size, count=counts[name], percent=percent(size, state.peak.bytes))
+        for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     )

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbmem.model.columns import I32, I64, Bools
+from tbmem.model.columns import I64, Bools
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import OperatorCalls
+from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls
 
 
 class OperatorTable(NamedTuple):
@@ -36,15 +36,14 @@ def operator_table(
 ) -> OperatorTable:
     """Figures of each operator that changed the memory of a device, between two Unix times if they are given."""
     changes, calls = recorded.changes, recorded.calls
-    selected = changes.device == device
-    running = np.ones(len(calls), np.bool_)
+    selected, running = changes.device == device, np.ones(len(calls), np.bool_)
     if begin_ns is not None and end_ns is not None:
         selected &= (changes.ns >= begin_ns) & (changes.ns <= end_ns)
         running = (calls.end_ns >= begin_ns) & (calls.begin_ns <= end_ns)
-    changes = changes.take(np.flatnonzero(selected))
+    changes = changes.take(selected)
     size = len(recorded.names)
     without = _by_name(changes.bytes, np.append(calls.name, -1)[changes.call], size)
-    including = _with_callees(recorded, changes.thread, changes.ns, changes.bytes, size)
+    including = _with_callees(calls, changes, size)
     count = np.bincount(calls.name[running], minlength=size)
     filled = np.flatnonzero((including != 0).any(axis=0) | (without != 0).any(axis=0))
     names = tuple(recorded.names[index] for index in filled.tolist())
@@ -62,20 +61,18 @@ def _by_name(size: I64, name: I64, names: int) -> I64:
     return table
 
 
-def _with_callees(recorded: OperatorCalls, thread: I32, ns: I64, size: I64, names: int) -> I64:
+def _with_callees(calls: CallRows, changes: ChangeRows, names: int) -> I64:
     """The same of all changes between the beginning and the end of each call, in its thread."""
     table = np.zeros((3, names), np.int64)
-    calls = recorded.calls
-    for number in np.unique(thread).tolist():
-        changes = np.flatnonzero(thread == number)
-        changes = changes[np.argsort(ns[changes], kind="stable")]
-        of_thread = np.flatnonzero(calls.thread == number)
-        first = np.searchsorted(ns[changes], calls.begin_ns[of_thread], "left")
-        last = np.searchsorted(ns[changes], calls.end_ns[of_thread], "right")
-        sizes = size[changes]
-        for column, values in enumerate((sizes, (sizes > 0).astype(np.int64), np.maximum(sizes, 0))):
-            total = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
-            np.add.at(table[column], calls.name[of_thread], total[last] - total[first])
+    for number in np.unique(changes.thread).tolist():
+        of_thread, called = changes.take(changes.thread == number), calls.take(calls.thread == number)
+        order = np.argsort(of_thread.ns, kind="stable")
+        ns, size = of_thread.ns[order], of_thread.bytes[order]
+        first = np.searchsorted(ns, called.begin_ns, "left")
+        last = np.searchsorted(ns, called.end_ns, "right")
+        for column, values in enumerate((size, size > 0, np.maximum(size, 0))):
+            total = np.append(0, np.cumsum(values))
+            np.add.at(table[column], called.name, total[last] - total[first])
     return table
 
 

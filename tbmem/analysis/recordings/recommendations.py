@@ -17,6 +17,7 @@ _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
 _MIN_PEAK = 16 * MIB
 """Smaller peaks get no recommendation on their categories."""
+_EXPAND = f"{CONF}=expandable_segments:True"
 _PERCENT_OF_PEAK = {
     Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
     Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
@@ -38,15 +39,8 @@ class DeviceFacts(NamedTuple):
 
 def recommendations_for(facts: DeviceFacts) -> tuple[Recommendation, ...]:
     """Recommendations, the most urgent first."""
-    return (
-        *_on_leaks(facts),
-        *_on_out_of_memory(facts),
-        *_on_cache(facts),
-        *_on_fragments(facts),
-        *_on_rounding(facts),
-        *_on_capacity(facts),
-        *_on_categories(facts),
-    )
+    rules = (_on_leaks, _on_out_of_memory, _on_cache, _on_fragments, _on_rounding, _on_capacity, _on_categories)
+    return tuple(recommendation for rule in rules for recommendation in rule(facts))
 
 
 def _on_leaks(facts: DeviceFacts) -> Iterator[Recommendation]:
@@ -62,43 +56,37 @@ def _on_leaks(facts: DeviceFacts) -> Iterator[Recommendation]:
 
 def _on_out_of_memory(facts: DeviceFacts) -> Iterator[Recommendation]:
     parts = facts.device.fragmentation
-    failed, free = parts.failing_request_bytes, parts.free_bytes
+    failed, free, largest = parts.failing_request_bytes, parts.free_bytes, parts.largest_free_block_bytes or 0
     if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(facts):
         return
-    yield Recommendation(
-        message=(
-            f"Out of memory for {format_bytes(failed)} while {format_bytes(free)} lay free in pieces, the largest"
-            f" {format_bytes(parts.largest_free_block_bytes or 0)}: fragmentation was in the way."
-        ),
-        setting=f"{CONF}=expandable_segments:True",
-        trigger="failing_request_bytes",
-        value=failed,
-        limit=parts.largest_free_block_bytes or 0,
+    text = (
+        f"Out of memory for {format_bytes(failed)} while {format_bytes(free)} lay free in pieces, the largest"
+        f" {format_bytes(largest)}: fragmentation was in the way."
     )
+    yield Recommendation(message=text, setting=_EXPAND, trigger="failing_request_bytes", value=failed, limit=largest)
 
 
 def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
     """Memory that is free at the end of a step serves the next peak; only what no peak has needed counts."""
-    device = facts.device
-    most, never_used, cached = device.peak_reserved_bytes, device.never_used_bytes, device.fragmentation.cached_bytes
+    parts, most, never_used = (
+        facts.device.fragmentation,
+        facts.device.peak_reserved_bytes,
+        facts.device.never_used_bytes,
+    )
+    cached, largest = parts.cached_bytes, parts.largest_free_block_bytes
     if not most or never_used is None or cached is None:
         return
     limit = most * _NEVER_USED_PERCENT / 100
     # the rest is attributed to fragmentation
-    spare = never_used - (device.fragmentation.fragmented_bytes or 0)
-    if min(spare, cached) > limit and not _collects(facts):
-        yield Recommendation(
-            message=(
-                f"{format_bytes(never_used)} ({format_share(never_used, most)} that were reserved at most) were not in"
-                f" use even at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again,"
-                " other processes cannot."
-            ),
-            setting=f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over",
-            trigger="never_used_bytes",
-            value=never_used,
-            limit=limit,
+    spare = never_used - (parts.fragmented_bytes or 0)
+    if min(spare, cached) > limit and not _is_set(facts, "garbage_collection_threshold"):
+        text = (
+            f"{format_bytes(never_used)} ({format_share(never_used, most)} that were reserved at most) were not in use"
+            f" even at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again, other"
+            " processes cannot."
         )
-    largest = device.fragmentation.largest_free_block_bytes
+        setting = f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over"
+        yield Recommendation(message=text, setting=setting, trigger="never_used_bytes", value=never_used, limit=limit)
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
         yield Recommendation(
             message=f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved"
@@ -112,48 +100,39 @@ def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
 
 def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
     """Gaps at the end of a step are filled by the next one; they cost only what the peak could not use."""
-    device = facts.device
-    parts, most, never_used = device.fragmentation, device.peak_reserved_bytes, device.never_used_bytes
-    fragmented = parts.fragmented_bytes
-    if not most or never_used is None or fragmented is None:
-        return
-    if min(fragmented, never_used) <= _FRAGMENTED_PERCENT * most / 100:
+    parts, most, never_used = (
+        facts.device.fragmentation,
+        facts.device.peak_reserved_bytes,
+        facts.device.never_used_bytes,
+    )
+    fragmented, limit = parts.fragmented_bytes, _FRAGMENTED_PERCENT * (most or 0) / 100
+    if not most or never_used is None or fragmented is None or min(fragmented, never_used) <= limit:
         return
     text = (
         f"{format_bytes(fragmented)} ({100 * fragmented / most:.1f} % of the most that was reserved) lie free in"
         f" {parts.gaps} gaps between used blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}, and"
         f" {format_bytes(never_used)} were not in use even at the peak: this is fragmentation."
     )
-    setting = f"{CONF}=expandable_segments:True"
-    if not _can_expand(facts):
-        # torch ignores max_split_size_mb then
-        setting = "allocate what lasts before what comes and goes (expandable_segments is on already)"
-    yield Recommendation(
-        message=text,
-        setting=setting,
-        trigger="fragmented_bytes",
-        value=fragmented,
-        limit=most * _FRAGMENTED_PERCENT / 100,
-    )
+    # torch ignores max_split_size_mb where segments are expandable
+    other = "allocate what lasts before what comes and goes (expandable_segments is on already)"
+    setting = _EXPAND if _can_expand(facts) else other
+    yield Recommendation(message=text, setting=setting, trigger="fragmented_bytes", value=fragmented, limit=limit)
 
 
 def _on_rounding(facts: DeviceFacts) -> Iterator[Recommendation]:
     loss, reserved = facts.device.fragmentation.rounding_loss_bytes, facts.device.reserved_bytes
-    if reserved and loss is not None and 100 * loss > _ROUNDING_PERCENT * reserved:
-        powers = facts.settings.get("roundup_power2_divisions")
-        rounds = any(powers.values()) if isinstance(powers, Mapping) else bool(powers)
-        yield Recommendation(
-            message=f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small"
-            " tensors, or sizes just above a step of the allocator.",
-            setting=(
-                f"{CONF}=roundup_power2_divisions:[...] with more divisions"
-                if rounds
-                else "one large tensor in place of many small ones (foreach or flattened buffers)"
-            ),
-            trigger="rounding_loss_bytes",
-            value=loss,
-            limit=reserved * _ROUNDING_PERCENT / 100,
-        )
+    if not reserved or loss is None or 100 * loss <= _ROUNDING_PERCENT * reserved:
+        return
+    powers = facts.settings.get("roundup_power2_divisions")
+    setting = "one large tensor in place of many small ones (foreach or flattened buffers)"
+    if any(powers.values()) if isinstance(powers, Mapping) else powers:
+        setting = f"{CONF}=roundup_power2_divisions:[...] with more divisions"
+    text = (
+        f"Rounding costs {format_bytes(loss)} ({100 * loss / reserved:.1f} % of reserved): many small tensors, or sizes"
+        " just above a step of the allocator."
+    )
+    limit = reserved * _ROUNDING_PERCENT / 100
+    yield Recommendation(message=text, setting=setting, trigger="rounding_loss_bytes", value=loss, limit=limit)
 
 
 def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
@@ -171,18 +150,15 @@ def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
 
 
 def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
-    device = facts.device
-    if device.peak.bytes < _MIN_PEAK:
-        return
+    peak = facts.device.peak
     for category, (percent, setting) in _PERCENT_OF_PEAK.items():
-        size = facts.by_category.get(category, 0)
-        limit = device.peak.bytes * percent / 100
-        if category is Category.TEMPORARY and device.peak.phase != "OPTIMIZER":
+        if peak.bytes < _MIN_PEAK or (category is Category.TEMPORARY and peak.phase != "OPTIMIZER"):
             continue
+        size, limit = facts.by_category.get(category, 0), peak.bytes * percent / 100
         if size > limit:
-            share = 100 * size / device.peak.bytes
+            share = f"{100 * size / peak.bytes:.0f} % of the peak"
             yield Recommendation(
-                message=f"{word_of(category.name)} memory is {format_bytes(size)}, {share:.0f} % of the peak.",
+                message=f"{word_of(category.name)} memory is {format_bytes(size)}, {share}.",
                 setting=setting,
                 trigger=f"by_category.{category.name}",
                 value=size,
@@ -192,19 +168,14 @@ def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
 
 def _can_expand(facts: DeviceFacts) -> bool:
     """Whether expandable segments are still off."""
-    on = facts.settings.get("expandable_segments") or _is_set(facts, "expandable_segments:true")
-    return not on and not facts.expandable
+    return not facts.expandable and not _is_set(facts, "expandable_segments", "true")
 
 
-def _collects(facts: DeviceFacts) -> bool:
-    """Whether torch releases cached memory by itself."""
-    return bool(facts.settings.get("garbage_collection_threshold")) or _is_set(facts, "garbage_collection_threshold:")
-
-
-def _is_set(facts: DeviceFacts, text: str) -> bool:
-    """Whether a text occurs in one of the variables that torch reads its settings from."""
-    return any(
-        text in str(value).lower().replace(" ", "")
-        for name, value in facts.settings.items()
+def _is_set(facts: DeviceFacts, key: str, value: str = "") -> bool:
+    """Whether a setting is recorded, or occurs in one of the variables that torch reads its settings from."""
+    texts = [
+        str(text).lower().replace(" ", "")
+        for name, text in facts.settings.items()
         if name.endswith("ALLOC_CONF") or name == "last_allocator_settings"
-    )
+    ]
+    return bool(facts.settings.get(key)) or any(f"{key}:{value}" in text for text in texts)

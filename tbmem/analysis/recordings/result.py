@@ -24,11 +24,9 @@ class Share:
     name: str
     """Category (``'PARAMETER'``, ``'Attention'``), phase, module, operator, or the source line of a stack."""
     bytes: int
-    """Alive at the peak."""
     count: int
-    """Allocations alive at the peak; what has no row of its own counts 0."""
+    """Allocations; what has no row of its own counts 0."""
     percent: float
-    """Of the peak."""
     end_bytes: int = 0
     """Alive when the recording ends."""
     max_bytes: int | None = None
@@ -44,14 +42,11 @@ class ModuleShare:
     """A module and those in it, at the peak."""
 
     name: str
-    """Last part of the path; the root's is empty."""
     path: str
     bytes: int
-    """With all modules below."""
+    """With all modules below, as ``count``."""
     own_bytes: int
-    """Without them."""
     count: int
-    """Allocations, with all modules below."""
     percent: float
     children: tuple[ModuleShare, ...] = ()
 
@@ -70,35 +65,32 @@ class PeakMoment:
     event: int
     """Number of the event in the device's log; -1 for the beginning of the recording."""
     ns: int
-    """Unix time; -1 if not known."""
+    """Unix time; -1 if not known, as ``step``."""
     step: int
-    """-1 if not known."""
     phase: str
-    """``'FORWARD'``, ``'BACKWARD'``, ``'OPTIMIZER'``, ``'SETUP'`` or ``'OTHER'``."""
+    """Name of a ``Phase``."""
     line: str = ""
     """Source line that allocated there; empty if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """One allocation among the largest at the peak."""
+    """One allocation among the largest at the peak; what is not known is -1 or empty."""
 
     row: int
     """In ``timeline.rows``."""
     bytes: int
     rounded_bytes: int
-    """-1 if not known."""
     category: str
     basis: str
     name: str
-    """Name in the model; empty if not known."""
+    """Name in the model."""
     module: str
     operator: str
     phase: str
     step: int
-    """-1 if not known."""
     line: str
-    """``'train.py:31 forward'``: the innermost line that is not torch's own; empty if there is no stack."""
+    """``'train.py:31 forward'``: the innermost line that is not torch's own."""
     stack: tuple[str, ...]
     """Frames, the innermost first, at most some dozens."""
     alloc_event: int
@@ -150,7 +142,6 @@ class LifetimeClass:
     bytes: int
     """All of their bytes, one after the other."""
     peak_bytes: int
-    """Those alive at the peak."""
     median_ns: int
     """-1 if not known."""
 
@@ -178,15 +169,13 @@ class Recommendation:
     """What to do, with the number that triggered it."""
 
     message: str
-    """One sentence with the number."""
     setting: str
     """What to change, as it is written: ``'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'``."""
     trigger: str
-    """Name of the figure: ``'free_in_gaps_bytes'``."""
+    """Name of the figure: ``'fragmented_bytes'``."""
     value: float
-    """The figure."""
     limit: float
-    """Above (or below) which it is worth a word."""
+    """Above which the figure is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +185,11 @@ class DeviceAnalysis:
     number: int
     """In ``timeline.devices``."""
     name: str
-    """``'cuda:0'``, ``'cpu'``."""
     key: str
     """Its key in the JSON: torch's index, ``'0'``; the name for a device without one, ``'cpu'``."""
     type: int
-    """torch's number of the kind: 0 CPU, 1 CUDA, 6 HIP."""
+    """As in ``DeviceTotals``, as ``index``."""
     index: int
-    """-1 for the CPU."""
     model: str
     measure: str
     """What ``peak`` and the breakdowns count: ``'requested'`` or ``'rounded'`` bytes."""
@@ -213,11 +200,9 @@ class DeviceAnalysis:
     active_bytes: int | None
     requested_bytes: int | None
     total_bytes: int | None
-    """Memory of the device."""
     peak: PeakMoment
     peak_reserved_bytes: int | None
     base_bytes: int
-    """Before the first event."""
     unmatched_frees: int
     ooms: int
     fragmentation: Fragmentation
@@ -226,20 +211,18 @@ class DeviceAnalysis:
     efficiency_percent: float | None
     """The peak, of the most that was reserved; ``None`` like that."""
     grade: str
-    """``'excellent'`` (above 98 %), ``'good'`` (from 95 %), ``'poor'``, or ``'unknown'``."""
+    """``'excellent'``, ``'good'``, ``'poor'``, or ``'unknown'``."""
     by_category: tuple[Share, ...]
     by_phase: tuple[Share, ...]
     modules: ModuleShare
-    """Tree of modules, the root being all of the peak."""
+    """The root is all of the peak."""
     by_module: tuple[Share, ...]
     """Modules with the numbers of repeated layers merged: ``'layers.*.mlp'``."""
     by_line: tuple[Share, ...]
-    """Source lines: the innermost of each stack that is the user's own."""
     by_stack: tuple[Share, ...]
     """Whole stacks, each named by its source line."""
     by_operator: tuple[Share, ...]
     top: tuple[Allocation, ...]
-    """Largest allocations at the peak."""
     lifetimes: tuple[LifetimeClass, ...]
     suspects: tuple[Suspect, ...]
     recommendations: tuple[Recommendation, ...]
@@ -252,17 +235,8 @@ class DeviceAnalysis:
         plain["categories"] = plain["by_category"]
         for name in ("by_category", "by_phase", "by_module", "by_line", "by_operator"):
             plain[name] = {share.name: share.bytes for share in getattr(self, name)}
-        return {key: plain[key] for key in _DEVICE_KEYS}
-
-
-_DEVICE_KEYS = (
-    *("name", "type", "index", "model", "measure", "events", "reserved_bytes", "allocated_bytes", "active_bytes"),
-    *("requested_bytes", "total_bytes", "peak_bytes", "peak_event_index", "peak", "peak_reserved_bytes", "base_bytes"),
-    *("unmatched_frees", "ooms", "fragmentation", "never_used_bytes", "efficiency_percent", "grade", "by_category"),
-    *("by_category_max", "categories", "by_phase", "by_module", "modules", "by_line", "by_stack", "by_operator", "top"),
-    *("lifetimes", "suspects", "recommendations"),
-)
-"""Of the JSON, in its order."""
+        del plain["number"], plain["key"]
+        return dict(plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,9 +256,7 @@ class Analysis:
     """Short, from the path: ``'iter1_rank0'``."""
     path: str
     source: str
-    """``'snapshot'``, ``'trace'`` or ``'estimate'``."""
     timeline: AllocationTimeline
-    """With the categories filled in."""
     labels: Labels
     devices: tuple[DeviceAnalysis, ...]
     notes: tuple[str, ...]
@@ -299,15 +271,11 @@ class Analysis:
     def shown(self) -> tuple[DeviceAnalysis, ...]:
         """Devices worth showing, the main one first: of a GPU's trace not the few bytes on the CPU."""
         main = self.main
-        found = [device for device in self.devices if device is main or device.peak.bytes > main.peak.bytes / 1000]
-        return tuple(sorted(found, key=lambda device: (device is not main, -device.peak.bytes)))
+        devices = [device for device in self.devices if device is main or device.peak.bytes > main.peak.bytes / 1000]
+        return tuple(sorted(devices, key=lambda device: (device is not main, -device.peak.bytes)))
 
     def to_dict(self) -> dict[str, Any]:
         """The analysis as plain JSON values, without the rows."""
-        return {
-            "name": self.name,
-            "path": self.path,
-            "source": self.source,
-            "devices": {device.key: device.to_dict() for device in self.devices},
-            "notes": list(self.notes),
-        }
+        devices = {device.key: device.to_dict() for device in self.devices}
+        head = {"name": self.name, "path": self.path, "source": self.source}
+        return {**head, "devices": devices, "notes": list(self.notes)}

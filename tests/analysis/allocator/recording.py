@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.replay import Segment, segments_now
+from tbmem.analysis.allocator.replay import segments_now
+from tbmem.analysis.allocator.segments import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import KIB, MIB
@@ -61,7 +61,7 @@ class Recorder:
         self.allocator.empty_cache()
         self._write_changes(0)
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[list[Block]]:
         return segments_now(self.allocator, [*self.live, *self.pending])
 
     def events(self, first: int = 0) -> MemoryEvents:

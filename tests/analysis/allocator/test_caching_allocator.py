@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.allocator.caching_allocator import CachingAllocator, Reason, SimulatedOutOfMemory
-from tbmem.analysis.allocator.device import SimpleDevice
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.replay import holding
+from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.model.timeline_tables import ReservationKind
 from tbmem.units import GIB, MIB
@@ -76,7 +76,6 @@ def test_a_full_device_gets_cached_memory_back_and_is_asked_again() -> None:
 
     sim.malloc(70 * MIB)
 
-    assert sim.retries == 1
     assert [change.change for change in sim.changes] == [
         ReservationKind.ALLOC,
         ReservationKind.FREE,
@@ -87,14 +86,19 @@ def test_a_full_device_gets_cached_memory_back_and_is_asked_again() -> None:
 @pytest.mark.parametrize(
     ("text", "held", "asked", "reason"),
     [
-        ("", (60,), 60, Reason.FULL),
-        ("", (), 200, Reason.TOO_LARGE),
-        ("per_process_memory_fraction:0.5", (30,), 30, Reason.LIMIT),
-        ("per_process_memory_fraction:0.5", (), 60, Reason.TOO_LARGE),
-        ("per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True", (30,), 30, Reason.LIMIT),
+        ("", (60,), 60, "and the device has 100.00 MiB"),
+        ("", (), 200, "the device gives this process 100.00 MiB in all"),
+        ("per_process_memory_fraction:0.5", (30,), 30, "this process may reserve 50.00 MiB"),
+        ("per_process_memory_fraction:0.5", (), 60, "the device gives this process 50.00 MiB in all"),
+        (
+            "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True",
+            (30,),
+            30,
+            "this process may reserve 50.00 MiB",
+        ),
     ],
 )
-def test_out_of_memory_has_a_reason(text: str, held: tuple[int, ...], asked: int, reason: Reason) -> None:
+def test_out_of_memory_has_a_reason(text: str, held: tuple[int, ...], asked: int, reason: str) -> None:
     sim = allocator(text, total=100 * MIB)
     for size in held:
         sim.malloc(size * MIB)
@@ -102,7 +106,7 @@ def test_out_of_memory_has_a_reason(text: str, held: tuple[int, ...], asked: int
     with pytest.raises(SimulatedOutOfMemory) as caught:
         sim.malloc(asked * MIB)
 
-    assert caught.value.failure.reason is reason
+    assert reason in str(caught.value)
     assert "could not be allocated" in str(caught.value)
 
 
@@ -115,8 +119,7 @@ def test_free_memory_in_pieces_is_named_as_fragmentation() -> None:
     with pytest.raises(SimulatedOutOfMemory) as caught:
         sim.malloc(18 * MIB)
 
-    assert caught.value.failure.reason is Reason.FRAGMENTATION
-    assert "in pieces" in caught.value.failure.sentence
+    assert "in pieces" in str(caught.value)
     assert holding(sim).fragmented == 22 * MIB
 
 
@@ -142,7 +145,6 @@ def test_with_max_split_size_only_as_much_is_given_back_as_is_needed() -> None:
 
     # 100 MiB were too much to round up from 60 (limit 20 MiB), and giving back that one block was enough
     assert [change.size for change in sim.changes if change.change is ReservationKind.FREE] == [100 * MIB]
-    assert sim.retries == 0
 
 
 def test_garbage_collection_gives_back_what_was_not_used_for_longest() -> None:

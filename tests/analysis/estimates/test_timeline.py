@@ -10,8 +10,7 @@ import pytest
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import replay_timeline
-from tbmem.analysis.estimates.event_order import order_events
-from tbmem.analysis.estimates.fit import estimate_from_run
+from tbmem.analysis.estimates.fit import estimate_from_run, order_events
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.estimator.sweep_case import peak_of_run
@@ -54,7 +53,7 @@ def test_the_recording_can_be_replayed(text: str) -> None:
 
     reserved = timeline.peak_reserved(0)
     assert reserved is not None
-    assert again.peak_reserved == reserved.bytes
+    assert again.allocator.peak_reserved == reserved.bytes
 
 
 def test_a_file_of_it_is_analysed_like_a_snapshot(tmp_path: Path) -> None:
