@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.identity import Process
 
 INTERVAL = 0.5
 """Seconds between two writes: the delay of a memory line, and what a kill can lose besides the open row. Each write
@@ -26,47 +27,41 @@ _MOST_SAMPLES = 128
 """Samples that trigger a write: more of them would appear as growth in the monitored figures."""
 _QUEUE = 100_000
 """Maximum number of queued records; the oldest are dropped if the disk does not respond."""
-
-
 Pending = LogRecord | list[MemorySample]
 """An item of the queue: a record, or samples to be combined into rows."""
 CLOSE_ROWS: Pending = []
 """Ends all incomplete rows."""
 
 
+@dataclass
 class PeriodicTask:
-    """A slow reading that is repeated.
+    """A slow reading that is repeated."""
 
-    Args:
-        call: Takes the reading.
-        early: Seconds after the start of the first readings, for short runs.
-        every: Seconds between two readings after that; more if a reading takes long.
-    """
+    call: Callable[[], None]
+    early: Sequence[float] = ()
+    """Seconds after the start of the first readings, for short runs."""
+    every: float = 1.0
+    """Seconds between two readings after that; more if a reading takes long."""
 
-    def __init__(self, call: Callable[[], None], early: Sequence[float] = (), every: float = 1.0) -> None:
-        self.call = call
-        self.due = early[0] if early else every
+    def __post_init__(self) -> None:
+        self.due = self.early[0] if self.early else self.every
         """Time of the next call, in seconds after the start."""
-        self._early = early
-        self._every = every
 
     def plan(self, began: float, ended: float) -> None:
         """Schedule the next call after one from ``began`` to ``ended`` (seconds after the start)."""
-        later = began + max(self._every, (ended - began) / _SHARE_OF_TIME)
-        self.due = next((date for date in self._early if date > ended), later)
+        later = began + max(self.every, (ended - began) / _SHARE_OF_TIME)
+        self.due = next((date for date in self.early if date > ended), later)
 
 
 class Sink(Protocol):
-    """A destination of records."""
+    """A destination of records; ``write`` and ``close`` may raise OSError."""
 
     part: str
     """Name for the guard; sinks of the same name are switched off together."""
 
-    def write(self, records: Sequence[LogRecord]) -> None:
-        """Write records; may raise OSError."""
+    def write(self, records: Sequence[LogRecord]) -> None: ...  # noqa: D102
 
-    def close(self) -> None:
-        """Close the destination at the end of the run."""
+    def close(self) -> None: ...  # noqa: D102
 
 
 class BackgroundWriter:
@@ -80,8 +75,8 @@ class BackgroundWriter:
         interval: float = INTERVAL,
         row_steps: int = 1,
     ) -> None:
-        self._sinks = list(sinks)
-        self._tasks = list(tasks)
+        self._sinks = sinks
+        self._tasks = tasks
         self._guard = guard
         self._interval = interval
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
@@ -91,7 +86,7 @@ class BackgroundWriter:
         self._stopping = False
         self._is_writing = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
-        self._pid = os.getpid()
+        self._pid = Process.number
 
     def start(self) -> None:
         """Start the thread."""
@@ -122,7 +117,7 @@ class BackgroundWriter:
 
     def stop(self) -> None:
         """Write the queue and end the thread; waits ten seconds at most."""
-        if os.getpid() != self._pid or self._stopping or self._thread.ident is None:
+        if Process.number != self._pid or self._stopping or self._thread.ident is None:
             return
         self._stopping = True
         self._hurry.set()
@@ -142,8 +137,7 @@ class BackgroundWriter:
             self._run_due_tasks(start)
         self._write()
         for sink in self._sinks:
-            with contextlib.suppress(OSError):
-                # write errors were reported already
+            with contextlib.suppress(OSError):  # write errors were reported already
                 sink.close()
 
     def _run_due_tasks(self, start: float) -> None:

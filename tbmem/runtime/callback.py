@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
-from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.identity import Process, Rank, find_rank
 from tbmem.runtime.process.lifecycle import Lifecycle
 from tbmem.runtime.process.run_folder import open_run_folder
@@ -70,13 +67,11 @@ class MemoryCallback(Lifecycle):
         self.folder: Path | None = None
         """The run folder of this rank."""
         self._console = console
-        self._guard = Guard()
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
-        self._resources = ExitStack()
         self._steps = 0
-        self._began = 0.0
+        self._began = self._seconds = 0.0
         self._has_warned = False
 
     @property
@@ -87,7 +82,7 @@ class MemoryCallback(Lifecycle):
     @property
     def is_active(self) -> bool:
         """Whether this process is monitored: enabled, rank selected, started and not stopped."""
-        return self._pid == os.getpid() and not self._ended and self.profiler is not None
+        return self._is_running and self.profiler is not None
 
     def start(self, *, awaits_resume: bool = False) -> None:
         """Start before the first training step.
@@ -168,23 +163,14 @@ class MemoryCallback(Lifecycle):
             return None
         return self.profiler.snapshot(name)
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run: close all files, switch everything off, report the summary.
-
-        Args:
-            error: The exception that ended the loop. By default the one being handled, as in ``finally``, or at exit
-                the one that the interpreter has printed.
-        """
-        self._stop(error if error is not None else self._last_error.find())
-
     def _stop(self, error: BaseException | None) -> None:
-        if self._pid != os.getpid() or self._ended:
+        if not self._is_running:
             return
         self._ended = True
         atexit.unregister(self.stop)
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
-        seconds = time.perf_counter() - self._began
+        self._seconds = time.perf_counter() - self._began
         try:
             self._guard.run("profiler", self.profiler.mute)
             # first: the following steps need memory themselves
@@ -193,7 +179,7 @@ class MemoryCallback(Lifecycle):
             self.profiler.stop(error)
             self._report_end(self._monitor, self.profiler, error)
             self._monitor._stop(error)
-            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, seconds, error)
+            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error)
         finally:
             self._resources.close()
 
@@ -218,8 +204,9 @@ class MemoryCallback(Lifecycle):
             on_window=lambda window: monitor.log(window),
             console=shows,
         )
-        written = profiler.ledger.snapshots
-        flight = FlightRecorder(folder, config.oom, config.snapshot, self._guard, console=shows, wrote=written.append)
+        flight = FlightRecorder(
+            folder, config.oom, config.snapshot, self._guard, console=shows, wrote=profiler.ledger.snapshots.append
+        )
         monitor = MemoryMonitor(
             config.monitor,
             config.patterns,
@@ -233,7 +220,7 @@ class MemoryCallback(Lifecycle):
             flight=flight,
         )
         self.profiler, self._flight, self._monitor = profiler, flight, monitor
-        self._resources.callback(monitor.stop)
+        self._resources.callback(monitor._stop, None)
         self._resources.callback(flight.close)
         flight.open(monitor)
         monitor.start()
@@ -243,24 +230,22 @@ class MemoryCallback(Lifecycle):
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         """Report the findings that are only available at the end of a run."""
         # after an exception the reason for a short run is known
-        findings = [profiler.short_run()] if error is None else []
+        short_run = profiler.short_run() if error is None else None
+        findings = [short_run] if short_run is not None else []
         windows = profiler.ledger.recorded
         if windows:
             findings += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
         for finding in findings:
-            if finding is not None:
-                monitor.report(replace(finding, rank=self._rank.rank))
+            monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _sum_up(
-        self, monitor: MemoryMonitor, profiler: MemoryProfiler, seconds: float, error: BaseException | None
-    ) -> None:
+    def _sum_up(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         files, output = profiler.ledger, self.config.output
         self.summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),
             rank=self._rank.rank,
             steps=self._steps,
-            seconds=seconds,
+            seconds=self._seconds,
             verdicts=tuple(monitor.verdicts()),
             findings=tuple(monitor.findings),
             peaks=tuple(monitor.peaks()),
@@ -280,17 +265,16 @@ class MemoryCallback(Lifecycle):
 
     def _warn_of_misuse(self, call: str) -> None:
         """Log once that a method was called at the wrong time; this must not end the training loop."""
-        inert = self._pid == os.getpid() and self.profiler is None
-        forked = self._pid not in (None, os.getpid())
+        inert = self._pid == Process.number and self.profiler is None
+        forked = self._pid not in (None, Process.number)
         if inert or forked or self._has_warned:
             return
         self._has_warned = True
-        moment = "before start()" if self._pid is None else "after the end"
         get_logger().warning(
             "%s was called %s of this MemoryCallback and does nothing; use 'with MemoryCallback(...) as memory:'"
             " around the loop",
             call,
-            moment,
+            "before start()" if self._pid is None else "after the end",
         )
 
 

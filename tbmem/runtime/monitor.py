@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, Sink
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, Pending, PeriodicTask, Sink
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import WRITING, Guard
@@ -53,13 +51,13 @@ _FLUSH_SECONDS = 2.0
 """Maximum time that a signal handler waits for the disk."""
 
 
+@dataclass
 class _DeviceState:
-    """State of one device; without ``patterns`` its samples are not evaluated."""
+    """State of one device; without a detector its samples are not evaluated."""
 
-    def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
-        self.detector = Detector(patterns, awaits_evidence=awaits_evidence) if patterns is not None else None
-        self.last: MemorySample | None = None
-        self.peak = RunPeak()
+    detector: Detector | None
+    last: MemorySample | None = None
+    peak: RunPeak = field(default_factory=RunPeak)
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
         """Evaluate new samples, at least one."""
@@ -108,7 +106,7 @@ class MemoryMonitor(Lifecycle):
         flight: FlightRecorder | None = None,
         **overrides: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(guard)
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
         self.findings: list[Finding] = []
         patterns = patterns or PatternsConfig()
@@ -116,7 +114,6 @@ class MemoryMonitor(Lifecycle):
         self._folder = folder
         self._rank = rank
         self._console = console
-        self._guard = guard or Guard()
         self._counters = counters
         self._about = about or {}
         self._evidence = evidence if evidence is not None and evidence.enabled else None
@@ -126,7 +123,6 @@ class MemoryMonitor(Lifecycle):
         self._investigator: Investigator | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
-        self._resources = ExitStack()
         self._step = 0
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._judge_time = 0.0
@@ -245,8 +241,8 @@ class MemoryMonitor(Lifecycle):
         if self._is_running and self._counters is not None:
             self._guard.run(PART, self._counters.discard_peaks)
 
-    def log(self, record: LogRecord) -> None:
-        """Append a record to the live log."""
+    def log(self, record: Pending) -> None:
+        """Append a record, or samples, to the live log."""
         if self._background is not None:
             self._background.put(record)
 
@@ -255,27 +251,17 @@ class MemoryMonitor(Lifecycle):
         if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._skipped_samples()], []
-        for pending in (new, CLOSE_ROWS):
-            self._background.put(pending)
+        self._background.put(new)
+        self._background.put(CLOSE_ROWS)
         # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
     def situation(self) -> RunContext:
         """The current state of the run."""
-        last = {name: watched.last for name, watched in list(self._devices.items()) if watched.last is not None}
-        rank = self._rank.rank if self._rank is not None else 0
-        return RunContext(
-            self._step + 1, tuple(self.findings), {**last, **{each.device: each for each in self._new}}, rank
-        )
-
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run: evaluate and write what is pending, release all resources.
-
-        Args:
-            error: The exception that ended the run; a monitor without a MemoryCallback looks for it by default.
-        """
-        self._stop(self._last_error.find() if error is None and self._owns_flight else error)
+        last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
+        last |= {sample.device: sample for sample in self._new}
+        return RunContext(self._step + 1, tuple(self.findings), last, self._rank.rank if self._rank is not None else 0)
 
     def _stop(self, error: BaseException | None) -> None:
         if not self._is_running:
@@ -304,17 +290,17 @@ class MemoryMonitor(Lifecycle):
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
     def _final_verdicts(self) -> list[Finding]:
-        """The verdicts; a leak's verdict is also reported as a finding, since its rate covers more steps."""
+        """The verdicts; a leak's verdict is also stored as a finding, since its rate covers more steps."""
         verdicts = self.verdicts()
         for verdict in verdicts:
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
-                self._keep(verdict)
-                self.log(verdict)
+                self._store(verdict)
         return verdicts
 
-    def _keep(self, finding: Finding) -> None:
-        if len(self.findings) < _MAX_FINDINGS:
+    def _store(self, finding: Finding) -> None:
+        if not finding.kind.is_quiet and len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
+        self.log(finding)
 
     def peaks(self) -> list[Peak]:
         """The highest usage of each device so far."""
@@ -334,9 +320,7 @@ class MemoryMonitor(Lifecycle):
 
     def report(self, finding: Finding) -> None:
         """Store, log and display a finding without waiting for the next write."""
-        if not finding.kind.is_quiet:
-            self._keep(finding)
-        self.log(finding)
+        self._store(finding)
         if self._background is not None:
             self._background.hurry()
         if self._console:
@@ -347,11 +331,10 @@ class MemoryMonitor(Lifecycle):
         findings = self._judge()
         if self._flight is not None:
             self._flight.settle()
-        investigator = self._investigator
+        is_waiting, investigator = False, self._investigator
         if investigator is not None:
             findings += self._investigate(investigator)
-        is_waiting = investigator is not None and investigator.is_waiting
-        self._is_watching = investigator is not None and investigator.is_watching
+            is_waiting, self._is_watching = investigator.is_waiting, investigator.is_watching
         self._samples_every_step = is_waiting or self._is_watching
         fewest, most = _BATCH_STEPS
         batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
@@ -364,8 +347,8 @@ class MemoryMonitor(Lifecycle):
     def _judge(self) -> list[Finding]:
         """Pass the new samples to the log and to the detectors of their devices."""
         new, self._new = self._new, []
-        if new and self._background is not None:
-            self._background.put(new)
+        if new:
+            self.log(new)
         names = dict.fromkeys([sample.device for sample in new])
         findings: list[Finding] = []
         for name in names:
@@ -378,8 +361,9 @@ class MemoryMonitor(Lifecycle):
         if state is None:
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
-            awaits = self._investigator is not None
-            state = self._devices[device] = _DeviceState(self._patterns, awaits_evidence=awaits)
+            awaits, patterns = self._investigator is not None, self._patterns
+            detector = Detector(patterns, awaits_evidence=awaits) if patterns is not None else None
+            state = self._devices[device] = _DeviceState(detector)
         return state
 
     def _detectors(self) -> dict[str, Detector]:
@@ -408,12 +392,10 @@ class MemoryMonitor(Lifecycle):
         self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
-        for state in self._devices.values():
-            if state.detector is not None:
-                for finding in state.detector.close():
-                    self.report(finding)
-        if self._background is not None:
-            self._background.put(CLOSE_ROWS)
+        for detector in self._detectors().values():
+            for finding in detector.close():
+                self.report(finding)
+        self.log(CLOSE_ROWS)
 
     def _open_sinks(self) -> list[Sink]:
         folder = self._run_folder

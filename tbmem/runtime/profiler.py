@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import Window, WindowFiles, profiler_is_busy, why_not_now
+from tbmem.runtime.profiling.window import Window, profiler_is_busy, why_not_now
 from tbmem.runtime.profiling.window_ledger import WindowLedger, short_run_finding
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.units import format_bytes
@@ -67,29 +66,26 @@ class MemoryProfiler(Lifecycle):
         clock: Callable[[], float] = time.perf_counter,
         **overrides: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(guard)
         self.config = override_section("profiling", config or ProfilingConfig(), overrides)
         self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
-        self._guard = guard or Guard()
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
         self._clock = clock
         self._addresses = AddressRecorder()
         self._window: Window | None = None
         self._step = 0
-        self._resources = ExitStack()
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
-        self._reported_end = False
         self.has_oom_snapshot = False
         """Whether a snapshot was written when the allocation failed, so that none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
-        self._gave_way = False
-        self._resumed_after, self._awaits_resume = 0, False
+        self._gave_way = self._awaits_resume = self._has_reported_end = False
+        self._resumed_after = 0
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
@@ -118,9 +114,8 @@ class MemoryProfiler(Lifecycle):
         """Whether no window is open or begins in the next ``steps`` steps."""
         if not self._is_running or not self.config.enabled:
             return True
-        off = (ScheduleState.WAIT, ScheduleState.STOPPED)
-        coming = range(self._step, self._step + steps + 1)
-        return self._window is None and all(schedule_at(step, self.config).state in off for step in coming)
+        coming = {schedule_at(step, self.config).state for step in range(self._step, self._step + steps + 1)}
+        return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -232,7 +227,7 @@ class MemoryProfiler(Lifecycle):
             return False
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
-            self._finish_window(complete=True)
+            self._finish_window(self._window, complete=True)
             return True
         if self._window.is_waited_for:
             self._end_early(self._window)
@@ -252,37 +247,41 @@ class MemoryProfiler(Lifecycle):
         stopped = point.state is ScheduleState.STOPPED
         measured = self.ledger.has_enough_plain_steps or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
-        if stopped and not self._reported_end:
-            self._reported_end = True
+        if stopped and not self._has_reported_end:
+            self._has_reported_end = True
             self._log("profiler · off from step %d on", self._step + self._resumed_after)
             self._addresses.close()
         return busy
 
-    def _enter_state(self, state: ScheduleState, window: int) -> bool:
+    def _enter_state(self, state: ScheduleState, number: int) -> bool:
+        config = self.config
         if state is ScheduleState.WAIT:
-            self._log("profiler · %s wait", self._steps(self.config.wait))
-        if state is ScheduleState.WARMUP:
-            return self._prepare_window(window)
-        if state is ScheduleState.ACTIVE:
-            if self.config.warmup == 0:
-                self._prepare_window(window)
-            return self._begin_window()
-        return False
-
-    def _prepare_window(self, number: int) -> bool:
-        if not self._guard.is_on(WRITING):
+            self._log("profiler · %s wait", self._steps(config.wait))
             return False
+        if state is ScheduleState.WARMUP or config.warmup == 0:
+            self._prepare_window(number)
+        window = self._window
+        if window is None or state is ScheduleState.WARMUP:
+            return window is not None
+        of = f" of {config.repeat}" if config.repeat else ""
+        self._log("profiler · %s recording (window %d%s)", self._steps(config.active), number, of)
+        window.begin()
+        return True
+
+    def _prepare_window(self, number: int) -> None:
+        if not self._guard.is_on(WRITING):
+            return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
             self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
-            return False
+            return
         if profiler_is_busy():
             get_logger().warning(
                 "profiler: another torch profiler is running at step %d; window %d is left out",
                 self._step,
                 number,
             )
-            return False
+            return
         config = self.config
         self._snapshots.find_history()
         self._window = Window(
@@ -297,16 +296,6 @@ class MemoryProfiler(Lifecycle):
         self._window.prepare()
         if config.warmup:
             self._log("profiler · %s warm-up", self._steps(config.warmup))
-        return True
-
-    def _begin_window(self) -> bool:
-        window = self._window
-        if window is None:
-            return False
-        of = f" of {self.config.repeat}" if self.config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
-        window.begin()
-        return True
 
     def _give_way(self) -> None:
         """End the window with the previous step: the program starts a profiler of its own."""
@@ -321,50 +310,45 @@ class MemoryProfiler(Lifecycle):
 
     def _end_early(self, window: Window) -> None:
         """Write the steps recorded so far: torch supports one profiler at a time."""
-        outcome = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        steps = window.result.steps
         get_logger().warning(
             "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
             self._step + self._resumed_after,
-            window.number,
-            outcome,
+            window.result.number,
+            f"ends after step {steps[-1]}" if steps else "is left out",
         )
-        if window.steps:
-            self._finish_window(complete=False)
+        if steps:
+            self._finish_window(window, complete=False)
         else:
             self._window = None
             window.discard()
 
-    def _finish_window(self, *, complete: bool) -> None:
-        window, self._window = self._window, None
-        assert window is not None
+    def _finish_window(self, window: Window, *, complete: bool) -> None:
+        self._window = None
         try:
-            files = window.finish(complete=complete)
+            result = window.finish(complete=complete)
         except OSError as error:
             self._guard.fail(WRITING, error)
             return
-        self.ledger.add(window, files, complete=complete)
-        self._report(window, files)
-        self._on_window(
-            WindowRecord(
-                number=window.number,
-                first_step=window.steps[0],
-                last_step=window.steps[-1],
-                complete=complete,
-                files=tuple(path.name for path in files.all()),
-            )
-        )
-
-    def _report(self, window: Window, files: WindowFiles) -> None:
-        name = files.trace.name if files.trace is not None else "no trace"
+        self.ledger.add(result)
         self._log(
             "profiler · window %d written: %s (%s, %.1f s)",
-            window.number,
-            name,
-            format_bytes(window.cost.bytes_written),
-            window.cost.writing,
+            result.number,
+            result.trace.name if result.trace is not None else "no trace",
+            format_bytes(result.bytes_written),
+            result.writing_seconds,
         )
-        if not files.history_is_whole and files.snapshot is not None:
-            self._snapshots.warn_of_overflow(files.snapshot.name)
+        if not result.history_is_whole and result.snapshot is not None:
+            self._snapshots.warn_of_overflow(result.snapshot.name)
+        self._on_window(
+            WindowRecord(
+                number=result.number,
+                first_step=result.steps[0],
+                last_step=result.steps[-1],
+                complete=complete,
+                files=tuple(path.name for path in result.files),
+            )
+        )
 
     def _steps(self, count: int) -> str:
         """The next ``count`` steps in words, ``'steps 4-6'``."""
@@ -385,8 +369,8 @@ class MemoryProfiler(Lifecycle):
             return
         if error is None:
             window.forget_step()
-        if window.steps:
-            self._finish_window(complete=False)
+        if window.result.steps:
+            self._finish_window(window, complete=False)
 
     def _abandon(self) -> None:
         """Switch everything off."""

@@ -92,8 +92,10 @@ class LogSink:
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
-        self._mend_last_line()
         self.close = self._file.close
+        # a killed run may have left an incomplete last line
+        if self._file.seek(0, 2) and self._last_byte() != b"\n":
+            self._file.write(b"\n")
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Append a line per record."""
@@ -102,13 +104,9 @@ class LogSink:
             # an unbuffered write may be partial on a nearly full disk
             data = data[self._file.write(data) :]
 
-    def _mend_last_line(self) -> None:
-        """End the incomplete last line that a killed run may have left."""
-        size = self._file.seek(0, 2)
-        if size:
-            self._file.seek(size - 1)
-            if self._file.read(1) != b"\n":
-                self._file.write(b"\n")
+    def _last_byte(self) -> bytes:
+        self._file.seek(-1, 2)
+        return self._file.read(1)
 
 
 class ScalarSink:

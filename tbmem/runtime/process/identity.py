@@ -13,12 +13,8 @@ class Process:
     number = os.getpid()
 
 
-def _after_fork() -> None:
-    Process.number = os.getpid()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=lambda: setattr(Process, "number", os.getpid()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import ExitStack
 from typing import TypeVar
 
 from tbmem.errors import UsageError
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.identity import Process
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 
 Own = TypeVar("Own", bound="Lifecycle")
-_ENDS_IN_ORDER = (StopIteration, GeneratorExit, SystemExit)
-"""Exceptions that end an iterator, a generator or a program without a failure."""
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """The exception, or ``None`` if it is part of a regular end."""
-    return None if isinstance(error, _ENDS_IN_ORDER) else error
+    """The exception, or ``None`` if it ends an iterator, a generator or a program without a failure."""
+    return None if isinstance(error, (StopIteration, GeneratorExit, SystemExit)) else error
 
 
 class LastError:
@@ -36,14 +35,15 @@ class LastError:
             return failure(passing)
         if not isinstance(printed, BaseException) or id(printed) in self._before:
             return None
-        is_interactive = hasattr(sys, "ps1")
-        return printed if not is_interactive or is_out_of_memory(printed) else None
+        return printed if not hasattr(sys, "ps1") or is_out_of_memory(printed) else None
 
 
 class Lifecycle:
     """An object that is started and stopped once, in one process; it is inactive in forked children."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard or Guard()
+        self._resources = ExitStack()
         self._pid: int | None = None
         self._ended = False
         self._last_error = LastError()
@@ -59,6 +59,15 @@ class Lifecycle:
         """Start before the first training step."""
         raise NotImplementedError
 
+    def stop(self, error: BaseException | None = None) -> None:
+        """End the run: evaluate and write what is pending, close all files, switch everything off.
+
+        Args:
+            error: The exception that ended the loop. By default the one being handled, as in ``finally``, or at exit
+                the one that the interpreter has printed.
+        """
+        self._stop(error if error is not None else self._last_error.find())
+
     def _stop(self, error: BaseException | None) -> None:
         """End the run, by ``error`` if given."""
         raise NotImplementedError
@@ -70,9 +79,8 @@ class Lifecycle:
             UsageError: It was started before.
         """
         if self._pid is not None:
-            name = type(self).__name__
-            raise UsageError(f"this {name} was started before: make a new one for each run")
-        self._pid = os.getpid()
+            raise UsageError(f"this {type(self).__name__} was started before: make a new one for each run")
+        self._pid = Process.number
         self._last_error = LastError()
 
     @property

@@ -7,10 +7,9 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -18,7 +17,6 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
-from tbmem.model.files import atomic_write
 from tbmem.runtime.process.identity import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -27,8 +25,6 @@ _LAUNCH_VARIABLES = (
     *("TORCHELASTIC_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
 )
 """Variables that differ between launches of a job and are the same on all ranks."""
-_NO_JOB = ("", "none")
-"""Values that torchrun sets without a job id."""
 _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 """Number of attempts, and seconds between them, to read an owner's file that is still empty."""
 
@@ -51,9 +47,10 @@ class RunFolder:
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
-            reason = error.strerror or str(error)
-            advice = "set run.logdir to a folder that can be written"
-            raise RunFolderError(f"run.logdir: cannot write to {self.path}: {reason}; {advice}") from error
+            raise RunFolderError(
+                f"run.logdir: cannot write to {self.path}: {error.strerror or error}; set run.logdir to a folder that"
+                " can be written"
+            ) from error
 
     @property
     def monitor_log(self) -> Path:
@@ -66,13 +63,11 @@ class RunFolder:
 
     def snapshot(self, label: str | int) -> Path:
         """Unused path of a memory snapshot; a number is increased until the file does not exist."""
-        return self._free(files.snapshot_name, label)
+        labels = count(label) if isinstance(label, int) else _numbered(label)
+        return self._unused(files.snapshot_name(self.worker, each) for each in labels)
 
-    def _free(self, name_of: Callable[[str, Any], str], label: str | int) -> Path:
-        """The first path that does not exist yet: ``label``, then with increasing numbers."""
-        again = (label + number if isinstance(label, int) else f"{label}-{number + 1}" for number in count(1))
-        labels = chain([label], again)
-        return next(path for number in labels if not (path := self.path / name_of(self.worker, number)).exists())
+    def _unused(self, names: Iterator[str]) -> Path:
+        return next(path for name in names if not (path := self.path / name).exists())
 
     def evidence(self, number: int) -> Path:
         """Path of the evidence on the ``number``-th suspicion."""
@@ -84,8 +79,8 @@ class RunFolder:
         Raises:
             OSError: The file cannot be written.
         """
-        path = self._free(files.oom_report_name, word)
-        with atomic_write(path) as partial:
+        path = self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
+        with files.atomic_write(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
 
@@ -96,7 +91,7 @@ class RunFolder:
             OSError: The file cannot be written.
         """
         path = beside.with_name(files.address_book_name(beside.name))
-        with atomic_write(path) as partial:
+        with files.atomic_write(path) as partial:
             book.save(partial)
         return path
 
@@ -108,7 +103,7 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
         RunFolderError: The folder cannot be made or written.
     """
     logdir = Path(config.logdir).expanduser().absolute()
-    name = config.name or (job_name(os.environ) if rank.world_size > 1 else time_name(time.time()))
+    name = config.name or (job_name(os.environ) if rank.world_size > 1 else _time_name(time.time()))
     try:
         run = claim_folder(logdir, name, rank)
     except OSError:
@@ -139,15 +134,11 @@ def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
 
 def _is_ours(folder: Path, owner: str) -> bool:
     owner_file = folder / files.owner_name()
-    if not owner_file.exists() and _has_log(folder):
+    logs = (folder.glob(pattern) for pattern in (files.MONITOR_LOG, f"{files.rank_folder('*')}/{files.MONITOR_LOG}"))
+    if not owner_file.exists() and any(chain.from_iterable(logs)):
         return False  # written by a MemoryMonitor with a given folder, or by an earlier version
     owner_file.parent.mkdir(parents=True, exist_ok=True)
     return _create(owner_file, owner) or _read_owner(owner_file) == owner
-
-
-def _has_log(folder: Path) -> bool:
-    ranks = folder.glob(f"{files.rank_folder('*')}/{files.MONITOR_LOG}")
-    return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
 
 
 def _create(path: Path, text: str) -> bool:
@@ -182,11 +173,12 @@ def job_name(environment: Mapping[str, str]) -> str:
 
     On one machine it is the start time of the launcher, across machines the job's id.
     """
-    for variable in _JOB_VARIABLES:
-        if not _on_one_machine(environment) and environment.get(variable, "").lower() not in _NO_JOB:
-            return f"job-{environment[variable]}"
+    if not _on_one_machine(environment):
+        for job in (environment.get(variable, "") for variable in _JOB_VARIABLES):
+            if job.lower() not in ("", "none"):  # torchrun without a job id sets "none"
+                return f"job-{job}"
     launcher = _launcher()
-    return time_name(launcher.create_time() if launcher is not None else time.time())
+    return _time_name(launcher.create_time() if launcher is not None else time.time())
 
 
 def _launcher() -> psutil.Process | None:
@@ -200,11 +192,15 @@ def _launcher() -> psutil.Process | None:
     return process
 
 
+def _numbered(label: str) -> Iterator[str]:
+    """The label, then ``label-2``, ``label-3`` ..."""
+    return chain([label], (f"{label}-{number}" for number in count(2)))
+
+
 def _on_one_machine(environment: Mapping[str, str]) -> bool:
     local = environment.get("LOCAL_WORLD_SIZE")
     return local is not None and local == environment.get("WORLD_SIZE")
 
 
-def time_name(moment: float) -> str:
-    """Name of a run that started at a Unix time in seconds."""
+def _time_name(moment: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))

@@ -30,7 +30,6 @@ class SchedulePoint:
     """Last step of its state in this cycle."""
 
 
-_OUTSIDE = 0
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
@@ -41,13 +40,13 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     10-12 record, 13 and later are stopped.
     """
     if not config.enabled:
-        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
+        return SchedulePoint(ScheduleState.STOPPED, 0, False, False)
     since = step - 1 - config.skip_first
     if since < 0:
-        return SchedulePoint(ScheduleState.WAIT, _OUTSIDE, step == 1, since == -1)
+        return SchedulePoint(ScheduleState.WAIT, 0, step == 1, since == -1)
     cycle, position = divmod(since, config.cycle)
     if config.repeat and cycle >= config.repeat:
-        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
+        return SchedulePoint(ScheduleState.STOPPED, 0, False, False)
     lengths = (config.wait, config.warmup, config.active)
     for state, length in zip(_CYCLE, lengths, strict=True):
         if position < length:
@@ -56,11 +55,9 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     raise AssertionError("a position lies in one of the three states of its cycle")
 
 
-def describe_schedule(config: ProfilingConfig, shown: int = 3, *, resumed_after: int = 0) -> str:
-    """The recorded steps in words; at most ``shown`` windows."""
+def describe_schedule(config: ProfilingConfig, *, resumed_after: int = 0) -> str:
+    """The recorded steps in words; at most three windows."""
     begin = resumed_after + config.skip_first + config.wait + config.warmup + 1
-    windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
-    lasts = [first + config.active - 1 for first in windows]
-    steps = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(windows, lasts, strict=True))
-    more = config.repeat == 0 or config.repeat > shown
-    return f"records steps {steps}{', ...' if more else ''}"
+    firsts = [begin + number * config.cycle for number in range(min(config.repeat or 3, 3))]
+    steps = ", ".join(f"{a}-{a + config.active - 1}" if config.active > 1 else f"{a}" for a in firsts)
+    return f"records steps {steps}{', ...' if config.repeat == 0 or config.repeat > 3 else ''}"

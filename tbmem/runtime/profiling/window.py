@@ -39,41 +39,39 @@ from tbmem.sources.torch_state.profiler_state import (
 
 
 @dataclass(slots=True, kw_only=True)
-class WindowFiles:
-    """Files of a window."""
+class WindowResult:
+    """Steps, files and cost of a window."""
 
+    number: int
+    """1 for the first window of a run."""
+    steps: list[int] = field(default_factory=list)
+    complete: bool = False
+    """Whether all steps of the window were run."""
     trace: Path | None = None
     address_book: Path | None = None
     snapshot: Path | None = None
     history_is_whole: bool = True
     """False if the snapshot's ring buffer overflowed."""
-
-    def all(self) -> list[Path]:
-        """Every file that was written."""
-        return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
-
-
-@dataclass(slots=True, kw_only=True)
-class WindowCost:
-    """Time and memory that a window cost."""
-
-    writing: float = 0.0
-    """Seconds in which the training loop waited for records to be collected and written."""
-    steps: list[float] = field(default_factory=list)
-    """Seconds of each recorded step."""
+    step_seconds: list[float] = field(default_factory=list)
+    writing_seconds: float = 0.0
+    """Time in which the training loop waited for records to be collected and written."""
     host_before: int = 0
     """Resident memory of the process before the profiler was on, in bytes."""
     host_after: int = 0
     """Resident memory with all records collected and written, in bytes."""
     bytes_written: int = 0
 
+    @property
+    def files(self) -> list[Path]:
+        """Every file that was written."""
+        return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
 
 class Window:
     """A range of steps under ``torch.profiler``.
 
     The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
-    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. When the program starts a profiler
-    of its own meanwhile, ``give_way`` is called, which has to ``finish`` or ``discard``.
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on.
 
     Args:
         config: What to record.
@@ -81,8 +79,8 @@ class Window:
         number: 1 for the first window of a run.
         addresses: Notes storages for the address book; ``None`` for none.
         history: Memory history to record over the same steps; ``None`` for none.
-        give_way: Called before a profiler of the program's own begins; ``None`` discards the window.
-        clock: Seconds.
+        give_way: Called before a profiler of the program's own begins; has to ``finish`` or ``discard``.
+        clock: Returns seconds.
     """
 
     current: Window | None = None
@@ -94,14 +92,12 @@ class Window:
         folder: RunFolder,
         *,
         number: int,
-        addresses: AddressRecorder | None = None,
+        addresses: AddressRecorder | None,
+        give_way: Callable[[], object],
         history: MemoryHistory | None = None,
-        give_way: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.number = number
-        self.steps: list[int] = []
-        self.cost = WindowCost()
+        self.result = WindowResult(number=number)
         self._config = config
         self._folder = folder
         self._addresses = addresses
@@ -110,7 +106,7 @@ class Window:
         self._began_history = False
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
-        self._others = OtherProfilers(give_way or self.discard, _tell_refused)
+        self._others = OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
         self._profile: profile | None = None
@@ -129,8 +125,7 @@ class Window:
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
-        self._thread = threading.get_ident()
-        self.cost.host_before = _resident()
+        self.result.host_before = _resident()
         self._quiet.begin()
         self._ranges.begin()
         self._profile = profile(
@@ -160,7 +155,7 @@ class Window:
 
     def begin_step(self, step: int) -> None:
         """Start a training step with the annotation that viewers use."""
-        self.steps.append(step)
+        self.result.steps.append(step)
         self._annotation = record_function(f"ProfilerStep#{step}")
         self._annotation.__enter__()
         self._step_began = self._clock()
@@ -169,16 +164,16 @@ class Window:
         """End the training step."""
         if self._annotation is not None and self.is_own_thread:
             annotation, self._annotation = self._annotation, None
-            self.cost.steps.append(self._clock() - self._step_began)
+            self.result.step_seconds.append(self._clock() - self._step_began)
             annotation.__exit__(None, None, None)
 
     def forget_step(self) -> None:
         """Discard the last step, which did not run."""
         self.end_step()
-        self.steps.pop()
-        self.cost.steps.pop()
+        self.result.steps.pop()
+        self.result.step_seconds.pop()
 
-    def finish(self, *, complete: bool) -> WindowFiles:
+    def finish(self, *, complete: bool) -> WindowResult:
         """Stop recording and write everything; ``complete`` says whether all steps of the window were run.
 
         Raises:
@@ -186,20 +181,24 @@ class Window:
         """
         assert self._trace is not None, "begin comes first"
         began = self._clock()
-        files = WindowFiles()
+        result = self.result
+        result.complete = complete
         try:
             self.end_step()
             self.mute()
-            self._write_book(files, self._trace, complete)
+            self._write_book(self._trace)
             self._stop_profile()
-            self._write_snapshot(files)
-            self._write_trace(files, self._trace)
-            self.cost.host_after = _resident()
-            self.cost.bytes_written = sum(path.stat().st_size for path in files.all())
+            if self._history is not None:
+                path = self._folder.snapshot(result.number)
+                result.history_is_whole = self._history.write(path)
+                result.snapshot = path
+            self._write_trace(self._trace)
+            result.host_after = _resident()
+            result.bytes_written = sum(path.stat().st_size for path in result.files)
         finally:
             self.discard()
-            self.cost.writing += self._clock() - began
-        return files
+            result.writing_seconds += self._clock() - began
+        return result
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
@@ -250,52 +249,46 @@ class Window:
         let_collectives_settle()
         self._profile.stop_trace()
 
-    def _write_book(self, files: WindowFiles, trace: Path, complete: bool) -> None:
+    def _write_book(self, trace: Path) -> None:
         if self._addresses is None:
             return
+        steps = self.result.steps
         about = {
-            "window": self.number,
-            "first_step": self.steps[0] if self.steps else None,
-            "last_step": self.steps[-1] if self.steps else None,
-            "complete": complete,
+            "window": self.result.number,
+            "first_step": steps[0] if steps else None,
+            "last_step": steps[-1] if steps else None,
+            "complete": self.result.complete,
             "pid": os.getpid(),
             "trace": trace.name,
         }
-        files.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
+        self.result.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
 
-    def _write_snapshot(self, files: WindowFiles) -> None:
-        if self._history is not None:
-            path = self._folder.snapshot(self.number)
-            files.history_is_whole = self._history.write(path)
-            files.snapshot = path
-
-    def _write_trace(self, files: WindowFiles, trace: Path) -> None:
+    def _write_trace(self, trace: Path) -> None:
         assert self._profile is not None
         with atomic_write(trace) as packed:
             plain = packed.with_name(f"{packed.name}.json")
             try:
                 self._profile.export_chrome_trace(str(plain))
-                self._additions().append_to(plain)
+                self._additions(self._profile).append_to(plain)
                 compress(plain, packed)
             finally:
                 plain.unlink(missing_ok=True)
-        files.trace = trace
+        self.result.trace = trace
 
-    def _additions(self) -> TraceAdditions:
+    def _additions(self, recorded: profile) -> TraceAdditions:
         """Information that the trace itself lacks; errors leave it out."""
-        assert self._profile is not None
         lines = TraceAdditions()
         if self._config.with_stack:
             try:
                 with gc_paused():
-                    results: Any = getattr(self._profile.profiler, "kineto_results", None)
+                    results: Any = getattr(recorded.profiler, "kineto_results", None)
                     lines = noted_lines(results.experimental_event_tree(), UserLines())
             except Exception:
                 get_logger().debug("the lines of the trace are not known", exc_info=True)
         return replace(lines, older=self._older.end())
 
 
-def _tell_refused() -> None:
+def _warn_of_refusal() -> None:
     get_logger().warning(
         "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
         " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
@@ -321,9 +314,6 @@ def why_not_now(window: Window | None) -> str:
 
 
 def _activities() -> list[ProfilerActivity]:
-    activities = [ProfilerActivity.CPU]
+    activities = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
     kinds = {name.partition(":")[0] for name in devices_in_use()}
-    for kind, activity in (("cuda", ProfilerActivity.CUDA), ("xpu", ProfilerActivity.XPU)):
-        if kind in kinds:
-            activities.append(activity)
-    return activities
+    return [ProfilerActivity.CPU, *(activity for kind, activity in activities.items() if kind in kinds)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from tbmem.config.schema import ProfilingConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import ProfilerCost
-from tbmem.runtime.profiling.window import Window, WindowCost, WindowFiles
+from tbmem.runtime.profiling.window import WindowResult
 
 _PLAIN_STEPS = 256
 """Number of steps outside windows whose duration is kept for comparison."""
@@ -19,30 +19,37 @@ _PLAIN_STEPS = 256
 class WindowLedger:
     """Files and cost of a run's windows."""
 
-    recorded: dict[Path, range] = field(default_factory=dict)
-    """The traces and their steps."""
+    windows: list[WindowResult] = field(default_factory=list)
     snapshots: list[Path] = field(default_factory=list)
-    address_books: list[Path] = field(default_factory=list)
-    complete: int = 0
-    """Number of windows with all of their steps."""
-    _costs: list[WindowCost] = field(default_factory=list)
+    """Snapshots of windows, of the user and of out-of-memory errors."""
     _plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_PLAIN_STEPS))
 
-    def add(self, window: Window, files: WindowFiles, *, complete: bool) -> None:
+    def add(self, window: WindowResult) -> None:
         """Add a finished window."""
-        self._costs.append(window.cost)
-        self.complete += complete
-        if files.trace is not None:
-            self.recorded[files.trace] = range(window.steps[0], window.steps[-1] + 1)
-        if files.snapshot is not None:
-            self.snapshots.append(files.snapshot)
-        if files.address_book is not None:
-            self.address_books.append(files.address_book)
+        self.windows.append(window)
+        if window.snapshot is not None:
+            self.snapshots.append(window.snapshot)
+
+    @property
+    def recorded(self) -> dict[Path, range]:
+        """The traces and their steps, in order."""
+        traced = ((window.trace, window.steps) for window in self.windows)
+        return {trace: range(steps[0], steps[-1] + 1) for trace, steps in traced if trace is not None}
 
     @property
     def traces(self) -> list[Path]:
         """The traces, in order."""
         return list(self.recorded)
+
+    @property
+    def address_books(self) -> list[Path]:
+        """The address books, in order."""
+        return [window.address_book for window in self.windows if window.address_book is not None]
+
+    @property
+    def complete(self) -> int:
+        """Number of windows with all of their steps."""
+        return sum(window.complete for window in self.windows)
 
     def add_plain_step(self, seconds: float) -> None:
         """Add the duration of a step outside windows."""
@@ -55,19 +62,19 @@ class WindowLedger:
 
     def cost(self) -> ProfilerCost | None:
         """Cost of profiling; ``None`` if no step was recorded."""
-        recorded = [seconds for cost in self._costs for seconds in cost.steps]
+        recorded = [seconds for window in self.windows for seconds in window.step_seconds]
         if not recorded:
             return None
         from statistics import median  # slow to import
 
         return ProfilerCost(
-            windows=len(self._costs),
+            windows=len(self.windows),
             recorded_steps=len(recorded),
             recorded_step_seconds=median(recorded),
             plain_step_seconds=median(self._plain_steps) if self._plain_steps else None,
-            writing_seconds=sum(cost.writing for cost in self._costs),
-            host_bytes=max(max(cost.host_after - cost.host_before, 0) for cost in self._costs),
-            trace_bytes=sum(cost.bytes_written for cost in self._costs),
+            writing_seconds=sum(window.writing_seconds for window in self.windows),
+            host_bytes=max(max(window.host_after - window.host_before, 0) for window in self.windows),
+            trace_bytes=sum(window.bytes_written for window in self.windows),
         )
 
 

@@ -15,7 +15,7 @@ import torch
 
 from tbmem.sources.program import introspection as plain
 
-LEAF = 1 << 62
+_LEAF = 1 << 62
 """Nodes that accumulate gradients have the largest number there is: they are older than everything."""
 
 
@@ -27,7 +27,7 @@ def number_of(node: Any) -> int:
         return -1
 
 
-def parents(node: Any) -> list[Any]:
+def _parents(node: Any) -> list[Any]:
     """The nodes whose results a node has used."""
     try:
         return [parent for parent, _ in node.next_functions if parent is not None]
@@ -36,12 +36,9 @@ def parents(node: Any) -> list[Any]:
 
 
 def reaches(node: Any, number: int, limit: int = 5000) -> bool:
-    """Whether a graph goes back to the node with a given number.
+    """Whether a graph, given by its newest node, goes back to the node with a given number.
 
-    Args:
-        node: Newest node of the graph.
-        number: Of the node that was the newest at an earlier observation.
-        limit: Maximum number of nodes; the oldest are followed first, so that a long chain is found quickly.
+    At most ``limit`` nodes are followed, the oldest first, so that a long chain is found quickly.
     """
     heap = [(number_of(node), 0, node)]
     seen = {node}
@@ -50,9 +47,9 @@ def reaches(node: Any, number: int, limit: int = 5000) -> bool:
         if position == number:
             return True
         limit -= 1
-        for parent in parents(current):
+        for parent in _parents(current):
             position = number_of(parent)
-            if number <= position < LEAF and parent not in seen:
+            if number <= position < _LEAF and parent not in seen:
                 seen.add(parent)
                 heapq.heappush(heap, (position, len(seen), parent))
     return False
@@ -68,11 +65,9 @@ class Graph:
         self._deadline = time.thread_time() + seconds
 
     def add(self, root: Any, newer_than: int = -1) -> list[Any]:
-        """The nodes behind a root that were not known before; those of leaves are left out.
+        """The nodes behind a ``grad_fn`` that were not known before; those of leaves are left out.
 
-        Args:
-            root: A tensor's ``grad_fn``.
-            newer_than: Nodes with this number or a smaller one are left out, and what is behind them.
+        Nodes with the number ``newer_than`` or a smaller one are left out, and what is behind them.
         """
         new = []
         stack = [root]
@@ -84,22 +79,19 @@ class Graph:
                 self.complete = False
                 break
             self.nodes.add(node)
-            if not is_leaf(node):
+            if not _is_leaf(node):
                 new.append(node)
-            stack.extend(parents(node))
+            stack.extend(_parents(node))
         return new
 
 
-def is_leaf(node: Any) -> bool:
-    """Whether a node stands for a parameter or another leaf."""
+def _is_leaf(node: Any) -> bool:
     return type(node).__name__ == "AccumulateGrad"
 
 
 def leaves(nodes: Iterable[Any]) -> Iterator[torch.Tensor]:
     """The parameters (and other leaves) that nodes give gradients to."""
-    for node in nodes:
-        if is_leaf(node):
-            yield node.variable
+    return (node.variable for node in nodes if _is_leaf(node))
 
 
 def saved(node: Any) -> Iterator[Any]:
@@ -109,19 +101,16 @@ def saved(node: Any) -> Iterator[Any]:
     is returned instead. Nothing comes from a node whose backward pass has run.
     """
     for name in _names(type(node)):
-        try:
-            kept = getattr(node, name)
-        except Exception:
-            continue
-        for one in kept if isinstance(kept, (tuple, list)) else (kept,):
-            data = _packed(one)
+        raw = _attribute(node, name)
+        for item in raw if isinstance(raw, (tuple, list)) else (raw,):
+            data = _attribute(item, "data")
             if data is not None:
                 yield data
 
 
-def _packed(kept: Any) -> Any:
+def _attribute(owner: Any, name: str) -> Any:
     try:
-        return kept.data
+        return getattr(owner, name)
     except Exception:
         return None
 

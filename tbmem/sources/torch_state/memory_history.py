@@ -18,13 +18,10 @@ def cuda_history_is_on() -> bool:
 
 
 class MemoryHistory:
-    """Memory history of one kind of device.
+    """Memory history of one kind of device, given by ``torch.cuda.memory`` or ``torch.xpu.memory``.
 
     The allocator has one history per process: if it is on already, it is left to its owner, and written from.
-
-    Args:
-        memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
-        max_entries: Events that the ring buffer keeps.
+    ``max_entries`` is the number of events that the ring buffer keeps.
     """
 
     _owner: MemoryHistory | None = None
@@ -35,10 +32,7 @@ class MemoryHistory:
 
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
-        """The history of the accelerator in use, or ``None`` where no device keeps one.
-
-        A device that the process has not used is left uninitialized: to record there would initialize it.
-        """
+        """The history of the accelerator in use; ``None`` if no initialized device keeps one."""
         for module in (torch.cuda, torch.xpu):
             in_use = module.is_available() and module.is_initialized()
             if in_use and hasattr(module.memory, "_record_memory_history"):
@@ -46,10 +40,9 @@ class MemoryHistory:
         return None
 
     def start(self) -> bool:
-        """Start recording, with Python stacks (C++ stacks take a hundred times longer to write).
+        """Start recording, unless it is on already; returns whether this call did.
 
-        Returns:
-            Whether this call switched recording on; false if it was on already.
+        Stacks are Python's: C++ stacks take a hundred times longer to write.
         """
         if MemoryHistory._owner is not None or cuda_history_is_on():
             return False
@@ -71,14 +64,7 @@ class MemoryHistory:
         return snapshot
 
     def write(self, path: Path, snapshot: dict[str, Any] | None = None) -> bool:
-        """Write the allocator's state and what history there is, pickle protocol 4.
-
-        Args:
-            path: File to write.
-            snapshot: Result of ``take``; taken now by default.
-
-        Returns:
-            Whether the history is complete; false if the ring buffer overflowed, so that its beginning is lost.
+        """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history.
 
         Raises:
             OSError: The file cannot be written.

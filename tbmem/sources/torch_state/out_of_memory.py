@@ -40,17 +40,13 @@ def out_of_memory_in(error: BaseException | None) -> BaseException | None:
         seen.add(id(error))
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return error
-        if isinstance(error, RuntimeError) and not isinstance(error, TbmemError) and _says_so(str(error)):
+        is_plain = isinstance(error, RuntimeError) and not isinstance(error, TbmemError)
+        if is_plain and any(sign in str(error).lower() for sign in _SIGNS):
             return error
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             return error  # a process that could not be made, a file that could not be mapped
         error = error.__cause__
     return None
-
-
-def _says_so(text: str) -> bool:
-    text = text.lower()
-    return any(sign in text for sign in _SIGNS)
 
 
 def ran_out_of_memory(error: BaseException | None, findings: Iterable[Finding]) -> bool:
@@ -77,8 +73,8 @@ def device_of(error: BaseException) -> str:
         return f"cuda:{match[1]}" if match[1] is not None else f"xpu:{match[2]}"
     if "MPS" in str(error):
         return "mps"
-    names = ("CUDA", "CUBLAS", "CUDNN")
-    if not isinstance(error, torch.OutOfMemoryError) and not any(name in str(error) for name in names):
+    is_cuda = isinstance(error, torch.OutOfMemoryError) or re.search("CUDA|CUBLAS|CUDNN", str(error))
+    if not is_cuda:
         return "cpu"
     is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
     return f"cuda:{torch.cuda.current_device()}" if is_initialized else "cuda:0"
