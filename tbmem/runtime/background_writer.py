@@ -14,7 +14,7 @@ from typing import Protocol
 from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.identity import Process
+from tbmem.runtime.process.lifecycle import Process
 
 INTERVAL = 0.5
 """Seconds between two writes: the delay of a memory line, and what a kill can lose besides the open row. Each write

@@ -18,8 +18,7 @@ from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
-from tbmem.runtime.process.identity import Process, Rank, find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.sources.counters.devices import check_devices
@@ -52,12 +51,7 @@ class MemoryCallback(Lifecycle):
     """
 
     def __init__(
-        self,
-        config: ConfigSource = None,
-        overrides: Iterable[str] = (),
-        *,
-        console: Any = None,
-        **sections: Any,
+        self, config: ConfigSource = None, overrides: Iterable[str] = (), *, console: Any = None, **sections: Any
     ) -> None:
         super().__init__()
         self.config: Config = load_config(config, overrides, **sections)

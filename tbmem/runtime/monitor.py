@@ -24,8 +24,7 @@ from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, Pendin
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import WRITING, Guard
-from tbmem.runtime.process.identity import Process, Rank, find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
@@ -78,12 +77,12 @@ class MemoryMonitor(Lifecycle):
         folder: Run folder for the live log and the scalars; ``None`` writes nothing.
         rank: This process's rank; found by default.
         console: Whether lines are logged; by default on rank 0 only.
-        guard: Handles errors; a new one by default.
-        counters: Source of the samples; created by default.
+        guard: Handles errors.
+        counters: Source of the samples.
         about: Further fields of the log's header.
         evidence: How suspicions are investigated; by default they are not.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
-        flight: Reports why memory ran out; a new one by default.
+        flight: Reports why memory ran out.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -111,7 +110,8 @@ class MemoryMonitor(Lifecycle):
         self.findings: list[Finding] = []
         patterns = patterns or PatternsConfig()
         self._patterns = patterns if patterns.enabled else None
-        self._folder = folder
+        self._path = folder
+        self._folder: RunFolder | None = None
         self._rank = rank
         self._console = console
         self._counters = counters
@@ -123,10 +123,9 @@ class MemoryMonitor(Lifecycle):
         self._investigator: Investigator | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
-        self._step = 0
         self._every = self._thorough_step = self.config.log_every_n_steps
+        self._step = self._judge_step = 0
         self._judge_time = 0.0
-        self._judge_step = 0
         self._is_watching = self._samples_every_step = False
         self._new: list[MemorySample] = []
 
@@ -153,20 +152,20 @@ class MemoryMonitor(Lifecycle):
 
     def _open(self) -> None:
         rank = self._rank = self._rank or find_rank()
-        if self._console is None:
-            self._console = rank.rank == 0
+        self._console = rank.rank == 0 if self._console is None else self._console
         if self._console:
             self._resources.enter_context(console_handler())
         if self._counters is None:
             self._counters = self._open_counters(rank)
-        if self._folder is not None and not isinstance(self._folder, RunFolder):
-            # without a MemoryCallback, only rank 0 writes
-            self._folder = RunFolder(self._folder) if rank.rank == 0 else None
+        if isinstance(self._path, RunFolder):
+            self._folder = self._path
+        elif self._path is not None and rank.rank == 0:  # without a MemoryCallback, the other ranks write nothing
+            self._folder = RunFolder(self._path)
         if self._evidence is not None and self._patterns is not None:
-            self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
+            self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
         if self._flight is None:
             self._flight = FlightRecorder(
-                self._run_folder, OomConfig(), SnapshotConfig(), self._guard, console=self._console
+                self._folder, OomConfig(), SnapshotConfig(), self._guard, console=self._console
             )
             self._resources.callback(self._flight.close)
             self._flight.open(self)
@@ -251,8 +250,8 @@ class MemoryMonitor(Lifecycle):
         if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._skipped_samples()], []
-        self._background.put(new)
-        self._background.put(CLOSE_ROWS)
+        self.log(new)
+        self.log(CLOSE_ROWS)
         # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
@@ -311,12 +310,8 @@ class MemoryMonitor(Lifecycle):
     @property
     def log_path(self) -> Path | None:
         """Path of the live log; ``None`` if none is written."""
-        folder = self._run_folder
-        return folder.monitor_log if folder is not None and self.config.enabled and self.config.log else None
-
-    @property
-    def _run_folder(self) -> RunFolder | None:
-        return self._folder if isinstance(self._folder, RunFolder) else None
+        writes = self._folder is not None and self.config.enabled and self.config.log
+        return self._folder.monitor_log if self._folder is not None and writes else None
 
     def report(self, finding: Finding) -> None:
         """Store, log and display a finding without waiting for the next write."""
@@ -398,13 +393,12 @@ class MemoryMonitor(Lifecycle):
         self.log(CLOSE_ROWS)
 
     def _open_sinks(self) -> list[Sink]:
-        folder = self._run_folder
-        sinks: list[Sink | None] = []
         # files first: a signal may have interrupted the holder of the console's lock
+        sinks: list[Sink | None] = []
         if self.log_path is not None:
             sinks.append(self._guard.run(WRITING, LogSink, self.log_path))
-        if folder is not None and self.config.scalars:
-            sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
+        if self._folder is not None and self.config.scalars:
+            sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, self._folder.path))
         if self._console:
             sinks.append(LineSink(self.config.log_every_n_steps))
         return [sink for sink in sinks if sink is not None]

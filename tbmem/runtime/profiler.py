@@ -18,14 +18,12 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
-from tbmem.runtime.process.identity import find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
-from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at
+from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import Window, profiler_is_busy, why_not_now
-from tbmem.runtime.profiling.window_ledger import WindowLedger, short_run_finding
+from tbmem.runtime.profiling.window import Window, WindowLedger, profiler_is_busy, why_not_now
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.units import format_bytes
 
@@ -195,7 +193,8 @@ class MemoryProfiler(Lifecycle):
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if not self._guard.is_on(PART):
             return None
-        return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
+        steps, ledger, after = max(self._step - 1, 0), self.ledger, self._resumed_after
+        return short_run_finding(self.config, steps, ledger.complete, len(ledger.traces), resumed_after=after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -277,9 +276,7 @@ class MemoryProfiler(Lifecycle):
             return
         if profiler_is_busy():
             get_logger().warning(
-                "profiler: another torch profiler is running at step %d; window %d is left out",
-                self._step,
-                number,
+                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
             )
             return
         config = self.config

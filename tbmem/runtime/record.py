@@ -12,7 +12,7 @@ import torch
 from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.identity import find_rank
+from tbmem.runtime.process.lifecycle import find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.window import Window, profiler_is_busy

@@ -20,7 +20,7 @@ from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, SampleRow, to_lin
 from tbmem.present.lines import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
 from tbmem.runtime.process.guard import WRITING
-from tbmem.runtime.process.identity import Rank
+from tbmem.runtime.process.lifecycle import Rank
 from tbmem.sources.runs.process_identity import this_process
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 

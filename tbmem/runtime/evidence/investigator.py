@@ -15,14 +15,14 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.diagnosis.leak_cause import explain
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
-from tbmem.model.files import atomic_write
+from tbmem.model.files import atomic_write, evidence_name
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.program.ownership import stack_of
 
 if TYPE_CHECKING:  # loaded by prepare()
-    from tbmem.runtime.evidence.session import EvidenceSession, Instruments
+    from tbmem.runtime.evidence.session import EvidenceSession
     from tbmem.sources.survivors.tracker import SurvivorTracker
 
 PART = "evidence"
@@ -46,7 +46,7 @@ class Investigator:
         guard: Handles errors.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         room: Returns the free bytes of a device, if known.
-        instruments: Creates the searches and trackers; loaded on first use by default.
+        open_session: Creates a session; loaded on first use by default.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Investigator:
         guard: Guard,
         is_free: Callable[[int], bool] = lambda steps: True,
         room: Callable[[str], int | None] = lambda device: None,
-        instruments: Instruments | None = None,
+        open_session: Callable[..., EvidenceSession] | None = None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._guard = guard
         self._is_free = is_free
         self._room = room
-        self._instruments = instruments
+        self._open_session = open_session
         self._session: EvidenceSession | None = None
         self._snapshot: Path | None = None
         self._windows = 0
@@ -85,10 +85,10 @@ class Investigator:
 
     def prepare(self) -> None:
         """Import what a session needs at the first steps: earlier it delays the start, later it appears as growth."""
-        if self._instruments is None:
-            from tbmem.runtime.evidence.session import Instruments
+        if self._open_session is None:
+            from tbmem.runtime.evidence.session import open_session
 
-            self._instruments = Instruments()
+            self._open_session = open_session
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
@@ -128,13 +128,12 @@ class Investigator:
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self.prepare()
-        assert self._instruments is not None
+        assert self._open_session is not None
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
-        length = self._config.steps + suspicion.gap + 1
-        may_follow = self._config.births and self._is_free(length)
+        may_follow = self._config.births and self._is_free(self._config.steps + suspicion.gap + 1)
         self._snapshot = None
-        self._session = self._instruments.session(suspicion, self._config, self._capture, births=may_follow)
+        self._session = self._open_session(suspicion, self._config, self._capture, births=may_follow)
         self._session.begin(step, frame)
 
     def _conclude(
@@ -166,17 +165,15 @@ class Investigator:
             if suspicion is None:
                 # the growth has ended
                 del self._conclusions[suspect]
-            elif self._is_ripe(conclusion, suspicion, step):
+                continue
+            # growth seen at the first evaluation counts from the start
+            began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
+            if conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after:
                 del self._conclusions[suspect]
                 when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
                 final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
                 findings += detectors[suspect[0]].conclude(suspicion, final)
         return findings
-
-    def _is_ripe(self, conclusion: Conclusion, suspicion: Suspicion, step: int) -> bool:
-        """Whether the growth has lasted long enough; if seen at the first evaluation, it counts from the start."""
-        began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
-        return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
 
     def _capture(self, births: SurvivorTracker) -> None:
         """Write a memory snapshot of the examined steps (CUDA, XPU)."""
@@ -190,7 +187,7 @@ class Investigator:
     def _write(self, suspicion: Suspicion, evidence: Evidence, conclusion: Conclusion) -> Path | None:
         if self._folder is None:
             return None
-        path = self._folder.evidence(self._windows)
+        path = self._folder.path / evidence_name(self._windows)
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
         with atomic_write(path) as partial:
             partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

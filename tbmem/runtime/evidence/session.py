@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
 
 import torch
 
@@ -47,7 +46,7 @@ class EvidenceSession:
         config: EvidenceConfig,
         hunt: RetainerSearch,
         births: SurvivorTracker | None,
-        capture: Callable[[SurvivorTracker], object] = lambda births: None,
+        capture: Callable[[SurvivorTracker], object],
     ) -> None:
         self._config = config
         self._capture = capture
@@ -60,9 +59,8 @@ class EvidenceSession:
         self._is_tracing = False
         self._first_step = self._next_census = 0
         self._sites: tuple[Site, ...] | None = None
-        self._sizes_grow = 0.0
         self._notes: list[str] = []
-        self._seconds = 0.0
+        self._sizes_grow = self._seconds = 0.0
 
     def begin(self, step: int, frame: FrameType | None) -> None:
         """Begin with the step after ``step``."""
@@ -75,7 +73,8 @@ class EvidenceSession:
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
         """Process the end of a step; returns the evidence when it is complete."""
         if self._is_tracing:
-            return self._advance_trace(step, frame)
+            self._traces_left -= 1
+            return self._result(step, frame) if self._hunt.untrace() else self._trace_or_finish(step, frame)
         self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
         if self._censuses_left:
             return None
@@ -131,12 +130,6 @@ class EvidenceSession:
             self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
-    def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
-        self._traces_left -= 1
-        if self._hunt.untrace():
-            return self._result(step, frame)
-        return self._trace_or_finish(step, frame)
-
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
         with self._timed():
             holders, notes = self._hunt.result(frame)
@@ -165,7 +158,7 @@ def births_of(device: str) -> SurvivorTracker | None:
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return ProfilerSurvivors()
-    module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
+    module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
     if module is None or not module.is_available() or not module.is_initialized():
         return None
     if not hasattr(module.memory, "_record_memory_history"):
@@ -173,22 +166,9 @@ def births_of(device: str) -> SurvivorTracker | None:
     return HistorySurvivors(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
-class Instruments(NamedTuple):
-    """Creates the searches and trackers of sessions."""
-
-    births_of: Callable[[str], SurvivorTracker | None] = births_of
-    """Returns the tracker of allocations on a device."""
-    new_hunt: Callable[[], RetainerSearch] = RetainerSearch
-    """Returns a search for holders."""
-
-    def session(
-        self,
-        suspicion: Suspicion,
-        config: EvidenceConfig,
-        capture: Callable[[SurvivorTracker], object],
-        *,
-        births: bool,
-    ) -> EvidenceSession:
-        """A session for one suspicion."""
-        following = self.births_of(suspicion.device) if births else None
-        return EvidenceSession(suspicion, config, self.new_hunt(), following, capture)
+def open_session(
+    suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[SurvivorTracker], object], *, births: bool
+) -> EvidenceSession:
+    """A session for one suspicion; ``births``: whether allocations may be followed."""
+    following = births_of(suspicion.device) if births else None
+    return EvidenceSession(suspicion, config, RetainerSearch(), following, capture)

@@ -13,7 +13,6 @@ from tbmem.analysis.diagnosis.oom_holders import MOST, holdings_of, holdings_of_
 from tbmem.analysis.recordings.fragmentation import pieces_of
 from tbmem.model.oom import AllocatorUsage, Limit, OomEvent, OomHolder, OomReport, RunContext
 from tbmem.model.sample import MemorySample
-from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom.cuda_observer import FailedRequest
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line, training_frame
@@ -29,18 +28,25 @@ def device_report(request: FailedRequest, situation: RunContext, snapshot: Mappi
     """Report of a failed CUDA request, before the stack is unwound."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
-    timeline = _timeline(snapshot)
+    # the blocks of the snapshot, without its events
+    segments = (snapshot or {}).get("segments")
+    timeline = timeline_of_snapshot({"segments": segments}) if segments else None
     if timeline is None or device not in [entry.name for entry in timeline.devices]:
-        shortage = device_shortage(request, situation)
+        shortage = _device_shortage(request, situation, None)
         return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
     number = timeline.device_number(device)
-    shortage = device_shortage(request, situation, pieces_of(timeline, number))
+    shortage = _device_shortage(request, situation, pieces_of(timeline, number))
     holdings = holdings_of_blocks(timeline, number, found.live, found.lines)
     return _report(shortage, situation, holdings, found, () if len(timeline.stacks) else (_NO_STACKS,))
 
 
-def device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None = None) -> OomEvent:
-    """The failed request by the allocator and the counters alone; takes microseconds."""
+def brief_device_report(request: FailedRequest, situation: RunContext) -> OomReport:
+    """Report by the allocator and the counters alone, without holders; takes microseconds."""
+    shortage = _device_shortage(request, situation, None)
+    return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+
+
+def _device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None) -> OomEvent:
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
     pieces = pieces or _pieces(sample)
@@ -60,11 +66,6 @@ def device_shortage(request: FailedRequest, situation: RunContext, pieces: Alloc
         process=pieces.reserved if pieces is not None else None,
         line=asking_line(training_frame()),
     )
-
-
-def brief_report(shortage: OomEvent, situation: RunContext) -> OomReport:
-    """Report with reasons but without holders."""
-    return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
 
 
 def error_report(error: BaseException, situation: RunContext) -> OomReport:
@@ -113,13 +114,6 @@ def _report(
         seen=sum(holding.bytes for holding in holdings),
         notes=(*notes, *(() if found.complete else (_NOT_ALL,))),
     )
-
-
-def _timeline(snapshot: Mapping[str, Any] | None) -> AllocationTimeline | None:
-    """The blocks of a snapshot, without its events."""
-    if snapshot is None or not snapshot.get("segments"):
-        return None
-    return timeline_of_snapshot({"segments": snapshot["segments"]})
 
 
 def _pieces(sample: MemorySample | None) -> AllocatorUsage | None:

@@ -1,17 +1,50 @@
-"""Start, stop and ``with`` block of MemoryCallback, MemoryMonitor and MemoryProfiler."""
+"""Process id, rank, and start, stop and ``with`` block of MemoryCallback, MemoryMonitor and MemoryProfiler."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tbmem.errors import UsageError
 from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.identity import Process
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 
 Own = TypeVar("Own", bound="Lifecycle")
+
+
+class Process:
+    """This process; ``Process.number`` is ``os.getpid()`` without a system call, updated in a forked child."""
+
+    number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: setattr(Process, "number", os.getpid()))
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Rank of this process in a job."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+def find_rank(environment: Mapping[str, str] = os.environ) -> Rank:
+    """Rank and world size from torch.distributed if initialised, else from RANK and WORLD_SIZE; 0 of 1 by default."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return Rank(dist.get_rank(), dist.get_world_size())
+    try:
+        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return Rank()
+    return Rank(rank, size) if 0 <= rank < size else Rank()
 
 
 def failure(error: BaseException | None) -> BaseException | None:

@@ -17,7 +17,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
-from tbmem.runtime.process.identity import Rank
+from tbmem.runtime.process.lifecycle import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
 """Variables with one value per job, the same on all ranks."""
@@ -68,10 +68,6 @@ class RunFolder:
 
     def _unused(self, names: Iterator[str]) -> Path:
         return next(path for name in names if not (path := self.path / name).exists())
-
-    def evidence(self, number: int) -> Path:
-        """Path of the evidence on the ``number``-th suspicion."""
-        return self.path / files.evidence_name(number)
 
     def write_shortage(self, text: str, word: str) -> Path:
         """Write an out-of-memory report atomically; a second one has a number.

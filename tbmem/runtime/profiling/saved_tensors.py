@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
-from tbmem.runtime.process.identity import Process
+from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.torch_state.storages import tensor_notes
 
 _autograd: Any = torch._C._autograd

@@ -1,4 +1,4 @@
-"""The profiler's schedule: its state in each step."""
+"""The profiler's schedule: its state in each step, and the finding on a run that is shorter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tbmem.config.schema import ProfilingConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
 
 
 class ScheduleState(str, Enum):
@@ -61,3 +62,40 @@ def describe_schedule(config: ProfilingConfig, *, resumed_after: int = 0) -> str
     firsts = [begin + number * config.cycle for number in range(min(config.repeat or 3, 3))]
     steps = ", ".join(f"{a}-{a + config.active - 1}" if config.active > 1 else f"{a}" for a in firsts)
     return f"records steps {steps}{', ...' if config.repeat == 0 or config.repeat > 3 else ''}"
+
+
+def short_run_finding(
+    config: ProfilingConfig, steps: int, complete: int, traces: int, *, resumed_after: int = 0
+) -> Finding | None:
+    """The finding on a run shorter than its schedule; ``None`` if all windows (with repeat=0: one) are complete."""
+    wanted = max(config.repeat, 1)
+    if not config.enabled or steps >= config.steps_needed or complete >= wanted:
+        return None
+    if steps == 0:
+        message = "the run ended before a training step was counted, so the profiler recorded nothing"
+        advice = "call step() after each training step; tbmem run counts the steps of torch's optimizers"
+    else:
+        keys = [f"profiling.{key}" for key in ("skip_first", "wait", "warmup", "active", "repeat")]
+        setting = ", ".join(f"{key}={getattr(config, key.partition('.')[2])}" for key in keys)
+        message = (
+            f"the run ended after {_counted(steps, 'step')},"
+            f" but the profiler's schedule needs {config.steps_needed} steps:"
+            f" {complete} of {wanted} windows complete, {_counted(traces, 'trace')} written"
+            f" ({setting})"
+        )
+        others = ", ".join(keys[:-1])
+        advice = f"train for at least {config.steps_needed} steps, or lower {others} or {keys[-1]}"
+    return Finding(
+        kind=FindingKind.SHORT_RUN,
+        severity=Severity.WARNING,
+        device="",
+        first_step=resumed_after + 1,
+        last_step=resumed_after + steps,
+        message=message,
+        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": complete},
+        advice=advice,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Records one profiler window: trace, address book and snapshot."""
+"""Records profiler windows: trace, address book, snapshot and their cost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
 from tbmem.model.files import atomic_write, compress
+from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.lines import get_logger
 from tbmem.runtime.process.run_folder import RunFolder
@@ -36,6 +38,9 @@ from tbmem.sources.torch_state.profiler_state import (
     prepared_profiles,
     quiet_kineto,
 )
+
+_PLAIN_STEPS = 256
+"""Number of steps outside windows whose duration is kept for comparison."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +70,69 @@ class WindowResult:
     def files(self) -> list[Path]:
         """Every file that was written."""
         return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
+
+@dataclass(slots=True)
+class WindowLedger:
+    """Files and cost of a run's windows."""
+
+    windows: list[WindowResult] = field(default_factory=list)
+    snapshots: list[Path] = field(default_factory=list)
+    """Snapshots of windows, of the user and of out-of-memory errors."""
+    _plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_PLAIN_STEPS))
+
+    def add(self, window: WindowResult) -> None:
+        """Add a finished window."""
+        self.windows.append(window)
+        if window.snapshot is not None:
+            self.snapshots.append(window.snapshot)
+
+    @property
+    def recorded(self) -> dict[Path, range]:
+        """The traces and their steps, in order."""
+        traced = ((window.trace, window.steps) for window in self.windows)
+        return {trace: range(steps[0], steps[-1] + 1) for trace, steps in traced if trace is not None}
+
+    @property
+    def traces(self) -> list[Path]:
+        """The traces, in order."""
+        return list(self.recorded)
+
+    @property
+    def address_books(self) -> list[Path]:
+        """The address books, in order."""
+        return [window.address_book for window in self.windows if window.address_book is not None]
+
+    @property
+    def complete(self) -> int:
+        """Number of windows with all of their steps."""
+        return sum(window.complete for window in self.windows)
+
+    def add_plain_step(self, seconds: float) -> None:
+        """Add the duration of a step outside windows."""
+        self._plain_steps.append(seconds)
+
+    @property
+    def has_enough_plain_steps(self) -> bool:
+        """Whether further plain steps would only replace others."""
+        return len(self._plain_steps) == _PLAIN_STEPS
+
+    def cost(self) -> ProfilerCost | None:
+        """Cost of profiling; ``None`` if no step was recorded."""
+        recorded = [seconds for window in self.windows for seconds in window.step_seconds]
+        if not recorded:
+            return None
+        from statistics import median  # slow to import
+
+        return ProfilerCost(
+            windows=len(self.windows),
+            recorded_steps=len(recorded),
+            recorded_step_seconds=median(recorded),
+            plain_step_seconds=median(self._plain_steps) if self._plain_steps else None,
+            writing_seconds=sum(window.writing_seconds for window in self.windows),
+            host_bytes=max(max(window.host_after - window.host_before, 0) for window in self.windows),
+            trace_bytes=sum(window.bytes_written for window in self.windows),
+        )
 
 
 class Window:

@@ -27,7 +27,7 @@ def number_of(node: Any) -> int:
         return -1
 
 
-def _parents(node: Any) -> list[Any]:
+def parents(node: Any) -> list[Any]:
     """The nodes whose results a node has used."""
     try:
         return [parent for parent, _ in node.next_functions if parent is not None]
@@ -47,7 +47,7 @@ def reaches(node: Any, number: int, limit: int = 5000) -> bool:
         if position == number:
             return True
         limit -= 1
-        for parent in _parents(current):
+        for parent in parents(current):
             position = number_of(parent)
             if number <= position < _LEAF and parent not in seen:
                 seen.add(parent)
@@ -81,7 +81,7 @@ class Graph:
             self.nodes.add(node)
             if not _is_leaf(node):
                 new.append(node)
-            stack.extend(_parents(node))
+            stack.extend(parents(node))
         return new
 
 
