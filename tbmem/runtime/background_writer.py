@@ -17,8 +17,7 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process
 
 INTERVAL = 0.5
-"""Seconds between two writes: the delay of a memory line, and what a kill can lose besides the open row. Each write
-takes the interpreter lock for a moment; findings are written at once."""
+"""Seconds between two writes, each of which takes the interpreter lock for a moment; findings are written at once."""
 _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
@@ -134,18 +133,15 @@ class BackgroundWriter:
                 self._hurry.clear()
                 self._write()
                 write_at = now + self._interval
-            self._run_due_tasks(start)
+            for number, task in enumerate(self._tasks, start=1):
+                began = time.monotonic() - start
+                if task.due <= began and not self._stopping:
+                    self._guard.run(f"background reading {number}", task.call)
+                    task.plan(began, time.monotonic() - start)
         self._write()
         for sink in self._sinks:
             with contextlib.suppress(OSError):  # write errors were reported already
                 sink.close()
-
-    def _run_due_tasks(self, start: float) -> None:
-        for number, task in enumerate(self._tasks, start=1):
-            began = time.monotonic() - start
-            if task.due <= began and not self._stopping:
-                self._guard.run(f"background reading {number}", task.call)
-                task.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
         self._is_writing = True
@@ -159,11 +155,8 @@ class BackgroundWriter:
         """The queued records, with samples as rows."""
         records: list[LogRecord] = []
         for _ in range(len(self._queue)):
-            waiting = self._queue.popleft()
-            if isinstance(waiting, list):
-                records += self._rows_of(waiting)
-            else:
-                records.append(waiting)
+            pending = self._queue.popleft()
+            records += self._rows_of(pending) if isinstance(pending, list) else [pending]
         return records
 
     def _rows_of(self, samples: Sequence[MemorySample]) -> list[SampleRow]:

@@ -36,9 +36,8 @@ class MemoryCallback(Lifecycle):
                 train_step(batch)
                 memory.step()
 
-    Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule.
-    Instead of a ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at
-    interpreter exit. A callback is used for one run.
+    Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule. Instead of a
+    ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at interpreter exit.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
@@ -79,10 +78,7 @@ class MemoryCallback(Lifecycle):
         return self._is_running and self.profiler is not None
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """Start before the first training step.
-
-        Args:
-            awaits_resume: Whether the profiler's schedule begins with ``resume()``, which gives the first step.
+        """Start before the first training step, or with ``awaits_resume`` before ``resume()``.
 
         Raises:
             UsageError: This callback was started before.
@@ -112,20 +108,13 @@ class MemoryCallback(Lifecycle):
         atexit.register(self.stop)
 
     def resume(self, after_step: int) -> None:
-        """Continue the step numbers of a checkpoint; call it before the first step.
-
-        Args:
-            after_step: Steps taken before the checkpoint.
-        """
+        """Continue the step numbers of a checkpoint, ``after_step`` steps; call it before the first step."""
         for part in (self._monitor, self.profiler):
             if part is not None and not self._steps:
                 part.resume(after_step)
 
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
-        """Name the tensors of a model, wrapped or not, in the address book.
-
-        Optimizers that are not given are found at their first step.
-        """
+        """Name a model's tensors in the address book; optimizers that are not given are found at their first step."""
         if self.profiler is not None:
             self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
@@ -144,10 +133,7 @@ class MemoryCallback(Lifecycle):
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
-        """Write a memory snapshot now (CUDA, XPU).
-
-        Args:
-            name: Part of the file's name.
+        """Write a memory snapshot now (CUDA, XPU), ``name`` in its file's name.
 
         Returns:
             The file, or ``None`` if nothing was written; the log states the reason.

@@ -37,8 +37,7 @@ PART = "monitor"
 _BATCH_SECONDS = 0.08
 """Samples of shorter steps are evaluated together: after a training step the first evaluation costs a hundred times the
 others, because code and data have left the CPU caches."""
-_BATCH_STEPS = (5, 240)
-_BATCH_SHARE = 1 / 32
+_BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
 """A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
 _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
@@ -200,10 +199,7 @@ class MemoryMonitor(Lifecycle):
                 part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
-        """Record the end of a training step.
-
-        Args:
-            profiled: Whether it ran under a profiler, whose own memory is included in the host's figures.
+        """Record the end of a training step, ``profiled`` if the host's figures include a profiler's memory.
 
         Returns:
             New findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.

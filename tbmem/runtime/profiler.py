@@ -39,9 +39,9 @@ class MemoryProfiler(Lifecycle):
 
     Args:
         config: Lengths of the windows and what to record.
-        folder: Run folder for the files, a path or a RunFolder.
+        folder: Run folder for the files.
         snapshot: Memory history to record over the same windows; off by default.
-        guard: Handles errors; a new one by default.
+        guard: Handles errors.
         on_window: Called with each window that was written.
         console: Whether the schedule's states are logged as they come.
         clock: Returns seconds.
@@ -120,10 +120,7 @@ class MemoryProfiler(Lifecycle):
         self._addresses.watch(model, *optimizers)
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """Start before the first training step.
-
-        Args:
-            awaits_resume: Whether the schedule begins with ``resume()``, which gives the first step.
+        """Start before the first training step, or with ``awaits_resume`` before ``resume()``.
 
         Raises:
             UsageError: It was started before.

@@ -26,7 +26,7 @@ class Recording:
     """Files of a ``record`` block."""
 
     folder: Path
-    """The run folder, numbered (``name_2``) if an earlier run has the name."""
+    """The run folder."""
     files: list[Path] = field(default_factory=list)
     """Set when the block ends."""
 
@@ -51,9 +51,6 @@ def record(
         model: Model whose parameters and modules are named in the address book.
         optimizer: Optimizer whose state is recorded in it.
         max_entries: Allocator events that are kept (snapshot only).
-
-    Yields:
-        The recording, with its ``folder`` and, at the end of the block, its ``files``.
 
     Raises:
         RunFolderError: The folder cannot be written.

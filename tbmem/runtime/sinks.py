@@ -82,20 +82,17 @@ class LineSink:
 
 
 class LogSink:
-    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
+    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it."""
 
     part = WRITING
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
         self.close = self._file.close
-        # a killed run may have left an incomplete last line
-        if self._file.seek(0, 2) and self._last_byte() != b"\n":
-            self._file.write(b"\n")
+        size = self._file.seek(0, 2)
+        self._file.seek(max(size - 1, 0))
+        if size and self._file.read(1) != b"\n":
+            self._file.write(b"\n")  # a killed run has left an incomplete last line
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Append a line per record."""
@@ -104,17 +101,9 @@ class LogSink:
             # an unbuffered write may be partial on a nearly full disk
             data = data[self._file.write(data) :]
 
-    def _last_byte(self) -> bytes:
-        self._file.seek(-1, 2)
-        return self._file.read(1)
-
 
 class ScalarSink:
-    """Writes TensorBoard scalars for each row of samples.
-
-    Raises:
-        OSError: The event file cannot be created.
-    """
+    """Writes TensorBoard scalars for each row of samples."""
 
     part = WRITING
 

@@ -20,12 +20,10 @@ _STDIN = "<stdin>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to run."""
+    """A program to run; ``name`` is the first item of its ``sys.argv``, ``path`` its ``__file__``."""
 
     name: str
-    """First item of ``sys.argv``."""
     path: str
-    """Its ``__file__``."""
     arguments: tuple[str, ...] = ()
     spec: ModuleSpec | None = None
     """Spec of a module, folder or archive; ``None`` for a script, as in Python itself."""
@@ -34,11 +32,9 @@ class Program:
 
     @classmethod
     def find(cls, words: Sequence[str]) -> Program:
-        """The program of a command line.
+        """The program of a command line: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``.
 
-        Args:
-            words: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``, a folder or an archive
-                with ``__main__.py`` in it, or ``'-'`` for a script on standard input.
+        A folder or an archive with ``__main__.py`` in it is a program as well, ``'-'`` a script on standard input.
 
         Raises:
             UsageError: There is no such script or module.
@@ -102,11 +98,12 @@ class Program:
         """Set up ``__main__``, ``sys.argv`` and ``sys.path`` as Python does."""
         module = ModuleType("__main__")
         spec = self.spec
+        loader = BuiltinImporter if self.path == _STDIN else SourceFileLoader("__main__", self.path)
         module.__dict__.update(
             __file__=self.path,
             __builtins__=sys.modules["builtins"],
             __spec__=spec,
-            __loader__=self._loader(),
+            __loader__=spec.loader if spec is not None else loader,
             __package__=spec.parent if spec is not None else None,
             __cached__=spec.cached if spec is not None else None,
         )
@@ -116,11 +113,6 @@ class Program:
         sys.argv[:] = [self.name, *self.arguments]
         _import_first_from(self.import_path)
         return module
-
-    def _loader(self) -> Any:
-        if self.spec is not None:
-            return self.spec.loader
-        return BuiltinImporter if self.path == _STDIN else SourceFileLoader("__main__", self.path)
 
     def _code(self) -> CodeType:
         if self.spec is not None:
@@ -140,12 +132,9 @@ def _unless_safe_path(import_path: str) -> str | None:
 
 def _import_first_from(import_path: str | None) -> None:
     """Put a folder first on ``sys.path``, in place of what Python has put there for tbmem itself."""
-    if import_path is None or sys.path[:1] == [import_path]:
-        return
-    if _unless_safe_path(import_path) is None:
-        sys.path.insert(0, import_path)  # Python has put nothing there
-    else:
-        sys.path[0] = import_path
+    if import_path is not None and sys.path[:1] != [import_path]:
+        taken = 0 if _unless_safe_path(import_path) is None else 1  # items that Python has put there
+        sys.path[:taken] = [import_path]
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
@@ -156,10 +145,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def _hide_frames_below(error: BaseException, last: FrameType) -> None:
-    """Remove tbmem's frames from the printed traceback.
-
-    Frames are added while the exception propagates, so they are removed in ``sys.excepthook``.
-    """
+    """Remove tbmem's frames from the printed traceback; they are added while the exception propagates."""
     shown = error.__traceback__
     while shown is not None and shown.tb_frame is not last:
         shown = shown.tb_next

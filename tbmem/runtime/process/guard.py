@@ -27,11 +27,7 @@ class Guard:
         return part not in self.failed
 
     def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-        """Call a part, unless it has failed before.
-
-        Returns:
-            What ``call`` returned, or ``None`` if it failed, now or earlier.
-        """
+        """Call a part and return its result, or ``None`` if the part has failed, now or earlier."""
         if part in self.failed:
             return None
         try:

@@ -40,6 +40,7 @@ class RunFolder:
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
         self.worker = files.worker_name(socket.gethostname(), rank)
+        self.monitor_log = self.path / files.MONITOR_LOG
         self.note = ""
         """A line for the user; may be empty."""
         try:
@@ -51,11 +52,6 @@ class RunFolder:
                 f"run.logdir: cannot write to {self.path}: {error.strerror or error}; set run.logdir to a folder that"
                 " can be written"
             ) from error
-
-    @property
-    def monitor_log(self) -> Path:
-        """The live log."""
-        return self.path / files.MONITOR_LOG
 
     def trace(self, time_ns: int) -> Path:
         """Path of a trace begun at ``time_ns`` (Unix nanoseconds)."""
@@ -70,22 +66,14 @@ class RunFolder:
         return next(path for name in names if not (path := self.path / name).exists())
 
     def write_shortage(self, text: str, word: str) -> Path:
-        """Write an out-of-memory report atomically; a second one has a number.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write an out-of-memory report atomically; a second one has a number. May raise OSError."""
         path = self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
         with files.atomic_write(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
 
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
-        """Write the address book of a trace or snapshot atomically.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the address book of a trace or snapshot atomically. May raise OSError."""
         path = beside.with_name(files.address_book_name(beside.name))
         with files.atomic_write(path) as partial:
             book.save(partial)
@@ -112,13 +100,10 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
 
 
 def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
-    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name.
+    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name. May raise OSError.
 
     The first process that creates the owner's file owns the folder. All ranks of a job compute the same owner without
     communication. A rank claims a folder once, so that the ranks of a second run of the job take the next number.
-
-    Raises:
-        OSError: The folder cannot be made or written.
     """
     owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
     for number in count(1):
