@@ -16,6 +16,7 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
@@ -115,10 +116,9 @@ class MemoryMonitor(Lifecycle):
         self._console = console
         self._counters = counters
         self._about = about or {}
-        self._evidence = evidence if evidence is not None and evidence.enabled else None
+        self._evidence = evidence
         self._is_free = is_free
-        self._flight = flight
-        self._owns_flight = flight is None
+        self._flight, self._owns_flight = flight, flight is None
         self._investigator: Investigator | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
@@ -160,19 +160,15 @@ class MemoryMonitor(Lifecycle):
             self._folder = self._path
         elif self._path is not None and rank.rank == 0:  # without a MemoryCallback, the other ranks write nothing
             self._folder = RunFolder(self._path)
-        if self._evidence is not None and self._patterns is not None:
+        if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
         if self._flight is None:
-            self._flight = FlightRecorder(
-                self._folder, OomConfig(), SnapshotConfig(), self._guard, console=self._console
-            )
+            oom, snapshot = OomConfig(), SnapshotConfig()
+            self._flight = FlightRecorder(self._folder, oom, snapshot, self._guard, console=self._console)
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        tasks = [
-            PeriodicTask(self._counters.refresh),
-            PeriodicTask(self._counters.refresh_workers, early=_EARLY),
-            PeriodicTask(self._flight.look_at_host),
-        ]
+        children = PeriodicTask(self._counters.refresh_workers, early=_EARLY)
+        tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
         self._background = BackgroundWriter(self._open_sinks(), tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
@@ -256,7 +252,7 @@ class MemoryMonitor(Lifecycle):
         """The current state of the run."""
         last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
         last |= {sample.device: sample for sample in self._new}
-        return RunContext(self._step + 1, tuple(self.findings), last, self._rank.rank if self._rank is not None else 0)
+        return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
     def _stop(self, error: BaseException | None) -> None:
         if not self._is_running:
@@ -264,9 +260,7 @@ class MemoryMonitor(Lifecycle):
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
-        self._guard.run(PART, self._finish)
-        verdicts = self._guard.run(PART, self._final_verdicts) or []
-        end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
+        end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
         self._release()
 
@@ -284,14 +278,6 @@ class MemoryMonitor(Lifecycle):
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
-    def _final_verdicts(self) -> list[Finding]:
-        """The verdicts; a leak's verdict is also stored as a finding, since its rate covers more steps."""
-        verdicts = self.verdicts()
-        for verdict in verdicts:
-            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
-                self._store(verdict)
-        return verdicts
-
     def _store(self, finding: Finding) -> None:
         if not finding.kind.is_quiet and len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
@@ -306,7 +292,7 @@ class MemoryMonitor(Lifecycle):
     @property
     def log_path(self) -> Path | None:
         """Path of the live log; ``None`` if none is written."""
-        writes = self._folder is not None and self.config.enabled and self.config.log
+        writes = self.config.enabled and self.config.log
         return self._folder.monitor_log if self._folder is not None and writes else None
 
     def report(self, finding: Finding) -> None:
@@ -327,8 +313,7 @@ class MemoryMonitor(Lifecycle):
             findings += self._investigate(investigator)
             is_waiting, self._is_watching = investigator.is_waiting, investigator.is_watching
         self._samples_every_step = is_waiting or self._is_watching
-        fewest, most = _BATCH_STEPS
-        batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
+        batch = min(max(_BATCH_STEPS[0], int(self._step * _BATCH_SHARE)), _BATCH_STEPS[1])
         self._judge_step = self._step + (1 if is_waiting else batch)
         self._judge_time = now + _BATCH_SECONDS
         for finding in findings:
@@ -379,7 +364,8 @@ class MemoryMonitor(Lifecycle):
     def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
-    def _finish(self) -> None:
+    def _finish(self, error: BaseException | None) -> LogRecord:
+        """Evaluate what is pending; returns the last record."""
         self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
@@ -387,6 +373,12 @@ class MemoryMonitor(Lifecycle):
             for finding in detector.close():
                 self.report(finding)
         self.log(CLOSE_ROWS)
+        verdicts = self.verdicts()
+        for verdict in verdicts:
+            # a leak's verdict is also a finding, since its rate covers more steps
+            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
+                self._store(verdict)
+        return log_end(self._step, verdicts, error, self.findings)
 
     def _open_sinks(self) -> list[Sink]:
         # files first: a signal may have interrupted the holder of the console's lock

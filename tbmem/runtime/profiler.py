@@ -23,8 +23,9 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import Window, WindowLedger, profiler_is_busy, why_not_now
+from tbmem.runtime.profiling.window import PLAIN_STEPS, Window, WindowLedger, profiler_is_busy
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
+from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.units import format_bytes
 
 PART = "profiler"
@@ -79,7 +80,7 @@ class MemoryProfiler(Lifecycle):
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
         self.has_oom_snapshot = False
-        """Whether a snapshot was written when the allocation failed, so that none is needed later."""
+        """A snapshot was written when the allocation failed: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = False
@@ -147,8 +148,11 @@ class MemoryProfiler(Lifecycle):
         if self.is_done:
             self._step += 1
             return False
-        if why := why_not_now(self._window):
-            self._warn_once(f"profiler: {why}")
+        if self._window is not None and not self._window.is_own_thread:
+            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
+            return False
+        if in_backward():
+            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
             return False
         busy = self._guard.run(PART, self._between_steps)
         if not self._guard.is_on(PART):
@@ -190,8 +194,9 @@ class MemoryProfiler(Lifecycle):
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if not self._guard.is_on(PART):
             return None
-        steps, ledger, after = max(self._step - 1, 0), self.ledger, self._resumed_after
-        return short_run_finding(self.config, steps, ledger.complete, len(ledger.traces), resumed_after=after)
+        complete = sum(window.complete for window in self.ledger.windows)
+        steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
+        return short_run_finding(self.config, steps, complete, traces, resumed_after=self._resumed_after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -219,13 +224,13 @@ class MemoryProfiler(Lifecycle):
         point = schedule_at(self._step, self.config)
         if self._window is None:
             if point.state is not ScheduleState.ACTIVE:
-                self.ledger.add_plain_step(self._clock() - self._step_began)
+                self.ledger.plain_steps.append(self._clock() - self._step_began)
             return False
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
             self._finish_window(self._window, complete=True)
             return True
-        if self._window.is_waited_for:
+        if self._window.others.are_waiting:
             self._end_early(self._window)
             return True
         return False
@@ -241,7 +246,7 @@ class MemoryProfiler(Lifecycle):
         else:
             self._step_began = self._clock()
         stopped = point.state is ScheduleState.STOPPED
-        measured = self.ledger.has_enough_plain_steps or not self.config.enabled
+        measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
         if stopped and not self._has_reported_end:
             self._has_reported_end = True

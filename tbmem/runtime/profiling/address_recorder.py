@@ -22,10 +22,7 @@ from tbmem.sources.torch_state.storages import (
 
 
 class AddressRecorder:
-    """Records the addresses of named long-lived tensors during a window.
-
-    Models and optimizers are referenced weakly. Optimizers that were not given are found at their first step.
-    """
+    """Records the addresses of named tensors during a window; refers weakly to models and optimizers."""
 
     def __init__(self) -> None:
         self._models: list[weakref.ref[torch.nn.Module]] = []

@@ -36,16 +36,12 @@ program's tensor itself, and operation and output of the tensor for torch's mess
 
 
 class SavedTensorRecorder:
-    """Records every tensor that is saved for backward.
+    """Records every tensor that is saved for backward, with the name of its module from names by ``id``.
 
     It stores what torch stores without hooks: a leaf itself, and of other tensors an alias without ``grad_fn``.
     The tensor itself would form a cycle that the garbage collector cannot see if an operation saves its own output
     (ReLU, softmax, exp). In-place changes are checked as by torch without hooks. Nothing is recorded if other hooks
     are set (activation offloading): only the innermost pair of hooks is called.
-
-    Args:
-        note: Called with each note.
-        module_names: Name by ``id`` of the module.
     """
 
     def __init__(self, note: Callable[[StorageNote], None], module_names: Mapping[int, str]) -> None:
@@ -58,8 +54,8 @@ class SavedTensorRecorder:
 
     def begin(self) -> None:
         """Start recording, unless other hooks are set or hooks are disabled."""
-        is_free = _top_hooks() is None and _autograd._saved_tensors_hooks_is_enabled()
-        if self._hooks is not None or not is_free:
+        is_set = _autograd._top_saved_tensors_default_hooks(True) is not None
+        if is_set or self._hooks is not None or not _autograd._saved_tensors_hooks_is_enabled():
             return
         self._hooks = saved_tensors_hooks(self._pack, _unpack)
         self._hooks.__enter__()
@@ -68,19 +64,19 @@ class SavedTensorRecorder:
         _functions.saved_tensors = property(_saved_tensors)
 
     def end(self) -> None:
-        """Stop recording.
-
-        If hooks set later are still active, ours remain below them without effect until ``end`` is called again.
-        """
+        """Stop recording; below hooks set later ours remain, without effect, until ``end`` is called again."""
         self._on = False
         if self._disable is not None:
             _autograd._saved_tensors_hooks_disable = self._disable
             self._disable = None
             del _functions.saved_tensors
-        top = _top_hooks()
-        if self._hooks is not None and top is not None and top[0] == self._pack:
+        if self._hooks is not None and self._is_on_top():
             self._hooks.__exit__(None, None, None)
             self._hooks = None
+
+    def _is_on_top(self) -> bool:
+        top = _autograd._top_saved_tensors_default_hooks(True)
+        return bool(top is not None and top[0] == self._pack)
 
     def _pack(self, tensor: torch.Tensor) -> _Saved:
         """Note the tensor, and return an alias: the same storage and version counter without ``grad_fn``.
@@ -133,9 +129,7 @@ class SavedTensorRecorder:
         original = self._disable = _autograd._saved_tensors_hooks_disable
 
         def disable(message: str, fail_if_non_empty: bool = True) -> None:
-            top = _top_hooks()
-            ours = top is not None and top[0] == self._pack
-            original(message, fail_if_non_empty and not ours)
+            original(message, fail_if_non_empty and not self._is_on_top())
 
         _autograd._saved_tensors_hooks_disable = disable
 
@@ -151,18 +145,14 @@ def _unpack(saved: _Saved) -> torch.Tensor:
             f" [{tensor.type()} {sizes}]{origin} is at version {tensor._version}; expected version {version} instead."
             f" {hint}"
         )
-    if _unpacking.originals is not None:
-        _unpacking.originals.append(tensor if is_original else None)
+    originals: list[torch.Tensor | None] | None = getattr(_unpacking, "originals", None)
+    if originals is not None:
+        originals.append(tensor if is_original else None)
     return tensor
 
 
-class _Unpacking(threading.local):
-    """The originals returned to the ``ctx.saved_tensors`` that is being read in this thread."""
-
-    originals: list[torch.Tensor | None] | None = None
-
-
-_unpacking = _Unpacking()
+_unpacking = threading.local()
+"""``originals``: those returned to the ``ctx.saved_tensors`` that is being read in this thread."""
 
 
 def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
@@ -183,8 +173,3 @@ def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
         original = originals.pop(0) if copy is not None else None
         returned.append(copy if original is None else original)
     return tuple(returned)
-
-
-def _top_hooks() -> tuple[Any, Any] | None:
-    hooks: tuple[Any, Any] | None = _autograd._top_saved_tensors_default_hooks(True)
-    return hooks

@@ -33,14 +33,13 @@ from tbmem.sources.torch_state.profiler_state import (
     OpenRanges,
     OtherProfilers,
     QuietTorch,
-    in_backward,
     let_collectives_settle,
     prepared_profiles,
     quiet_kineto,
 )
 
-_PLAIN_STEPS = 256
-"""Number of steps outside windows whose duration is kept for comparison."""
+PLAIN_STEPS = 256
+"""Number of steps outside windows whose duration is kept."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +78,8 @@ class WindowLedger:
     windows: list[WindowResult] = field(default_factory=list)
     snapshots: list[Path] = field(default_factory=list)
     """Snapshots of windows, of the user and of out-of-memory errors."""
-    _plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_PLAIN_STEPS))
+    plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=PLAIN_STEPS))
+    """Seconds of steps outside windows, for comparison."""
 
     def add(self, window: WindowResult) -> None:
         """Add a finished window."""
@@ -103,20 +103,6 @@ class WindowLedger:
         """The address books, in order."""
         return [window.address_book for window in self.windows if window.address_book is not None]
 
-    @property
-    def complete(self) -> int:
-        """Number of windows with all of their steps."""
-        return sum(window.complete for window in self.windows)
-
-    def add_plain_step(self, seconds: float) -> None:
-        """Add the duration of a step outside windows."""
-        self._plain_steps.append(seconds)
-
-    @property
-    def has_enough_plain_steps(self) -> bool:
-        """Whether further plain steps would only replace others."""
-        return len(self._plain_steps) == _PLAIN_STEPS
-
     def cost(self) -> ProfilerCost | None:
         """Cost of profiling; ``None`` if no step was recorded."""
         recorded = [seconds for window in self.windows for seconds in window.step_seconds]
@@ -128,7 +114,7 @@ class WindowLedger:
             windows=len(self.windows),
             recorded_steps=len(recorded),
             recorded_step_seconds=median(recorded),
-            plain_step_seconds=median(self._plain_steps) if self._plain_steps else None,
+            plain_step_seconds=median(self.plain_steps) if self.plain_steps else None,
             writing_seconds=sum(window.writing_seconds for window in self.windows),
             host_bytes=max(max(window.host_after - window.host_before, 0) for window in self.windows),
             trace_bytes=sum(window.bytes_written for window in self.windows),
@@ -145,9 +131,9 @@ class Window:
         config: What to record.
         folder: Where files go.
         number: 1 for the first window of a run.
-        addresses: Notes storages for the address book; ``None`` for none.
-        history: Memory history to record over the same steps; ``None`` for none.
+        addresses: Notes storages for the address book.
         give_way: Called before a profiler of the program's own begins; has to ``finish`` or ``discard``.
+        history: Memory history to record over the same steps.
         clock: Returns seconds.
     """
 
@@ -174,7 +160,7 @@ class Window:
         self._began_history = False
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
-        self._others = OtherProfilers(give_way, _warn_of_refusal)
+        self.others = OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
         self._profile: profile | None = None
@@ -185,15 +171,10 @@ class Window:
         self._trace: Path | None = None
         self._older = OlderStoragesTracker()
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a profiler in another thread waits for the end of this window."""
-        return self._others.are_waiting
-
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
-        self.result.host_before = _resident()
+        self.result.host_before = psutil.Process().memory_info().rss
         self._quiet.begin()
         self._ranges.begin()
         self._profile = profile(
@@ -205,7 +186,7 @@ class Window:
         with quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True
-        self._others.begin()
+        self.others.begin()
 
     def begin(self) -> None:
         """Start recording."""
@@ -217,7 +198,7 @@ class Window:
         if self._addresses is not None:
             # before the trace starts, which would record the calls
             self._addresses.begin()
-        with self._others.own():
+        with self.others.own():
             self._profile.start_trace()
         self.is_recording = True
 
@@ -261,7 +242,7 @@ class Window:
                 result.history_is_whole = self._history.write(path)
                 result.snapshot = path
             self._write_trace(self._trace)
-            result.host_after = _resident()
+            result.host_after = psutil.Process().memory_info().rss
             result.bytes_written = sum(path.stat().st_size for path in result.files)
         finally:
             self.discard()
@@ -284,7 +265,7 @@ class Window:
             if self._history is not None and self._began_history:
                 self._history.stop()
             self._ranges.end()
-            self._others.end()
+            self.others.end()
             self._quiet.end()
             if Window.current is self:
                 Window.current = None
@@ -301,8 +282,8 @@ class Window:
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
-        was_recording, self.is_recording = self.is_recording, False
-        was_on, self._is_on = self._is_on, False
+        was_recording, was_on = self.is_recording, self._is_on
+        self.is_recording = self._is_on = False
         if self._profile is not None and not self.is_own_thread:
             # stopping a profile in another thread crashes the process
             self._profile = None
@@ -311,7 +292,7 @@ class Window:
             return
         if not was_recording and not torch._C._autograd._profiler_enabled():
             # a profile in warm-up can only be stopped after it was started
-            with self._others.own():
+            with self.others.own():
                 self._profile.start_trace()
         self._ranges.end_open()
         let_collectives_settle()
@@ -363,22 +344,9 @@ def _warn_of_refusal() -> None:
     )
 
 
-def _resident() -> int:
-    return int(psutil.Process().memory_info().rss)
-
-
 def profiler_is_busy() -> bool:
     """Whether a torch profiler runs or warms up in this process; there can be only one."""
     return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
-
-
-def why_not_now(window: Window | None) -> str:
-    """Why no window can begin or end now, in one clause; empty if it can."""
-    if window is not None and not window.is_own_thread:
-        return "step() came from another thread than start(); the window stays as it is"
-    if in_backward():
-        return "steps end inside of a backward pass, where no window can begin or end"
-    return ""
 
 
 def _activities() -> list[ProfilerActivity]:
