@@ -1,20 +1,33 @@
-"""Writes records and takes slow readings in a daemon thread."""
+"""Writes records to console, ``monitor.jsonl`` and scalars, and takes slow readings, in a daemon thread."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import platform
+import socket
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
+import torch
+
+from tbmem.config.schema import MonitorConfig
+from tbmem.model.finding import Finding
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow, to_line
 from tbmem.model.sample import MemorySample
-from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.lifecycle import Process
+from tbmem.present.lines import get_logger, memory_line, signal_line
+from tbmem.present.scalars import ScalarWriter
+from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.lifecycle import Process, Rank
+from tbmem.sources.runs.process_identity import this_process
+from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 INTERVAL = 0.5
 """Seconds between two writes, each of which takes the interpreter lock for a moment; findings are written at once."""
@@ -29,7 +42,6 @@ _QUEUE = 100_000
 Pending = LogRecord | list[MemorySample]
 """An item of the queue: a record, or samples to be combined into rows."""
 CLOSE_ROWS: Pending = []
-"""Ends all incomplete rows."""
 
 
 @dataclass
@@ -61,6 +73,79 @@ class Sink(Protocol):
     def write(self, records: Sequence[LogRecord]) -> None: ...  # noqa: D102
 
     def close(self) -> None: ...  # noqa: D102
+
+
+class LineSink:
+    """Logs a memory line for each row that ends on a multiple of ``every`` steps, and a line per signal."""
+
+    part = "console lines"
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Log the lines of these records."""
+        logger = get_logger()
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        for record in records:
+            if isinstance(record, SampleRow):
+                if record.sample.step % self._every == 0:
+                    logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
+            elif isinstance(record, Mapping) and record["type"] == "signal":
+                logger.warning("%s", signal_line(record))
+
+    def close(self) -> None:
+        """Do nothing: there is no file."""
+
+
+class LogSink:
+    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it."""
+
+    part = WRITING
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
+        self.close = self._file.close
+        size = self._file.seek(0, 2)
+        self._file.seek(max(size - 1, 0))
+        if size and self._file.read(1) != b"\n":
+            self._file.write(b"\n")  # a killed run has left an incomplete last line
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Append a line per record."""
+        data = "\n".join([*map(to_line, records), ""]).encode()
+        while data:
+            # an unbuffered write may be partial on a nearly full disk
+            data = data[self._file.write(data) :]
+
+
+class ScalarSink:
+    """Writes TensorBoard scalars for each row of samples."""
+
+    part = WRITING
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = ScalarWriter(folder)
+        self._devices: set[str] = set()
+        self.close = self._writer.close
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Add the values of each row of samples."""
+        samples = [record.sample for record in records if isinstance(record, SampleRow)]
+        self._devices.update([sample.device for sample in samples])
+        self._writer.write(samples, several=len(self._devices) > 1)
+
+
+def open_sinks(guard: Guard, log: Path | None, scalars: Path | None, *, lines_every: int | None) -> list[Sink]:
+    """Open the live log, scalars in a folder, and console lines; ``None`` leaves one out, as an error does."""
+    # files first: a signal may have interrupted the holder of the console's lock
+    sinks: list[Sink | None] = [
+        guard.run(WRITING, LogSink, log) if log is not None else None,
+        guard.run("TensorBoard scalars", ScalarSink, scalars) if scalars is not None else None,
+        LineSink(lines_every) if lines_every is not None else None,
+    ]
+    return [sink for sink in sinks if sink is not None]
 
 
 class BackgroundWriter:
@@ -152,7 +237,6 @@ class BackgroundWriter:
         self._is_writing = False
 
     def _take(self) -> list[LogRecord]:
-        """The queued records, with samples as rows."""
         records: list[LogRecord] = []
         for _ in range(len(self._queue)):
             pending = self._queue.popleft()
@@ -167,3 +251,35 @@ class BackgroundWriter:
             return self._rows[samples[0].device].add(samples)
         # with several devices the rows of a step stay together
         return [row for sample in samples for row in self._rows[sample.device].add((sample,))]
+
+
+def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:
+    """The live log's first record: process, start time and settings of the run."""
+    return {
+        "type": "header",
+        "schema": SCHEMA_VERSION,
+        "started": time.time(),
+        "rank": rank.rank,
+        "world_size": rank.world_size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": this_process(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "monitor": asdict(config),
+        **about,
+    }
+
+
+def log_end(
+    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
+) -> LogRecord:
+    """The live log's last record: how the run ended."""
+    return {
+        "type": "end",
+        "time": time.time(),
+        "steps": steps,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "exception": None if error is None else type(error).__name__,
+        "out_of_memory": ran_out_of_memory(error, findings),
+    }

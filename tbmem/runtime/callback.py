@@ -58,7 +58,6 @@ class MemoryCallback(Lifecycle):
         self.summary: RunSummary | None = None
         """Set at the end of the run; ``None`` until then, and if nothing was monitored."""
         self.folder: Path | None = None
-        """The run folder of this rank."""
         self._console = console
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
@@ -208,7 +207,6 @@ class MemoryCallback(Lifecycle):
         profiler.start(awaits_resume=awaits_resume)
 
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
-        """Report the findings that are only available at the end of a run."""
         # after an exception the reason for a short run is known
         short_run = profiler.short_run() if error is None else None
         findings = [short_run] if short_run is not None else []

@@ -21,20 +21,18 @@ from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, Pending, PeriodicTask, Sink
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, log_end, log_header, open_sinks
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 
 PART = "monitor"
-"""Name of this part in the log and in the summary's problems."""
 _BATCH_SECONDS = 0.08
 """Samples of shorter steps are evaluated together: after a training step the first evaluation costs a hundred times the
 others, because code and data have left the CPU caches."""
@@ -169,7 +167,9 @@ class MemoryMonitor(Lifecycle):
             self._flight.open(self)
         children = PeriodicTask(self._counters.refresh_workers, early=_EARLY)
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
-        self._background = BackgroundWriter(self._open_sinks(), tasks, self._guard, row_steps=self._every)
+        scalars = self._folder.path if self._folder is not None and self.config.scalars else None
+        sinks = open_sinks(self._guard, self.log_path, scalars, lines_every=self._every if self._console else None)
+        self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
         for note in self._counters.notes():
@@ -232,7 +232,7 @@ class MemoryMonitor(Lifecycle):
         if self._is_running and self._counters is not None:
             self._guard.run(PART, self._counters.discard_peaks)
 
-    def log(self, record: Pending) -> None:
+    def log(self, record: LogRecord | list[MemorySample]) -> None:
         """Append a record, or samples, to the live log."""
         if self._background is not None:
             self._background.put(record)
@@ -304,7 +304,6 @@ class MemoryMonitor(Lifecycle):
             show_finding(finding)
 
     def _process_batch(self, now: float) -> Sequence[Finding]:
-        """Evaluate the samples of a batch of steps and investigate suspicions."""
         findings = self._judge()
         if self._flight is not None:
             self._flight.settle()
@@ -321,7 +320,6 @@ class MemoryMonitor(Lifecycle):
         return findings
 
     def _judge(self) -> list[Finding]:
-        """Pass the new samples to the log and to the detectors of their devices."""
         new, self._new = self._new, []
         if new:
             self.log(new)
@@ -365,7 +363,6 @@ class MemoryMonitor(Lifecycle):
         return self._counters.passed(self._step) if self._counters is not None else []
 
     def _finish(self, error: BaseException | None) -> LogRecord:
-        """Evaluate what is pending; returns the last record."""
         self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
@@ -379,14 +376,3 @@ class MemoryMonitor(Lifecycle):
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
                 self._store(verdict)
         return log_end(self._step, verdicts, error, self.findings)
-
-    def _open_sinks(self) -> list[Sink]:
-        # files first: a signal may have interrupted the holder of the console's lock
-        sinks: list[Sink | None] = []
-        if self.log_path is not None:
-            sinks.append(self._guard.run(WRITING, LogSink, self.log_path))
-        if self._folder is not None and self.config.scalars:
-            sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, self._folder.path))
-        if self._console:
-            sinks.append(LineSink(self.config.log_every_n_steps))
-        return [sink for sink in sinks if sink is not None]

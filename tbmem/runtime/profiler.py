@@ -29,7 +29,6 @@ from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.units import format_bytes
 
 PART = "profiler"
-"""Name of this part in the log and in the summary's problems."""
 
 
 class MemoryProfiler(Lifecycle):
@@ -236,7 +235,6 @@ class MemoryProfiler(Lifecycle):
         return False
 
     def _enter_step(self) -> bool:
-        """Apply the schedule to the step that begins."""
         point = schedule_at(self._step, self.config)
         busy = False
         if point.first and point.window:
@@ -372,7 +370,6 @@ class MemoryProfiler(Lifecycle):
             self._finish_window(window, complete=False)
 
     def _abandon(self) -> None:
-        """Switch everything off."""
         self.is_done = True
         window, self._window = self._window, None
         if window is not None:

@@ -26,7 +26,6 @@ class Recording:
     """Files of a ``record`` block."""
 
     folder: Path
-    """The run folder."""
     files: list[Path] = field(default_factory=list)
     """Set when the block ends."""
 

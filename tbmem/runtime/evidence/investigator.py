@@ -26,15 +26,12 @@ if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.sources.survivors.tracker import SurvivorTracker
 
 PART = "evidence"
-"""Name of this part in the log and in the summary's problems."""
 _WORTH_A_LOOK = 0.5
 """Share of ``evidence.min_leak`` from which growth is investigated: the rate is an estimate, and growth far below the
 smallest leak (Python's caches, a logger's) is not worth the cost."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
 """Channels whose growth this process can explain; child processes are not examined."""
-
 Suspect = tuple[str, Channel]
-"""A device and the channel that grows there."""
 
 
 class Investigator:
@@ -46,7 +43,7 @@ class Investigator:
         guard: Handles errors.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         room: Returns the free bytes of a device, if known.
-        open_session: Creates a session; loaded on first use by default.
+        open_session: ``session.open_session``, which is loaded on first use.
     """
 
     def __init__(
@@ -114,16 +111,14 @@ class Investigator:
             if evidence is None:
                 return []
             self._session = None
-            self._conclude(evidence, current, detectors)
+            self._conclude(evidence, current)
         findings = self._hand_over(step, current, detectors)
-        new = [
-            suspicion
-            for suspect, suspicion in _current_suspicions(detectors).items()
-            if suspect not in self._conclusions
-            and suspicion.bytes_per_step >= _WORTH_A_LOOK * self._config.min_leak_bytes
-        ]
-        if new and self._windows < self._config.max_windows:
-            self._begin(step, new[0], frame)
+        least = _WORTH_A_LOOK * self._config.min_leak_bytes
+        for suspect, suspicion in _current_suspicions(detectors).items():
+            is_new = suspect not in self._conclusions and suspicion.bytes_per_step >= least
+            if is_new and self._windows < self._config.max_windows:
+                self._begin(step, suspicion, frame)
+                break
         return findings
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
@@ -131,14 +126,12 @@ class Investigator:
         assert self._open_session is not None
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
-        may_follow = self._config.births and self._is_free(self._config.steps + suspicion.gap + 1)
         self._snapshot = None
-        self._session = self._open_session(suspicion, self._config, self._capture, births=may_follow)
+        births = self._config.births and self._is_free(self._config.steps + suspicion.gap + 1)
+        self._session = self._open_session(suspicion, self._config, self._capture, births=births)
         self._session.begin(step, frame)
 
-    def _conclude(
-        self, evidence: Evidence, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
-    ) -> None:
+    def _conclude(self, evidence: Evidence, current: Mapping[Suspect, Suspicion]) -> None:
         for suspect, suspicion in current.items():
             self._suspected.setdefault(suspect, evidence.first_step)
             conclusion = explain(
@@ -162,8 +155,7 @@ class Investigator:
         findings: list[Finding] = []
         for suspect, conclusion in list(self._conclusions.items()):
             suspicion = current.get(suspect)
-            if suspicion is None:
-                # the growth has ended
+            if suspicion is None:  # the growth has ended
                 del self._conclusions[suspect]
                 continue
             # growth seen at the first evaluation counts from the start
@@ -176,7 +168,6 @@ class Investigator:
         return findings
 
     def _capture(self, births: SurvivorTracker) -> None:
-        """Write a memory snapshot of the examined steps (CUDA, XPU)."""
         from tbmem.sources.survivors.history_backend import HistorySurvivors
 
         if isinstance(births, HistorySurvivors) and self._folder is not None:

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import torch
-
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Evidence, Site, Suspicion
 from tbmem.sources.retainers.search import RetainerSearch
 from tbmem.sources.survivors.history_backend import HistorySurvivors
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorTracker
-from tbmem.sources.torch_state.memory_history import cuda_history_is_on
+from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history_module
 
 _LOOKS = 4
 """Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation."""
@@ -30,14 +28,10 @@ _BIRTHS_GAP = 2
 
 
 class EvidenceSession:
-    """Censuses of holders, allocations followed in between, and a traced step at the end.
+    """Censuses of holders, allocations followed in between if possible, and a traced step at the end.
 
-    Args:
-        suspicion: The growth to examine; its gap sets the distance of the censuses.
-        config: Limits.
-        hunt: Searches for growing holders.
-        births: Follows allocations; ``None`` if that is not possible.
-        capture: Called before ``births`` ends, to write a snapshot.
+    The gap of the suspicion sets the distance of the censuses. ``capture`` is called before ``births`` ends, to write a
+    snapshot.
     """
 
     def __init__(
@@ -147,7 +141,6 @@ class EvidenceSession:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Add the CPU seconds of this thread in the block."""
         began = time.thread_time()
         yield
         self._seconds += time.thread_time() - began
@@ -158,12 +151,10 @@ def births_of(device: str) -> SurvivorTracker | None:
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return ProfilerSurvivors()
-    module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
-    if module is None or not module.is_available() or not module.is_initialized():
+    memory = history_module(kind)
+    if memory is None:
         return None
-    if not hasattr(module.memory, "_record_memory_history"):
-        return None
-    return HistorySurvivors(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
+    return HistorySurvivors(memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
 def open_session(

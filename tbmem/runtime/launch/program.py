@@ -59,7 +59,7 @@ class StepCounter:
         self._hook = OptimizerHook(self._after_step)
 
     def close(self, *, report_last: bool = True) -> None:
-        """Remove the hooks; ``report_last``: whether a step that was not reported yet is reported."""
+        """Remove the hooks, and report a step that was not reported yet unless ``report_last`` is false."""
         self._unreported = self._unreported if report_last else None
         self._report_step()
         if self._hook is not None:
@@ -89,7 +89,6 @@ class StepCounter:
             self._on_step(optimizer)
 
     def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether this optimizer is chosen from now on."""
         if optimizer not in self._known:
             self._note_optimizer(optimizer)
         self._others += 1
@@ -120,12 +119,7 @@ class StepCounter:
 
 
 class MonitoredProgram:
-    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``.
-
-    Raises:
-        RunFolderError: The run folder cannot be written.
-        ConfigError: ``monitor.devices`` names a device that is not there.
-    """
+    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``. Raises what MemoryCallback raises."""
 
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program

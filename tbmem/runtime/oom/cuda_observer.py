@@ -27,15 +27,12 @@ class FailedRequest(NamedTuple):
     allowed: int
     """The device's memory, or the part that this process may use."""
     free: int
-    """Free on the device."""
 
 
 Listener = Callable[[FailedRequest], None]
 
 
 class _Observer:
-    """The observer of the process."""
-
     attached_in: int | None = None
     listeners: tuple[Listener, ...] = ()
 

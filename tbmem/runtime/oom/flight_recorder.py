@@ -28,15 +28,12 @@ from tbmem.sources.torch_state.out_of_memory import device_of, out_of_memory_in,
 from tbmem.units import format_bytes
 
 PART = "out-of-memory report"
-"""Name of this part in the log and in the summary's problems."""
 _REPORTS = 3
 _SHARE_OF_TIME = 0.01
 """The first ``_REPORTS`` failed requests of a run are examined, later ones within this share of the time: a loop
 that tries smaller batches, or a library that tries algorithms, must not be slowed down."""
-_AHEAD = 3.0
-"""Seconds for which the use of the host's memory is extrapolated from the last reading ..."""
-_AHEAD_FROM = 0.75
-"""... once this share of it is in use."""
+_AHEAD, _AHEAD_FROM = 3.0, 0.75
+"""Seconds for which the use of the host's memory is extrapolated, once this share of it is in use."""
 
 
 class _Reported(NamedTuple):
@@ -58,16 +55,8 @@ class Run(Protocol):
 class FlightRecorder:
     """Reports why memory ran out, while the allocations still exist.
 
-    Exceptions are not suppressed, and nothing is allocated on a device.
-
-    Args:
-        folder: Folder of reports and snapshots; ``None`` writes none.
-        config: Settings of the reports.
-        snapshot: Settings of memory snapshots.
-        guard: Handles errors.
-        console: Whether the report is displayed.
-        wrote: Called with each snapshot that was written.
-        host: Reads the host's limits.
+    Exceptions are not suppressed, and nothing is allocated on a device. Without a folder no file is written; ``wrote``
+    is called with each snapshot that was.
     """
 
     def __init__(
@@ -127,7 +116,12 @@ class FlightRecorder:
         if pending is not None:
             fits = error is None if oom_error is None else device_of(oom_error) != "cpu"
             if fits and pending.report.shortage.step >= self._run.situation().step:
-                self._report(self._with_holders(pending, oom_error), oom_error)
+                if oom_error is not None and not pending.report.holdings:
+                    # a brief report: the exception's frames have the holders
+                    back = self._look_back(oom_error)
+                    report = replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
+                    pending = _Reported(report, pending.files)
+                self._report(pending, oom_error)
                 return bool(pending.files)
             self._log_caught(pending)
         if oom_error is not None:
@@ -183,16 +177,7 @@ class FlightRecorder:
                 files = (path.name,)
         return _Reported(_shortages().device_report(request, self._run.situation(), snapshot), files)
 
-    def _with_holders(self, pending: _Reported, error: BaseException | None) -> _Reported:
-        """Add the holders found from the exception's frames to a brief report."""
-        if pending.report.holdings or error is None:
-            return pending
-        back = self._look_back(error)
-        report = replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
-        return _Reported(report, pending.files)
-
     def _look_back(self, error: BaseException) -> OomReport:
-        """Report of an exception raised by the loop; at least device and step."""
         situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
@@ -207,14 +192,11 @@ class FlightRecorder:
         self._publish(FindingKind.OOM, pending, shortage_sentence(pending.report), "oom", more, error=kind)
 
     def _log_caught(self, pending: _Reported) -> None:
-        """Log a failed request after which the run continued."""
         shortage = pending.report.shortage
         get_logger().info(
             "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
             " needs less",
-            shortage.step,
-            format_bytes(shortage.requested or 0),
-            shortage.device,
+            *(shortage.step, format_bytes(shortage.requested or 0), shortage.device),
         )
         self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})
 
@@ -225,7 +207,6 @@ class FlightRecorder:
     def _publish(
         self, kind: FindingKind, pending: _Reported, message: str, word: str, more: Sequence[str] = (), **evidence: str
     ) -> None:
-        """Write a report to a file, store it as a finding, and display it."""
         report, shortage, files = pending.report, pending.report.shortage, list(pending.files)
         lines = shortage_lines(report)
         if self._folder is not None:

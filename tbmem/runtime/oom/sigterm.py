@@ -13,7 +13,6 @@ from typing import Any
 from tbmem.runtime.process.lifecycle import Process
 
 Flush = Callable[[bool], None]
-"""Called with whether the process ends now."""
 
 
 class _Handler:

@@ -20,7 +20,6 @@ class Guard:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed: set[str] = set()
-        """Parts that are switched off."""
 
     def is_on(self, part: str) -> bool:
         """Whether ``part`` has not failed."""

@@ -102,7 +102,6 @@ class Lifecycle:
         self._stop(error if error is not None else self._last_error.find())
 
     def _stop(self, error: BaseException | None) -> None:
-        """End the run, by ``error`` if given."""
         raise NotImplementedError
 
     def _begin(self) -> None:

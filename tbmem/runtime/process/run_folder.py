@@ -123,7 +123,6 @@ def _is_ours(folder: Path, owner: str) -> bool:
 
 
 def _create(path: Path, text: str) -> bool:
-    """Create a file; ``False`` if it exists."""
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
@@ -174,7 +173,6 @@ def _launcher() -> psutil.Process | None:
 
 
 def _numbered(label: str) -> Iterator[str]:
-    """The label, then ``label-2``, ``label-3`` ..."""
     return chain([label], (f"{label}-{number}" for number in count(2)))
 
 

@@ -19,7 +19,6 @@ from tbmem.sources.torch_state.storages import tensor_notes
 
 _autograd: Any = torch._C._autograd
 _functions: Any = BackwardCFunction
-"""Class of ``ctx`` in the backward of custom functions."""
 _torch_saved_tensors: Callable[[Any], Any] = _functions.saved_tensors.__get__
 
 _HINT = (

@@ -26,9 +26,7 @@ class SchedulePoint:
     window: int
     """Number of the cycle that the step belongs to, from 1; 0 outside all cycles."""
     first: bool
-    """First step of its state in this cycle."""
     last: bool
-    """Last step of its state in this cycle."""
 
 
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)

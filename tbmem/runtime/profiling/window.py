@@ -50,7 +50,7 @@ class WindowResult:
     """1 for the first window of a run."""
     steps: list[int] = field(default_factory=list)
     complete: bool = False
-    """Whether all steps of the window were run."""
+    """All steps of the window were run."""
     trace: Path | None = None
     address_book: Path | None = None
     snapshot: Path | None = None
@@ -60,9 +60,9 @@ class WindowResult:
     writing_seconds: float = 0.0
     """Time in which the training loop waited for records to be collected and written."""
     host_before: int = 0
-    """Resident memory of the process before the profiler was on, in bytes."""
+    """Resident bytes of the process before the profiler was on."""
     host_after: int = 0
-    """Resident memory with all records collected and written, in bytes."""
+    """Resident bytes with all records collected and written."""
     bytes_written: int = 0
 
     @property
@@ -79,7 +79,6 @@ class WindowLedger:
     snapshots: list[Path] = field(default_factory=list)
     """Snapshots of windows, of the user and of out-of-memory errors."""
     plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=PLAIN_STEPS))
-    """Seconds of steps outside windows, for comparison."""
 
     def add(self, window: WindowResult) -> None:
         """Add a finished window."""
@@ -125,16 +124,8 @@ class Window:
     """A range of steps under ``torch.profiler``.
 
     The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
-    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on.
-
-    Args:
-        config: What to record.
-        folder: Where files go.
-        number: 1 for the first window of a run.
-        addresses: Notes storages for the address book.
-        give_way: Called before a profiler of the program's own begins; has to ``finish`` or ``discard``.
-        history: Memory history to record over the same steps.
-        clock: Returns seconds.
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. ``give_way`` is called before a
+    profiler of the program's own begins; it has to ``finish`` or ``discard``.
     """
 
     current: Window | None = None
@@ -223,11 +214,7 @@ class Window:
         self.result.step_seconds.pop()
 
     def finish(self, *, complete: bool) -> WindowResult:
-        """Stop recording and write everything; ``complete`` says whether all steps of the window were run.
-
-        Raises:
-            OSError: A file cannot be written; nothing is left switched on, and no half file is left.
-        """
+        """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
         assert self._trace is not None, "begin comes first"
         began = self._clock()
         result = self.result

@@ -17,6 +17,13 @@ def cuda_history_is_on() -> bool:
     return bool(is_enabled()) if is_enabled is not None else False
 
 
+def history_module(kind: str) -> Any:
+    """``torch.cuda.memory`` or ``torch.xpu.memory``, if such a device is in use and keeps a history, else ``None``."""
+    module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
+    in_use = module is not None and module.is_available() and module.is_initialized()
+    return module.memory if in_use and hasattr(module.memory, "_record_memory_history") else None
+
+
 class MemoryHistory:
     """Memory history of one kind of device, given by ``torch.cuda.memory`` or ``torch.xpu.memory``.
 
@@ -33,11 +40,8 @@ class MemoryHistory:
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
         """The history of the accelerator in use; ``None`` if no initialized device keeps one."""
-        for module in (torch.cuda, torch.xpu):
-            in_use = module.is_available() and module.is_initialized()
-            if in_use and hasattr(module.memory, "_record_memory_history"):
-                return cls(module.memory, max_entries)
-        return None
+        memory = history_module("cuda") or history_module("xpu")
+        return cls(memory, max_entries) if memory is not None else None
 
     def start(self) -> bool:
         """Start recording, unless it is on already; returns whether this call did.
